@@ -1,0 +1,26 @@
+# Two commands matter: `make demo` shows Hasat at work, `make test` checks everything.
+.PHONY: help demo test bench format lock setup clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
+
+setup: ## a working .venv (the other commands do it themselves)
+	@PYTHON='$(PYTHON)' scripts/setup
+
+demo: setup ## start everything on this machine, without any account
+	@.venv/bin/hasat demo
+
+test: setup ## format, lint, types, import contract and every test level
+	@scripts/test
+
+bench: setup ## run every script in bench/
+	@scripts/bench
+
+format: setup ## let ruff format and sort
+	@.venv/bin/ruff format && .venv/bin/ruff check --fix
+
+lock: setup ## write requirements.txt anew
+	@scripts/lock --upgrade
+
+clean: ## remove .venv, caches and the demo's data
+	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,110 @@
+"""`hasat config`: what the settings are, where they came from, and what they mean."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.errors import SettingsError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""What the settings are, where they came from, and what they mean.
+
+Examples: `hasat config show --origin` · `hasat config check` · `hasat config reference`""",
+)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY]...", help="Settings or sections; all when none is named."),
+    ] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each came from.")] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Show the settings in force; secrets are hidden.
+
+    Examples: `hasat config show serve gib.batch_size` · `hasat config show --origin` ·
+    `hasat config show --json football.rate_limiter`
+    """
+    from hasat.settings.show import as_text, shown_values
+
+    settings = manners.settings_of(ctx)
+    values = _chosen(shown_values(settings), keys or [])
+    origins = {key: settings.origin(key) for key in values}
+
+    def human() -> Text:
+        rows = [[key, as_text(value)] for key, value in values.items()]
+        if not rows:
+            return Text("No job is changed.")
+        if origin:
+            rows = [[*row, str(origins[row[0]])] for row in rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+        # A column that one long value would push off the screen is not worth aligning.
+        widths = [min(width, 60) for width in widths]
+        lines = ("  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows)
+        return Text("\n".join(lines))
+
+    whole = {
+        key: {"value": value, "origin": origins[key].kind, "where": origins[key].where}
+        for key, value in values.items()
+    }
+    manners.emit(whole if origin else values, json=json, human=human)
+
+
+@app.command()
+def check(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+    """Check flags, environment and files; every problem is named at once.
+
+    Exits with 0 when all is well and with 2 otherwise. Remarks are about what has no effect.
+
+    Examples: `hasat config check` · `hasat --config ./deploy/config.example config check --json`
+    """
+    try:
+        settings = manners.settings_of(ctx)
+    except SettingsError as error:
+        if not json:
+            raise
+        problems = error.message.splitlines()
+        manners.emit({"problems": problems, "files": [], "remarks": []}, json=True, human=str)
+        raise typer.Exit(error.exit_code) from error
+    files, remarks = list(settings.files), list(settings.remarks)
+
+    def human() -> str:
+        for remark in remarks:
+            manners.note(remark)
+        read = f"Read {', '.join(files)}." if files else "There are no configuration files."
+        return f"The settings are in order. {read}"
+
+    manners.emit({"problems": [], "files": files, "remarks": remarks}, json=json, human=human)
+
+
+@app.command()
+def reference() -> None:
+    """Print the reference of all settings, as Markdown.
+
+    Example: `hasat config reference > docs/reference/settings.md`
+    """
+    from hasat.settings.reference import reference
+
+    print(reference(), end="")
+
+
+def _chosen(values: dict[str, object], wanted: list[str]) -> dict[str, object]:
+    """The settings that were asked for, by name or by section."""
+    from hasat.settings.given import did_you_mean
+    from hasat.settings.keys import sections
+
+    chosen: dict[str, object] = {} if wanted else values
+    for name in wanted:
+        found = {k: v for k, v in values.items() if k == name or k.startswith(f"{name}.")}
+        if not found and name != "jobs.schedule":
+            meant = did_you_mean(name, [*values, *sections()])
+            raise UsageError(f"There is no setting or section {name!r}{meant}")
+        chosen |= found
+    return chosen

@@ -1,0 +1,154 @@
+"""`hasat db`: the database for people who want to reach it themselves."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hasat.cli.house import migrations_of
+from hasat.cli.manners import JsonFlag, emit, run_async, settings_of
+from hasat.errors import UsageError
+from hasat.settings import Settings
+from hasat.store.backup import Client, back_up, restore
+from hasat.store.embedded import EmbeddedServer
+from hasat.store.store import bring_up_to_date, connect, reach
+
+app = typer.Typer(no_args_is_help=True, help="The database: reach it, back it up, stop it.")
+
+FileArgument = Annotated[Path, typer.Argument(help="The backup.", show_default=False)]
+
+
+@app.command()
+def url(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Print the database's address, with its password if it has one.
+
+    The embedded server is started if needed and stays up, so that the address can be used.
+
+    Examples: `hasat db url` · `psql "$(hasat db url)"` · `hasat db url --json`
+    """
+    found, embedded = run_async(_url(settings_of(ctx)))
+    emit({"url": found, "embedded": embedded}, json=json, human=lambda: _line(found))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def psql(ctx: typer.Context) -> None:
+    """Open psql on the database; arguments are passed on.
+
+    Examples: `hasat db psql` · `hasat db psql -c 'SELECT count(*) FROM jobs.run'`
+    """
+    raise typer.Exit(run_async(_psql(settings_of(ctx), ctx.args)))
+
+
+@app.command()
+def migrate(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Bring the database up to date; every start does this by itself.
+
+    Examples: `hasat db migrate` · `hasat db migrate --json`
+    """
+    applied = run_async(_migrate(settings_of(ctx)))
+    emit(
+        {"applied": applied},
+        json=json,
+        human=lambda: _line("\n".join(applied) or "The database is up to date."),
+    )
+
+
+@app.command()
+def backup(ctx: typer.Context, file: FileArgument, json: JsonFlag = False) -> None:
+    """Write the whole database to a file, while Hasat goes on working.
+
+    Examples: `hasat db backup monday.dump` · `hasat db backup /backups/hasat.dump --json`
+    """
+    size = run_async(_backup(settings_of(ctx), file))
+    emit(
+        {"file": file.absolute(), "bytes": size},
+        json=json,
+        human=lambda: _line(f"Backed up to {file} ({size / 1e6:.1f} MB)."),
+    )
+
+
+@app.command(name="restore")
+def restore_command(
+    ctx: typer.Context,
+    file: FileArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Put a backup in place of what is in the database; all of it or, on an error, nothing.
+
+    Other Hasat processes must be stopped first.
+
+    Examples: `hasat db restore monday.dump` · `hasat db restore monday.dump --yes`
+    """
+    run_async(_restore(settings_of(ctx), file, replace=yes))
+    emit({"restored": file.absolute()}, json=json, human=lambda: _line(f"Restored from {file}."))
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Also while Hasat processes use it; those that go on working start it again.",
+        ),
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Stop the embedded server, if one is left running.
+
+    Examples: `hasat db stop` · `hasat db stop --force`
+    """
+    stopped = run_async(_stop(settings_of(ctx), force=force))
+    said = "The database server has stopped." if stopped else "The database server is not running."
+    emit({"stopped": stopped}, json=json, human=lambda: _line(said))
+
+
+async def _url(settings: Settings) -> tuple[str, bool]:
+    async with reach(settings, leave_running=True) as reached, await connect(reached.url):
+        return reached.url, reached.embedded
+
+
+async def _psql(settings: Settings, arguments: list[str]) -> int:
+    async with reach(settings) as reached:
+        client = await Client.of(reached, settings.database.binaries)
+        # Ctrl-C is psql's: it cancels the query, not the program that waits for psql.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+        process = await asyncio.create_subprocess_exec(
+            client.program("psql"), client.database, *arguments, env=client.environment
+        )
+        return await process.wait()
+
+
+async def _migrate(settings: Settings) -> list[str]:
+    async with reach(settings) as reached:
+        return await bring_up_to_date(reached, migrations_of())
+
+
+async def _backup(settings: Settings, file: Path) -> int:
+    async with reach(settings) as reached:
+        return await back_up(reached, file, settings.database.binaries)
+
+
+async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
+    async with reach(settings) as reached:
+        await restore(reached, file, settings.database.binaries, replace=replace)
+
+
+async def _stop(settings: Settings, *, force: bool) -> bool:
+    if settings.database.url is not None:
+        raise UsageError(
+            "The database server was given by its address, so Hasat does not stop it.",
+            remedy="Stop it with its own tools.",
+        )
+    server = EmbeddedServer(settings.home, binaries=settings.database.binaries)
+    return await server.stop(force=force)
+
+
+def _line(text: str) -> Text:
+    """A line that is never broken, so that it can be copied."""
+    return Text(text, no_wrap=True, overflow="ignore")

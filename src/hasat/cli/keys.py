@@ -1,0 +1,116 @@
+"""`hasat keys`: who may use the HTTP API."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.errors import UsageError
+from hasat.serve.keys import CACHE_SECONDS, ApiKey, create_key, list_keys, revoke_key
+from hasat.settings import Settings
+from hasat.settings.kinds import parse_duration
+
+app = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who will use it; shown in lists and logs.")],
+    scope: Annotated[
+        Literal["read", "operate"],
+        typer.Option(help="What it may do; operate includes read."),
+    ] = "read",
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d or 12h.")
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Make an API key. It is printed once and cannot be shown again.
+
+    Examples: `hasat keys create grafana` · `hasat keys create ops --scope operate --expires 90d`
+    """
+    lifetime = None
+    if expires is not None:
+        try:
+            lifetime = parse_duration(expires)
+        except ValueError as error:
+            raise UsageError(f"--expires {expires!r} {error}.") from error
+        if not lifetime:
+            raise UsageError("--expires must be longer than no time at all.")
+
+    async def make(settings: Settings) -> tuple[ApiKey, str]:
+        async with open_house(settings) as store:
+            return await create_key(store, name, scope, lifetime)
+
+    key, token = manners.run_async(make(manners.settings_of(ctx)))
+    if not json:
+        manners.note(
+            f"The key {key.id} for {key.name!r} ({key.scope}). Keep it now: it is not shown again."
+        )
+    manners.emit({**key.public(), "key": token}, json=json, human=lambda: Text(token))
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+    """List the API keys, the revoked and expired ones too.
+
+    Examples: `hasat keys list` · `hasat keys list --json`
+    """
+
+    async def read(settings: Settings) -> list[ApiKey]:
+        async with open_house(settings) as store:
+            return await list_keys(store)
+
+    keys = manners.run_async(read(manners.settings_of(ctx)))
+    manners.emit([key.public() for key in keys], json=json, human=lambda: _table(keys))
+
+
+@app.command()
+def revoke(
+    ctx: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `list` shows.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """Revoke an API key; running servers refuse it within seconds.
+
+    Example: `hasat keys revoke k3v7qzt2ma`
+    """
+
+    async def end(settings: Settings) -> ApiKey:
+        async with open_house(settings) as store:
+            return await revoke_key(store, key_id)
+
+    key = manners.run_async(end(manners.settings_of(ctx)))
+    manners.emit(
+        key.public(),
+        json=json,
+        human=lambda: Text(
+            f"Revoked the key {key.id} of {key.name!r}. "
+            f"Servers that run refuse it within {CACHE_SECONDS:.0f} seconds."
+        ),
+    )
+
+
+def _table(keys: Sequence[ApiKey]) -> RenderableType:
+    if not keys:
+        return Text("There are no keys yet. Make one with `hasat keys create NAME`.")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "name", "scope", "state", "created", "last used", "expires"):
+        table.add_column(heading)
+    for key in keys:
+        times = (key.created_at, key.last_used_at, key.expires_at)
+        table.add_row(
+            key.id, Text(key.name), key.scope, key.state, *(_moment(time) for time in times)
+        )
+    return Group(table)
+
+
+def _moment(time: datetime | None) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else "-"

@@ -1,0 +1,78 @@
+"""How every command behaves: data on stdout, remarks on stderr, errors as sentences with exit codes."""
+
+import asyncio
+import json as jsonlib
+import sys
+from collections.abc import Callable, Coroutine
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+from rich.console import Console, RenderableType
+
+from hasat.errors import UsageError
+from hasat.settings import Settings, load_settings
+
+T = TypeVar("T")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+EXIT_CODES = """Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing to do, 4 held by the guard,
+5 out of quota, 130 interrupted."""
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def is_terminal() -> bool:
+    """Whether a person watches the remarks; progress is shown only then."""
+    return sys.stderr.isatty()
+
+
+def note(sentence: str) -> None:
+    """A remark for the person at the terminal; never part of the data."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None:
+    """Print data: as one JSON document, or as the command's own text."""
+    if json:
+        print(jsonlib.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+        return
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console.print(human(), markup=False)
+
+
+def settings_of(ctx: typer.Context) -> Settings:
+    """The settings of this call, loaded once, with the global flags applied."""
+    root = ctx.find_root()
+    flags = cast(dict[str, str], root.obj)
+    if "settings" not in root.meta:
+        root.meta["settings"] = load_settings(flags)
+    return cast(Settings, root.meta["settings"])
+
+
+def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(coroutine)
+
+
+def parse_pairs(pairs: list[str]) -> dict[str, str]:
+    """``key=value`` arguments as a mapping."""
+    parsed = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{pair!r} is not of the form key=value.")
+        parsed[key.strip()] = value
+    return parsed
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,179 @@
+"""The long-running roles: `up` (all in one), `serve` (HTTP), `worker` (jobs)."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from hasat.cli import manners
+from hasat.cli.family import Family, Parent
+from hasat.cli.house import catalogue_of, open_house
+from hasat.errors import DatabaseError
+from hasat.logs import configure_logging
+from hasat.settings import Settings
+from hasat.store import Store
+
+HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
+PortFlag = Annotated[int | None, typer.Option(help="Port to listen on (HASAT_PORT).")]
+
+_PATIENCE_SECONDS = 30.0
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(up)
+    app.command()(serve)
+    app.command()(worker)
+
+
+def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
+    """Run everything on this machine: database, HTTP and jobs.
+
+    Ctrl-C or SIGTERM lets running work finish; a second one stops at once.
+
+    Examples: `hasat up` · `hasat up --port 9000` · `HASAT_DATABASE_URL=postgresql://... hasat up`
+    """
+    settings = _settings(ctx, host, port)
+    manners.run_async(_up(settings, _flags(ctx)))
+
+
+def serve(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
+    """Serve the API and the pages; fires no jobs.
+
+    Examples: `hasat serve` · `hasat serve --host 0.0.0.0` (needs a key: `hasat keys create NAME`)
+    """
+    manners.run_async(_serve(_settings(ctx, host, port)))
+
+
+def worker(ctx: typer.Context) -> None:
+    """Run jobs when they are due; any number of workers on any number of machines.
+
+    Example: `HASAT_DATABASE_URL=postgresql://... hasat worker`
+    """
+    manners.run_async(_worker(_settings(ctx)))
+
+
+def _settings(
+    ctx: typer.Context, host: str | None = None, port: int | None = None
+) -> Settings:
+    for key, value in (("serve.host", host), ("serve.port", port)):
+        if value is not None:
+            _flags(ctx)[key] = str(value)
+    settings = manners.settings_of(ctx)
+    configure_logging(settings)
+    return settings
+
+
+def _flags(ctx: typer.Context) -> dict[str, str]:
+    flags: dict[str, str] = ctx.find_root().obj
+    return flags
+
+
+async def _up(settings: Settings, flags: dict[str, str]) -> None:
+    from hasat.serve.listen import address_of, free_port_or_fail
+
+    async with _patient_house(settings) as store:
+        from hasat.serve import check_may_start
+
+        await check_may_start(settings, store)
+        free_port_or_fail(settings)
+        command = [sys.executable, "-m", "hasat"]
+        for key, value in flags.items():
+            command += ["--set", f"{key}={value}"]
+        family = Family({role: [*command, role] for role in ("serve", "worker")})
+        async with _signals(family.drain, family.stop_now):
+            await family.start()
+            await family.ready()
+            if not family.ending:
+                where = address_of(settings)
+                manners.note(f"Hasat is ready at {where}")
+                manners.note(f"  status   {where}/api/v1/status")
+                manners.note(f"  metrics  {where}/metrics")
+                manners.note(f"  database {'embedded, ' if store.embedded else ''}{store.label}")
+                manners.note("  jobs     hasat jobs list")
+                manners.note("Stop with Ctrl-C; running work is finished first.")
+            await family.until_over()
+
+
+async def _serve(settings: Settings) -> None:
+    from hasat.serve import check_may_start, create_app
+    from hasat.serve.listen import Listener, address_of, bind
+    from hasat.sources.registry import all_sources
+    from hasat.web import add_pages
+
+    async with _patient_house(settings) as store, Parent.watched() as parent:
+        await check_may_start(settings, store)
+        catalogue = catalogue_of(settings)
+        app = create_app(settings, store, catalogue, all_sources())
+        add_pages(app, settings, store, catalogue, all_sources())
+        listener = Listener(app, bind(settings.serve.host, settings.serve.port))
+        parent.when_gone(listener.drain)
+        async with _signals(listener.drain, listener.stop_now):
+            await listener.start()
+            if not parent.ready():
+                manners.note(f"Hasat serves at {address_of(settings)}")
+            await listener.until_over()
+
+
+async def _worker(settings: Settings) -> None:
+    from hasat.jobs import Engine
+
+    async with _patient_house(settings) as store, Parent.watched() as parent:
+        engine = Engine(catalogue_of(settings), store, settings)
+        parent.when_gone(engine.drain)
+        async with _signals(engine.drain, engine.stop_now):
+            if not parent.ready():
+                manners.note(f"Hasat works on the jobs of {store.label}")
+            await engine.run()
+
+
+@asynccontextmanager
+async def _patient_house(settings: Settings) -> AsyncIterator[Store]:
+    """The store; a given server that is still starting is waited for, with a remark."""
+    async with AsyncExitStack() as stack:
+        yield await _enter_patiently(stack, settings)
+
+
+async def _enter_patiently(stack: AsyncExitStack, settings: Settings) -> Store:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _PATIENCE_SECONDS
+    pause = 0.5
+    while True:
+        try:
+            return await stack.enter_async_context(open_house(settings))
+        except DatabaseError as error:
+            if settings.database.url is None or loop.time() > deadline:
+                raise
+            left = deadline - loop.time()
+            manners.note(f"{error.message} Trying again for {left:.0f} seconds.")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+@asynccontextmanager
+async def _signals(
+    drain: Callable[[], object], stop_now: Callable[[], object]
+) -> AsyncIterator[None]:
+    """The first SIGTERM or SIGINT drains, the second stops."""
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def on_signal() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            manners.note("Finishing what is running; press Ctrl-C again to stop at once.")
+            drain()
+        else:
+            stop_now()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

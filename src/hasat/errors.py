@@ -1,0 +1,151 @@
+"""Every error Hasat raises on purpose, grouped by what the caller should do.
+
+HasatError                      something failed; the message says what and where
+├── UsageError                  the call was wrong: change it and call again
+│   └── SettingsError           a setting is wrong: change it and start again
+├── NotFoundError               there is no such thing
+├── ConflictError               it is being done already, or was decided otherwise
+├── GoneError                   it existed, but no longer: start over from where the error says
+├── NotAllowedError             the caller may not do this
+│   └── NotKnownError           the caller did not say who they are
+├── TooManyRequestsError        wait, then call again
+├── UnavailableError            a part Hasat needs is away: try again later
+│   └── DatabaseError           PostgreSQL cannot be started, reached or used
+├── NothingToDoError            there was no work; not a failure
+├── HeldError                   the guard holds a run: approve or reject it
+└── OutOfQuotaError             the upstream's budget is spent until a stated time
+
+An error carries a sentence about what happened (the message) and, where there is one, a sentence
+about what to do next (the remedy). The command line turns the class into an exit code, the API
+into an RFC 9457 problem; neither invents a text of its own.
+"""
+
+from typing import ClassVar
+
+
+class HasatError(Exception):
+    """Something failed; the message says what and where."""
+
+    exit_code: ClassVar[int] = 1
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "failed"
+    title: ClassVar[str] = "Something failed"
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(HasatError):
+    """The call was wrong: change it and call again."""
+
+    exit_code = 2
+    status = 400
+    code = "bad-request"
+    title = "The request cannot be understood"
+
+
+class SettingsError(UsageError):
+    """A setting is wrong: change it and start again."""
+
+    status = 500
+    code = "bad-settings"
+    title = "A setting is wrong"
+
+
+class NotFoundError(HasatError):
+    """There is no such thing."""
+
+    status = 404
+    code = "not-found"
+    title = "There is no such thing"
+
+
+class ConflictError(HasatError):
+    """It is being done already, or was decided otherwise."""
+
+    status = 409
+    code = "conflict"
+    title = "It cannot be done in this state"
+
+
+class GoneError(HasatError):
+    """It existed, but no longer: start over from where the error says."""
+
+    status = 410
+    code = "gone"
+    title = "It is no longer kept"
+
+
+class NotAllowedError(HasatError):
+    """The caller may not do this."""
+
+    status = 403
+    code = "not-allowed"
+    title = "Not allowed"
+
+
+class NotKnownError(NotAllowedError):
+    """The caller did not say who they are, or not in a way that can be believed."""
+
+    status = 401
+    code = "not-known"
+    title = "Who is asking?"
+
+
+class TooManyRequestsError(HasatError):
+    """Wait, then call again."""
+
+    status = 429
+    code = "too-many-requests"
+    title = "Too many requests"
+
+    def __init__(self, message: str, *, retry_after: float, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.retry_after = retry_after
+
+
+class UnavailableError(HasatError):
+    """A part Hasat needs is away: try again later."""
+
+    status = 503
+    code = "unavailable"
+    title = "Not available right now"
+
+
+class DatabaseError(UnavailableError):
+    """PostgreSQL cannot be started, reached or used."""
+
+    code = "database-unavailable"
+    title = "The database is not available"
+
+
+class NothingToDoError(HasatError):
+    """There was no work; not a failure."""
+
+    exit_code = 3
+    status = 409
+    code = "nothing-to-do"
+    title = "There is nothing to do"
+
+
+class HeldError(HasatError):
+    """The guard holds a run: approve or reject it."""
+
+    exit_code = 4
+    status = 409
+    code = "held"
+    title = "The guard holds this run"
+
+
+class OutOfQuotaError(HasatError):
+    """The upstream's budget is spent until a stated time."""
+
+    exit_code = 5
+    status = 503
+    code = "out-of-quota"
+    title = "The quota is spent"

@@ -1,0 +1,47 @@
+"""Binary COPY rows of (key, body, digest), made without PostgreSQL, in any process."""
+
+import struct
+from typing import NamedTuple
+
+from hasat.feed.digest import SIZE, record_digest, weight
+
+COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+COPY_TRAILER = struct.pack("!h", -1)
+
+_KEY = struct.Struct("!hi").pack
+# A length, then the version byte of jsonb's binary form.
+_BODY = struct.Struct("!iB").pack
+_DIGEST_LENGTH = struct.pack("!i", SIZE)
+
+
+class Chunk(NamedTuple):
+    """Rows ready to be copied, how many they are, and their share of the state digest."""
+
+    rows: bytes
+    records: int
+    weight: int
+
+
+def pack_row(key: bytes, canonical_body: bytes, digest: bytes) -> bytes:
+    """One row in PostgreSQL's binary COPY format."""
+    return b"".join(
+        (
+            _KEY(3, len(key)),
+            key,
+            _BODY(len(canonical_body) + 1, 1),
+            canonical_body,
+            _DIGEST_LENGTH,
+            digest,
+        )
+    )
+
+
+def pack(records: list[tuple[str, bytes]]) -> Chunk:
+    """Rows of (key, canonical body)."""
+    rows = []
+    total = 0
+    for key, body in records:
+        digest = record_digest(body)
+        rows.append(pack_row(key.encode(), body, digest))
+        total += weight(key, digest)
+    return Chunk(b"".join(rows), len(rows), total)

@@ -1,0 +1,43 @@
+"""Cursors: a place in one dataset's feed, opaque to whoever carries it."""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from uuid import UUID
+
+from hasat.errors import UsageError
+
+_CHECK = 4
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Everything up to and including `seq` of this epoch of the dataset has been seen."""
+
+    dataset: str
+    epoch: UUID
+    seq: int
+
+    def __str__(self) -> str:
+        payload = self.epoch.bytes + self.seq.to_bytes(8, "big") + self.dataset.encode()
+        check = binascii.crc32(payload).to_bytes(_CHECK, "big")
+        return urlsafe_b64encode(check + payload).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """The cursor in a text; anything that is not one we made is refused."""
+        try:
+            raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            check, payload = raw[:_CHECK], raw[_CHECK:]
+            if binascii.crc32(payload).to_bytes(_CHECK, "big") != check:
+                raise ValueError(text)
+            seq = int.from_bytes(payload[16:24], "big")
+            cursor = cls(payload[24:].decode(), UUID(bytes=payload[:16]), seq)
+            if str(cursor) != text:
+                raise ValueError(text)
+        except (ValueError, UnicodeError) as error:
+            raise UsageError(
+                "This is not a cursor of Hasat.",
+                remedy="Use the `next` of an earlier answer or an archive's cursor, unchanged.",
+            ) from error
+        return cursor

@@ -1,0 +1,46 @@
+"""What a dataset is: a name, the source it comes from, and the table that mirrors it."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import sql
+
+from hasat.errors import SettingsError
+from hasat.feed.guard import Limits
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A keyed collection of records mirrored from a source."""
+
+    name: str
+    source: str
+    summary: str
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise SettingsError(f"{self.name!r} cannot be the name of a dataset.")
+
+    @property
+    def table(self) -> sql.Identifier:
+        return sql.Identifier("core", self.name)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a run really covered; absence means removal only inside of it.
+
+    `where` is a condition on the dataset's table (alias m) with the parameters of `values`; the
+    whole dataset if absent. `told` describes it to people and in the run's record.
+    """
+
+    told: dict[str, Any]
+    where: sql.Composable | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+WHOLE = Scope({"whole": True})

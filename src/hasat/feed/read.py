@@ -1,0 +1,184 @@
+"""Handing out: what changed after a place in the feed, or in a span of time.
+
+Every answer is one statement, so it is one snapshot: head, floor and changes always fit together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from hasat.errors import GoneError, NotFoundError, UnavailableError
+from hasat.feed.cursor import Cursor
+from hasat.store.statements import statement
+
+Kind = Literal["added", "modified", "removed"]
+KINDS: dict[int, Kind] = {1: "added", 2: "modified", 3: "removed"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One added, modified or removed record."""
+
+    seq: int
+    kind: Kind
+    key: str
+    body: Any
+    before: Any
+    changed_at: datetime
+    version: int
+
+    @property
+    def fields(self) -> list[str]:
+        """The top-level fields that a modification changed."""
+        if not (isinstance(self.body, dict) and isinstance(self.before, dict)):
+            return []
+        names = self.body.keys() | self.before.keys()
+        return sorted(n for n in names if self.body.get(n) != self.before.get(n))
+
+
+@dataclass(frozen=True)
+class Page:
+    """Changes after a cursor, and where to go on."""
+
+    changes: Sequence[Change]
+    next: Cursor
+    epoch: UUID
+    head: int
+    floor: int
+    committed_at: datetime
+
+    @property
+    def up_to_date(self) -> bool:
+        return self.next.seq == self.head
+
+
+@dataclass(frozen=True)
+class Span:
+    """One page of the changes committed after one moment and up to another."""
+
+    changes: Sequence[Change]
+    total: int
+    until: datetime
+    committed_at: datetime
+
+
+class ExpiredError(GoneError):
+    """The changes that were asked for are no longer kept, or never were of this feed."""
+
+    code = "feed-expired"
+    title = "The feed no longer reaches back that far"
+
+    def __init__(self, dataset: str, why: str) -> None:
+        super().__init__(
+            why,
+            remedy=f"Start over from /api/v1/{dataset}/archives/latest and go on from its cursor.",
+        )
+        self.dataset = dataset
+
+
+async def changes_after(
+    conn: AsyncConnection[Any],
+    dataset: str,
+    cursor: Cursor | None,
+    *,
+    limit: int,
+    keys: Sequence[str] | None = None,
+) -> Page:
+    """The changes after a cursor, or after the floor; with `keys`, only those records' changes."""
+    after = None if cursor is None else cursor.seq
+    values = {"dataset": dataset, "after": after, "limit": limit, "keys": _listed(keys)}
+    rows = await _rows(conn, "changes_after", values)
+    first = _filled(dataset, rows)
+    epoch, head, floor = first["epoch"], first["head"], first["floor"]
+    if cursor is not None:
+        _check(cursor, dataset, epoch, head, floor)
+    changes = _changes(rows)
+    # A filtered page that is not full has looked at everything up to the head.
+    seen = changes[-1].seq if len(changes) == limit or (changes and keys is None) else head
+    return Page(changes, Cursor(dataset, epoch, seen), epoch, head, floor, first["committed_at"])
+
+
+async def changes_between(
+    conn: AsyncConnection[Any],
+    dataset: str,
+    since: datetime,
+    until: datetime | None,
+    *,
+    page: int,
+    size: int,
+) -> Span:
+    """The seed's time protocol, answered from committed versions only.
+
+    `until` never passes the newest committed version, so a poll during a long run loses nothing.
+    """
+    values = {
+        "dataset": dataset,
+        "since": since,
+        "until": until,
+        "skip": (page - 1) * size,
+        "size": size,
+    }
+    rows = await _rows(conn, "changes_between", values)
+    first = _filled(dataset, rows)
+    if first["floor_at"] is not None and since < first["floor_at"]:
+        raise ExpiredError(dataset, f"Changes are kept since {first['floor_at'].isoformat()} only.")
+    return Span(_changes(rows), first["total"], first["until"], first["committed_at"])
+
+
+async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequence[Change]:
+    """Everything still known of one record, oldest first."""
+    return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
+
+
+def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> None:
+    if cursor.dataset != dataset:
+        raise ExpiredError(dataset, f"This cursor belongs to {cursor.dataset!r}.")
+    if cursor.epoch != epoch:
+        raise ExpiredError(dataset, "This cursor is from before the mirror was rebuilt.")
+    if cursor.seq > head:
+        raise ExpiredError(dataset, "This cursor is ahead of the feed.")
+    if cursor.seq < floor:
+        raise ExpiredError(dataset, f"Changes up to {floor} are no longer kept.")
+
+
+def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not rows:
+        raise NotFoundError(f"There is no dataset named {dataset!r}.")
+    if rows[0]["committed_at"] is None:
+        raise UnavailableError(
+            f"{dataset} has not been filled yet.", remedy="Try again after the first run."
+        )
+    return rows[0]
+
+
+def _changes(rows: Sequence[dict[str, Any]]) -> list[Change]:
+    return [
+        Change(
+            row["seq"],
+            KINDS[row["kind"]],
+            row["key"],
+            row["body"],
+            row["before"],
+            row["changed_at"],
+            row["version"],
+        )
+        for row in rows
+        if row["seq"] is not None
+    ]
+
+
+def _listed(keys: Sequence[str] | None) -> list[str] | None:
+    return None if keys is None else list(keys)
+
+
+async def _rows(
+    conn: AsyncConnection[Any], name: str, values: dict[str, Any]
+) -> list[dict[str, Any]]:
+    async with conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(statement("hasat.feed", name), values)
+        return await cursor.fetchall()

@@ -1,0 +1,281 @@
+"""Reconcile: bring mirrors to what a run saw, in one transaction, with every change numbered.
+
+    async with Reconcile.begin(store, datasets) as work:     # locks the heads: one writer
+        await work.stage(dataset, records)                   # what the run saw
+        counts = await work.diff(dataset, scope)             # what that would change
+        ...the guard looks at counts; raising here leaves everything as it was...
+        version = await work.write(run=..., retention_days=30)
+    # committed: mirror, changes, heads, floors and version together
+
+A dataset that was never filled is loaded without writing a change per record when the run covers
+all of it: whoever starts to follow begins with an archive anyway.
+"""
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg import AsyncConnection, AsyncCursor, sql
+from psycopg.errors import UniqueViolation
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from hasat.errors import HasatError
+from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk
+from hasat.feed.dataset import WHOLE, Dataset, Scope
+from hasat.feed.digest import record_digest, shift, weight
+from hasat.feed.guard import Counts
+from hasat.store import Store
+from hasat.store.statements import statement
+
+CHANNEL = "hasat_feed"
+
+
+class Record(NamedTuple):
+    """A record as a run saw it: its key and its canonical JSON body."""
+
+    key: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a dataset's feed stands."""
+
+    dataset: str
+    epoch: UUID
+    seq: int
+    floor: int
+    floor_at: datetime | None
+    records: int
+    digest: bytes
+    version: int | None
+    committed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """One committed reconcile."""
+
+    id: int
+    committed_at: datetime
+    counts: dict[str, Counts]
+    heads: dict[str, int]
+
+    @property
+    def changed(self) -> bool:
+        return any(count.total for count in self.counts.values())
+
+
+class Reconcile:
+    """One transaction's worth of work on some datasets of one source."""
+
+    def __init__(
+        self, conn: AsyncConnection[Any], datasets: Sequence[Dataset], heads: dict[str, Head]
+    ) -> None:
+        self.connection = conn
+        self.heads = heads
+        self._datasets = {dataset.name: dataset for dataset in datasets}
+        self._counts: dict[str, Counts] = {}
+        self._weights: dict[str, int] = {}
+        self._scopes: dict[str, Any] = {}
+        self._loaded: set[str] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def begin(cls, store: Store, datasets: Sequence[Dataset]) -> AsyncIterator["Reconcile"]:
+        """Lock the heads of the datasets, in the order of their names, until the end."""
+        async with store.connection() as conn:
+            yield cls(conn, datasets, await lock_heads(conn, datasets))
+
+    def never_filled(self, dataset: Dataset) -> bool:
+        return self.heads[dataset.name].version is None
+
+    async def stage(self, dataset: Dataset, records: Iterable[Record]) -> None:
+        """Put down what the run saw; the same key twice is an error of the source."""
+        staged = _temporary("staged", dataset)
+        await self._execute("stage", staged=staged)
+        copy_in = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(staged)
+        async with self.connection.cursor() as cursor, cursor.copy(copy_in) as copy:
+            copy.set_types(["text", "jsonb", "bytea"])
+            for key, body in records:
+                await copy.write_row((key, Jsonb(body, dumps=_as_it_is), record_digest(body)))
+        try:
+            await self.connection.execute(
+                sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (key)").format(staged)
+            )
+        except UniqueViolation as error:
+            raise HasatError(
+                f"The run saw the same key twice in {dataset.name}: {error.diag.message_detail}"
+            ) from error
+        await self.connection.execute(sql.SQL("ANALYZE {}").format(staged))
+
+    async def diff(
+        self, dataset: Dataset, scope: Scope = WHOLE, spared: Iterable[str] = ()
+    ) -> Counts:
+        """What the staged records would change; `spared` keys are not removed by absence."""
+        head = self.heads[dataset.name]
+        changes = _temporary("changes", dataset)
+        await self._execute(
+            "diff",
+            {"head": head.seq, "spared": list(spared), **scope.values},
+            changes=changes,
+            staged=_temporary("staged", dataset),
+            table=dataset.table,
+            scope=scope.where or sql.SQL("true"),
+        )
+        kinds = {1: 0, 2: 0, 3: 0}
+        moved = 0
+        async with self.connection.cursor(f"weigh_{dataset.name}") as cursor:
+            cursor.itersize = 10_000
+            await cursor.execute(
+                sql.SQL("SELECT kind, key, digest, digest_before FROM {}").format(changes)
+            )
+            async for kind, key, digest, digest_before in cursor:
+                kinds[kind] += 1
+                if digest is not None:
+                    moved += weight(key, digest)
+                if digest_before is not None:
+                    moved -= weight(key, digest_before)
+        counts = Counts(kinds[1], kinds[2], kinds[3], head.records)
+        self._note(dataset, counts, moved, scope)
+        return counts
+
+    async def load(self, dataset: Dataset, chunks: AsyncIterable["Chunk"]) -> Counts:
+        """Fill a dataset that was never filled, straight from binary COPY rows.
+
+        Nobody reads the table before its first version, so it may be locked meanwhile; empty and
+        made anew in this transaction, it is written without a log of every row.
+        """
+        assert self.never_filled(dataset)
+        columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)")
+        primary_key = sql.Identifier(f"{dataset.name}_pkey")
+        await self.connection.execute(sql.SQL("TRUNCATE {}").format(dataset.table))
+        await self.connection.execute(
+            sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(dataset.table, primary_key)
+        )
+        records = moved = 0
+        async with (
+            self.connection.cursor() as cursor,
+            cursor.copy(columns.format(dataset.table)) as copy,
+        ):
+            await copy.write(COPY_HEADER)
+            async for chunk in chunks:
+                await copy.write(chunk.rows)
+                records += chunk.records
+                moved += chunk.weight
+            await copy.write(COPY_TRAILER)
+        await self.connection.execute(
+            sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY (key)").format(
+                dataset.table, primary_key
+            )
+        )
+        counts = Counts(added=records)
+        self._loaded.add(dataset.name)
+        self._note(dataset, counts, moved, WHOLE)
+        return counts
+
+    async def write(self, *, run: int | None, retention_days: int) -> Version:
+        """Apply all differences and move the heads; takes effect when the block ends."""
+        source = next(iter(self._datasets.values())).source
+        at = await self._value("commit_moment", {"datasets": list(self._datasets)})
+        version = await self._value(
+            "add_version",
+            {"run": run, "source": source, "scope": Jsonb(self._scopes), "at": at},
+        )
+        seqs = {}
+        for name, dataset in self._datasets.items():
+            seqs[name] = await self._write_one(dataset, version, at, retention_days)
+        await self.connection.execute(
+            "SELECT pg_notify(%s, %s)", (CHANNEL, json.dumps(seqs, separators=(",", ":")))
+        )
+        return Version(version, at, dict(self._counts), seqs)
+
+    async def _write_one(
+        self, dataset: Dataset, version: int, at: datetime, retention_days: int
+    ) -> int:
+        head = self.heads[dataset.name]
+        counts = self._counts[dataset.name]
+        first = self.never_filled(dataset) and self._scopes[dataset.name] == WHOLE.told
+        if dataset.name in self._loaded:
+            seq = head.seq
+        elif first:
+            seq = head.seq
+            await self._execute(
+                "fill", {"at": at}, table=dataset.table, staged=_temporary("staged", dataset)
+            )
+        else:
+            seq = head.seq + counts.total
+            await self._execute(
+                "apply",
+                {"dataset": dataset.name, "version": version, "at": at},
+                table=dataset.table,
+                changes=_temporary("changes", dataset),
+            )
+        state = {
+            "dataset": dataset.name,
+            "epoch": head.epoch,
+            "version": version,
+            "at": at,
+            "seq_before": head.seq,
+            "seq": seq,
+            "added": counts.added,
+            "modified": counts.modified,
+            "removed": counts.removed,
+            "records": head.records + counts.added - counts.removed,
+            "digest": shift(head.digest, self._weights[dataset.name]),
+            "retention_days": retention_days,
+        }
+        await self._execute("add_version_dataset", state)
+        floor = await self._value("move_head", state)
+        if floor > head.floor:
+            await self._execute("drop_old_changes", {"dataset": dataset.name, "floor": floor})
+        return seq
+
+    def _note(self, dataset: Dataset, counts: Counts, moved: int, scope: Scope) -> None:
+        self._counts[dataset.name] = counts
+        self._weights[dataset.name] = moved
+        self._scopes[dataset.name] = scope.told
+
+    async def _execute(
+        self, name: str, values: dict[str, Any] | None = None, **parts: sql.Composable
+    ) -> AsyncCursor[Any]:
+        query = sql.SQL(statement("hasat.feed", name)).format(**parts)
+        return await self.connection.execute(query, values)
+
+    async def _value(self, name: str, values: dict[str, Any]) -> Any:
+        row = await (await self._execute(name, values)).fetchone()
+        assert row is not None
+        return row[0]
+
+
+async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) -> dict[str, Head]:
+    """The heads, locked until the transaction ends; a new dataset gets one."""
+    heads = {}
+    for dataset in sorted(datasets, key=lambda dataset: dataset.name):
+        await conn.execute(
+            "INSERT INTO feed.head (dataset, source) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+            (dataset.name, dataset.source),
+        )
+        async with conn.cursor(row_factory=class_row(Head)) as cursor:
+            await cursor.execute(
+                "SELECT dataset, epoch, seq, floor, floor_at, records, digest, version,"
+                " committed_at FROM feed.head WHERE dataset = %s FOR UPDATE",
+                (dataset.name,),
+            )
+            head = await cursor.fetchone()
+            assert head is not None
+            heads[dataset.name] = head
+    return heads
+
+
+def _temporary(what: str, dataset: Dataset) -> sql.Identifier:
+    return sql.Identifier(f"{what}_{dataset.name}")
+
+
+def _as_it_is(body: bytes) -> bytes:
+    return body

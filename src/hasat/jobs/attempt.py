@@ -1,0 +1,217 @@
+"""One attempt at a run: begun, performed, and ended in the records; each write is fenced.
+
+The attempt's number is the fence: a worker that was silent for so long that its run was begun anew
+finds no row to write to.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.types.json import Jsonb
+
+from hasat.errors import HasatError, HeldError, NothingToDoError, OutOfQuotaError
+from hasat.jobs.context import OnProgress, RunContext
+from hasat.jobs.link import DATABASE_AWAY, Link
+from hasat.jobs.model import Job, Outcome, Run, RunOutcome
+from hasat.jobs.runs import select_run
+from hasat.logs import redactor
+from hasat.settings import Settings
+from hasat.store import Store
+from hasat.store.statements import statement
+
+MOST_ATTEMPTS = 3
+
+# A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
+_NOT_STORABLE = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.ProgrammingError,
+    TypeError,
+    ValueError,
+    RecursionError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended."""
+
+    outcome: RunOutcome
+    rows_changed: int = 0
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    message: str | None = None
+    error: str | None = None
+    passing: bool = False
+    """PostgreSQL was away: another attempt may well succeed."""
+
+
+class Attempt:
+    """What entitles this process to work on a run and to write about it."""
+
+    def __init__(self, link: Link, run: Run, context: RunContext) -> None:
+        self.run = run
+        self.context = context
+        self._link = link
+        self._redact = redactor(context.settings.secrets())
+
+    @classmethod
+    async def begin(
+        cls,
+        link: Link,
+        *,
+        run_id: int,
+        queue_id: int,
+        worker_id: int,
+        worker: str,
+        job_of: Callable[[str], Job],
+        settings: Settings,
+        store: Store,
+        on_progress: OnProgress | None = None,
+    ) -> "Attempt | None":
+        """The attempt, or None if the run is over or the queue's row is no longer ours."""
+        async with link.transaction() as connection:
+            cursor = await connection.execute(
+                statement("hasat.jobs", "queue_start"),
+                {"run": run_id, "queue_id": queue_id, "worker_id": worker_id, "worker": worker},
+            )
+            if await cursor.fetchone() is None:
+                return None
+            run = await select_run(connection, run_id)
+        if run is None:
+            return None
+
+        async def keep(progress: Mapping[str, Any] | None, requests: int) -> bool:
+            async with link.transaction() as connection:
+                cursor = await connection.execute(
+                    statement("hasat.jobs", "run_progress"),
+                    {
+                        "run": run_id,
+                        "attempt": run.attempt,
+                        "progress": _json(progress),
+                        "requests": requests,
+                    },
+                )
+                return cursor.rowcount == 1
+
+        context = RunContext(
+            run_id=run_id,
+            job=job_of(run.job),
+            params=run.params,
+            scheduled_for=run.scheduled_for,
+            settings=settings,
+            store=store,
+            keep=keep,
+            on_progress=on_progress,
+        )
+        return cls(link, run, context)
+
+    async def perform(self) -> Ending:
+        """Do the job; whatever it raises becomes an ending, only a cancellation goes through."""
+        job = self.context.job
+        with structlog.contextvars.bound_contextvars(
+            run=self.run.id, job=job.name, source=job.source
+        ):
+            log.info("run started", attempt=self.run.attempt, trigger=self.run.trigger)
+            ending = await self._ending_of(job.run(self.context))
+            log.info("run ended", outcome=ending.outcome, rows_changed=ending.rows_changed)
+        return ending
+
+    async def _ending_of(self, work: Awaitable[Outcome]) -> Ending:
+        try:
+            outcome = await work
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"the job returned {outcome!r} instead of an Outcome")
+            return Ending(
+                outcome.kind, outcome.rows_changed, outcome.detail, self._storable(outcome.message)
+            )
+        except NothingToDoError as error:
+            return Ending("nothing", message=self._storable(str(error)))
+        except HeldError as error:
+            return Ending("held", message=self._storable(str(error)))
+        except OutOfQuotaError as error:
+            return Ending("out_of_quota", message=self._storable(str(error)))
+        except DATABASE_AWAY as error:
+            log.warning("run failed because PostgreSQL did not answer", exc_info=True)
+            return self._failed(error, passing=True)
+        except HasatError as error:
+            log.warning("run failed", error=str(error))
+            return self._failed(error)
+        # SystemExit too: left alone, it would end the worker with all its other jobs.
+        except (Exception, SystemExit) as error:
+            log.exception("run failed unexpectedly")
+            return self._failed(error)
+
+    def _failed(self, error: BaseException, *, passing: bool = False) -> Ending:
+        if isinstance(error, HasatError):
+            message = str(error)
+        elif passing:
+            message = "PostgreSQL did not answer while the job was running."
+        else:
+            message = "The job stopped with an unexpected error; the log has its traceback."
+        return Ending(
+            "failed",
+            message=self._storable(message),
+            error=self._storable(f"{type(error).__name__}: {error}"),
+            passing=passing,
+        )
+
+    async def finish(self, ending: Ending) -> bool:
+        """Record the end; False if the run was begun anew elsewhere, so that this end is void."""
+        try:
+            return await self._finish(ending, self.context.last_progress)
+        except _NOT_STORABLE as error:
+            log.exception("the outcome of a run cannot be stored", run=self.run.id)
+            return await self._finish(self._failed(error), None)
+
+    async def _finish(self, ending: Ending, progress: Mapping[str, Any] | None) -> bool:
+        return await self._write(
+            "queue_finish",
+            outcome=ending.outcome,
+            rows_changed=ending.rows_changed,
+            message=ending.message,
+            error=ending.error,
+            detail=_json(ending.detail),
+            progress=_json(progress),
+        )
+
+    async def give_back(
+        self, *, counts: bool, pause: float = 0.0, message: str | None = None
+    ) -> bool:
+        """Let another worker begin the run anew; False if that has happened already."""
+        return await self._write("queue_give_back", counts=counts, pause=pause, message=message)
+
+    async def _write(self, name: str, **values: Any) -> bool:
+        values |= {
+            "run": self.run.id,
+            "attempt": self.run.attempt,
+            "requests": self.context.unkept_requests,
+        }
+        async with self._link.transaction() as connection:
+            cursor = await connection.execute(statement("hasat.jobs", name), values)
+            row = await cursor.fetchone()
+        return row is not None and bool(row[0])
+
+    def _storable(self, text: str | None) -> str | None:
+        """Without secrets, personal numbers and what PostgreSQL does not take."""
+        if text is None:
+            return None
+        text = self._redact(text).replace("\0", "")
+        return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
+    # Dates and the like are stored as text rather than lost with the run that reports them.
+    return None if value is None else Jsonb(value, dumps=lambda v: json.dumps(v, default=str))
+
+
+async def ended(task: "asyncio.Task[Ending]") -> Ending | None:
+    """How the job ended, or None if it was cancelled; a cancelled waiter leaves it running."""
+    await asyncio.wait({task})
+    return None if task.cancelled() else task.result()

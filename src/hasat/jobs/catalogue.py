@@ -1,0 +1,89 @@
+"""The jobs of an installation, with the operator's changes applied."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from hasat.errors import NotFoundError, SettingsError
+from hasat.jobs.cron import Cron
+from hasat.jobs.model import Job
+from hasat.settings import Settings
+
+# A job's name is a queue's name, a lock, a setting's key and a word on the command line.
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Every job by name; crons are checked, zones are filled in."""
+
+    jobs: Mapping[str, Job]
+    zone: str
+    """The zone in which times are shown."""
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], settings: Settings) -> "Catalogue":
+        """A checked catalogue; SettingsError says which job or override is wrong."""
+        known: dict[str, Job] = {}
+        for job in jobs:
+            if not _NAME.fullmatch(job.name):
+                raise SettingsError(
+                    f"{job.name!r} cannot be the name of a job.",
+                    remedy="Use lower-case letters, digits and underscores, a letter first.",
+                )
+            if job.name in known:
+                raise SettingsError(f"Two jobs share the name {job.name!r}.")
+            known[job.name] = job
+        for name, override in settings.jobs.schedule.items():
+            if name not in known:
+                raise SettingsError(
+                    f"jobs.schedule names a job {name!r}, which does not exist.",
+                    remedy=_did_you_mean(name, known),
+                )
+            job = known[name]
+            mode = {"mode": dict(override.mode)} if override.mode else {}
+            known[name] = replace(
+                job,
+                enabled=job.enabled if override.enabled is None else override.enabled,
+                cron=override.cron or job.cron,
+                params={**job.params, **override.params, **mode},
+            )
+        catalogue = cls(
+            {
+                name: replace(job, zone=job.zone or settings.jobs.timezone)
+                for name, job in sorted(known.items())
+            },
+            settings.jobs.timezone,
+        )
+        for job in catalogue:
+            try:
+                catalogue.cron(job)
+            except SettingsError as error:
+                raise SettingsError(
+                    f"Job {job.name}: {error.message}", remedy=error.remedy
+                ) from error
+        return catalogue
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs.values())
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def get(self, name: str) -> Job:
+        """The job of that name; NotFoundError with the nearest name if there is none."""
+        if name not in self.jobs:
+            raise NotFoundError(
+                f"There is no job named {name!r}.", remedy=_did_you_mean(name, self.jobs)
+            )
+        return self.jobs[name]
+
+    def cron(self, job: Job) -> Cron | None:
+        """When a job of this catalogue is due, if it has a cron at all."""
+        return Cron.parse(job.cron, job.zone or self.zone) if job.cron else None
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else "`hasat jobs list` shows all jobs."

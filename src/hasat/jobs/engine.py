@@ -1,0 +1,243 @@
+"""The engine: takes runs from the queue, fires what is due, takes up what others left."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+from procrastinate.exceptions import ConnectorException
+from procrastinate.worker import Worker
+
+from hasat.jobs.attempt import MOST_ATTEMPTS, Attempt, Ending, ended
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.link import AWAY, Link, growing_pauses, open_link, set_or_after
+from hasat.jobs.pulse import Pulse
+from hasat.jobs.queue import queue_of
+from hasat.jobs.recovery import Recovery
+from hasat.jobs.schedule import Schedule
+from hasat.jobs.worker import new_worker, open_app
+from hasat.settings import Settings
+from hasat.store import Store
+
+_LINGER_SECONDS = 3.0
+"""How long a stopped engine still tries to reach PostgreSQL to give its runs back."""
+
+_RETRY_PAUSE_SECONDS = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+def worker_name() -> str:
+    """Who this process is, in records and messages."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Engine:
+    """A worker process's heart; any number of them share one database.
+
+    `run` returns after `drain` or `stop_now`, which are safe to call from a signal handler.
+    PostgreSQL may go away and come back meanwhile.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: Store,
+        settings: Settings,
+        *,
+        poll_seconds: float = 1.0,
+        look_seconds: float = 2.0,
+    ) -> None:
+        self.started = asyncio.Event()
+        """Set once the engine takes runs."""
+        self._catalogue = catalogue
+        self._store = store
+        self._settings = settings
+        self._poll_seconds = poll_seconds
+        self._look_seconds = look_seconds
+        self._name = worker_name()
+        self._link: Link | None = None
+        self._worker: Worker | None = None
+        self._stopping = asyncio.Event()
+        self._stopped_now = False
+        self._in_hand: set[int] = set()
+        self._running: dict[int, asyncio.Task[Ending]] = {}
+        self._silenced: set[int] = set()
+
+    async def run(self) -> None:
+        """Work until drained or stopped; a cancellation is a `stop_now`."""
+        main = asyncio.create_task(self._main(), name="engine")
+        try:
+            await asyncio.shield(main)
+        except asyncio.CancelledError:
+            self.stop_now()
+            await main
+            raise
+
+    def drain(self) -> None:
+        """Take no more runs; those in hand have drain_seconds to finish, then are given back."""
+        if not self._stopping.is_set():
+            self._stop_taking()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._settings.jobs.drain_seconds, self.stop_now)
+
+    def stop_now(self) -> None:
+        """Give back all runs in hand at once."""
+        if self._stopped_now:
+            return
+        self._stopped_now = True
+        self._stop_taking()
+        for task in self._running.values():
+            task.cancel()
+        if self._link is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_LINGER_SECONDS, self._link.give_up.set)
+
+    def _stop_taking(self) -> None:
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def _main(self) -> None:
+        async with open_link(self._store) as link:
+            self._link = link
+            if self._stopped_now:
+                link.give_up.set()
+            schedule = Schedule(self._catalogue, link, self._look_seconds)
+            recovery = Recovery(link, self._settings)
+
+            async def recover() -> float:
+                worker_id = self._worker.worker_id if self._worker else None
+                await recovery.look(worker_id, self._in_hand)
+                return self._settings.jobs.heartbeat_seconds
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._repeat("schedule", schedule.tick), name="schedule")
+                group.create_task(self._repeat("recovery", recover), name="recovery")
+                group.create_task(self._work(link), name="work")
+
+    async def _repeat(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
+        """Do it again and again; nothing that goes wrong in one round prevents the next."""
+        pauses = growing_pauses()
+        while not self._stopping.is_set():
+            try:
+                wait = await step()
+                pauses = growing_pauses()
+            except AWAY:
+                wait = next(pauses)
+            except Exception:
+                log.exception("a round went wrong and is tried again", of=what)
+                wait = next(pauses)
+            await set_or_after(self._stopping, wait)
+
+    async def _work(self, link: Link) -> None:
+        """One procrastinate worker after the other: one that was given up needs a successor."""
+        app = await open_app(link, self._work_on)
+        queues = [queue_of(job.name) for job in self._catalogue]
+        pauses = growing_pauses()
+        while not self._stopping.is_set():
+            self._worker = new_worker(
+                app,
+                name=self._name,
+                queues=queues,
+                concurrency=self._settings.jobs.concurrency,
+                poll_seconds=self._poll_seconds,
+            )
+            try:
+                async with self._pulse(link, self._worker):
+                    await self._worker.run()
+                pauses = growing_pauses()
+            except (ConnectorException, *AWAY) as error:
+                link.note_away(error.__cause__ or error)
+                await set_or_after(self._stopping, next(pauses))
+            finally:
+                self._worker = None
+
+    @asynccontextmanager
+    async def _pulse(self, link: Link, worker: Worker) -> AsyncIterator[None]:
+        """Signs of life from the worker's first moment to its last job's end."""
+
+        async def beat() -> None:
+            while worker.worker_id is None:
+                await asyncio.sleep(0.02)
+            self.started.set()
+            try:
+                await Pulse(link, worker.worker_id, self._settings, self._silence).beat()
+                log.error("this worker was given up by the others and starts over")
+            except Exception:
+                log.exception("the pulse stopped; this worker starts over")
+                self._silence()
+            worker.stop()
+
+        task = asyncio.create_task(beat(), name="pulse")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _silence(self) -> None:
+        """Others may begin our runs anew: stop them here."""
+        for run_id, task in self._running.items():
+            if not task.cancelling():
+                log.error("a run is stopped, because its worker fell silent", run=run_id)
+                self._silenced.add(run_id)
+                task.cancel()
+
+    async def _work_on(self, run_id: int, queue_id: int, worker_id: int) -> None:
+        assert self._link is not None
+        link = self._link
+        self._in_hand.add(queue_id)
+        try:
+            attempt = await link.insist(
+                lambda: Attempt.begin(
+                    link,
+                    run_id=run_id,
+                    queue_id=queue_id,
+                    worker_id=worker_id,
+                    worker=self._name,
+                    job_of=self._catalogue.get,
+                    settings=self._settings,
+                    store=self._store,
+                )
+            )
+            if attempt is None:
+                return
+            record = self._verdict(attempt, await self._perform(attempt))
+            if not await link.insist(record):
+                log.warning("a run was begun anew elsewhere; its end here is void", run=run_id)
+        except AWAY:
+            log.warning("PostgreSQL is away; the next worker takes up the run", run=run_id)
+        finally:
+            self._in_hand.discard(queue_id)
+
+    async def _perform(self, attempt: Attempt) -> Ending | None:
+        """How the job ended; None if it was stopped from here."""
+        task = self._running[attempt.run.id] = asyncio.create_task(attempt.perform())
+        if self._stopped_now:
+            task.cancel()
+        try:
+            ending = await ended(task)
+        finally:
+            del self._running[attempt.run.id]
+        if task.cancelling():
+            # What a job says when it is torn out of its work is no verdict on it.
+            return ending if ending and ending.outcome != "failed" else None
+        return ending or Ending("failed", message="The job cancelled itself.")
+
+    def _verdict(self, attempt: Attempt, ending: Ending | None) -> Callable[[], Awaitable[bool]]:
+        """What to write about the attempt, as often as it takes to get it written."""
+        silenced = attempt.run.id in self._silenced
+        self._silenced.discard(attempt.run.id)
+        if ending is None and not silenced:
+            return lambda: attempt.give_back(counts=False)
+        if ending is None:
+            ending = Ending("failed", message="Its worker fell silent.", passing=True)
+        if ending.passing and attempt.run.attempt < MOST_ATTEMPTS:
+            pause = _RETRY_PAUSE_SECONDS * attempt.run.attempt
+            message = ending.message
+            return lambda: attempt.give_back(counts=True, pause=pause, message=message)
+        final = ending
+        return lambda: attempt.finish(final)

@@ -1,0 +1,258 @@
+"""Running a job here and now, without a worker, under the same lock as everybody else."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from hasat.clock import zone
+from hasat.errors import DatabaseError
+from hasat.jobs.attempt import Attempt, Ending, ended
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.context import OnProgress
+from hasat.jobs.engine import worker_name
+from hasat.jobs.link import AWAY, Connection, Link, open_link
+from hasat.jobs.model import Job, Run
+from hasat.jobs.pulse import Pulse
+from hasat.jobs.queue import PRIVATE, TASK
+from hasat.jobs.recovery import Recovery
+from hasat.jobs.runs import get_run
+from hasat.settings import Settings
+from hasat.store import Store
+from hasat.store.statements import statement
+
+_LOOK_SECONDS = 0.25
+_RECORD_SECONDS = 60.0
+"""How long the end of a run is kept for a PostgreSQL that is away."""
+
+OnRemark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The run that holds a job's lock, and its process's last sign of life."""
+
+    run: int
+    worker: str | None
+    since: datetime
+    worker_id: int | None
+    beat: datetime | None
+
+
+@dataclass(frozen=True)
+class _Claim:
+    run_id: int
+    queue_id: int
+    worker_id: int
+
+
+async def run_in_foreground(
+    catalogue: Catalogue,
+    store: Store,
+    settings: Settings,
+    name: str,
+    params: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+    on_remark: OnRemark = lambda sentence: None,
+) -> Run:
+    """The finished run; outcome 'skipped' if another run of the job is going on.
+
+    Disabled jobs run too. A cancellation is recorded as outcome 'interrupted'.
+    """
+    job = catalogue.get(name)
+    given = {**job.params, **(params or {})}
+    async with open_link(store) as link:
+        try:
+            async with _registered(link) as worker_id:
+                run_id = await _Foreground(link, catalogue, store, settings, worker_id).run(
+                    job, given, on_progress, on_remark
+                )
+        except AWAY as error:
+            raise DatabaseError(
+                f"PostgreSQL does not answer, so {name} could not be run or its end not recorded.",
+                remedy="Run it again when PostgreSQL is back; `hasat doctor` says what is wrong.",
+            ) from error
+    return await get_run(store, run_id)
+
+
+class _Foreground:
+    def __init__(
+        self, link: Link, catalogue: Catalogue, store: Store, settings: Settings, worker_id: int
+    ) -> None:
+        self._link = link
+        self._catalogue = catalogue
+        self._store = store
+        self._settings = settings
+        self._worker_id = worker_id
+        self._task: asyncio.Task[Ending] | None = None
+
+    async def run(
+        self,
+        job: Job,
+        params: Mapping[str, Any],
+        on_progress: OnProgress | None,
+        on_remark: OnRemark,
+    ) -> int:
+        pulse = Pulse(self._link, self._worker_id, self._settings, self._stop)
+        beating = asyncio.create_task(pulse.beat(), name="pulse")
+        try:
+            claim = await self._claim(job, params, on_remark)
+            if isinstance(claim, Holder):
+                return await self._refuse(job, params, claim)
+            return await self._perform(claim, on_progress)
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _claim(
+        self, job: Job, params: Mapping[str, Any], on_remark: OnRemark
+    ) -> _Claim | Holder:
+        """The job's lock, or who holds it and is alive; a dead holder is waited for."""
+        recovery = Recovery(self._link, self._settings)
+        first: Holder | None = None
+        while True:
+            async with self._link.transaction() as connection:
+                holder = await _holder(connection, job)
+                if holder is None:
+                    claim = await self._take(connection, job, params)
+                    if claim is not None:
+                        return claim
+                    continue
+            if first is None:
+                first = holder
+                on_remark(
+                    f"{self._describe(job, holder)} Checking whether its process still answers."
+                )
+            elif holder.run != first.run or (holder.beat and holder.beat != first.beat):
+                return holder
+            await recovery.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _take(
+        self, connection: Connection, job: Job, params: Mapping[str, Any]
+    ) -> _Claim | None:
+        cursor = await connection.execute(
+            statement("hasat.jobs", "run_insert"),
+            {
+                "job": job.name,
+                "params": Jsonb(dict(params)),
+                "trigger": "hand",
+                "scheduled_for": None,
+            },
+        )
+        inserted = await cursor.fetchone()
+        assert inserted is not None
+        run_id: int = inserted[0]
+        cursor = await connection.execute(
+            statement("hasat.jobs", "queue_take"),
+            {
+                "run": run_id,
+                "job": job.name,
+                "queue": f"{PRIVATE}{run_id}",
+                "task": TASK,
+                "worker_id": self._worker_id,
+            },
+        )
+        taken = await cursor.fetchone()
+        if taken is None:
+            await connection.rollback()
+            return None
+        return _Claim(run_id, taken[0], self._worker_id)
+
+    async def _refuse(self, job: Job, params: Mapping[str, Any], holder: Holder) -> int:
+        async with self._link.transaction() as connection:
+            cursor = await connection.execute(
+                statement("hasat.jobs", "run_refuse"),
+                {
+                    "job": job.name,
+                    "params": Jsonb(dict(params)),
+                    "trigger": "hand",
+                    "scheduled_for": None,
+                    "message": self._describe(job, holder),
+                    "behind": holder.run,
+                },
+            )
+            row = await cursor.fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _describe(self, job: Job, holder: Holder) -> str:
+        since = holder.since.astimezone(zone(self._settings.jobs.timezone))
+        return (
+            f"Run {holder.run} of {job.name} has been going on since {since:%Y-%m-%d %H:%M:%S} "
+            f"({holder.worker or 'about to start'})."
+        )
+
+    async def _perform(self, claim: _Claim, on_progress: OnProgress | None) -> int:
+        attempt = await self._link.insist(
+            lambda: Attempt.begin(
+                self._link,
+                run_id=claim.run_id,
+                queue_id=claim.queue_id,
+                worker_id=claim.worker_id,
+                worker=worker_name(),
+                job_of=self._catalogue.get,
+                settings=self._settings,
+                store=self._store,
+                on_progress=on_progress,
+            )
+        )
+        if attempt is None:
+            # We were silent between claim and start, and given up: recovery has written the end.
+            return claim.run_id
+        self._task = asyncio.create_task(attempt.perform())
+        try:
+            ending = await ended(self._task)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            ending = await ended(self._task) or Ending(
+                "interrupted", message="Stopped by hand before it was finished."
+            )
+            await self._record(attempt, ending)
+            raise
+        await self._record(
+            attempt,
+            ending or Ending("interrupted", message="PostgreSQL did not answer for too long."),
+        )
+        return claim.run_id
+
+    async def _record(self, attempt: Attempt, ending: Ending) -> None:
+        loop = asyncio.get_running_loop()
+        too_late = loop.call_later(_RECORD_SECONDS, self._link.give_up.set)
+        try:
+            await self._link.insist(lambda: attempt.finish(ending))
+        finally:
+            too_late.cancel()
+
+
+@asynccontextmanager
+async def _registered(link: Link) -> AsyncIterator[int]:
+    """A number among the workers, so that the others see signs of life from this process."""
+    async with link.transaction() as connection:
+        cursor = await connection.execute(
+            "SELECT worker_id FROM procrastinate_register_worker_v1()"
+        )
+        row = await cursor.fetchone()
+    assert row is not None
+    try:
+        yield row[0]
+    finally:
+        with contextlib.suppress(*AWAY):
+            async with link.transaction() as connection:
+                await connection.execute("SELECT procrastinate_unregister_worker_v1(%s)", row)
+
+
+async def _holder(connection: Connection, job: Job) -> Holder | None:
+    cursor = connection.cursor(row_factory=class_row(Holder))
+    await cursor.execute(statement("hasat.jobs", "queue_holder"), {"job": job.name})
+    return await cursor.fetchone()

@@ -1,0 +1,111 @@
+"""The engine's own way to PostgreSQL, which stays open however busy the jobs keep the store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import psycopg
+import structlog
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from hasat.errors import DatabaseError
+from hasat.store import Store
+
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[TupleRow]
+
+DATABASE_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseError)
+"""What is raised when PostgreSQL is away or going down."""
+
+AWAY = (*DATABASE_AWAY, OSError)
+"""The same around nothing but SQL, where a time-out (an OSError) can only be PostgreSQL's."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_ANSWER_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class Link:
+    """A few connections, and patience when PostgreSQL is away."""
+
+    def __init__(self, pool: "AsyncConnectionPool[Connection]") -> None:
+        self.pool = pool
+        self.give_up = asyncio.Event()
+        """Set when the process must end, whether PostgreSQL comes back or not."""
+        self._is_away = False
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """One transaction; raises one of AWAY within a bounded time."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS), self.pool.connection() as connection:
+                yield connection
+        except AWAY as error:
+            self.note_away(error)
+            raise
+        self.note_back()
+
+    async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Do it, however long PostgreSQL is away; raises one of AWAY only after `give_up`."""
+        for pause in growing_pauses():
+            try:
+                return await step()
+            except AWAY:
+                if self.give_up.is_set():
+                    raise
+            await set_or_after(self.give_up, pause)
+        raise AssertionError("pauses have no end")
+
+    def note_away(self, error: BaseException) -> None:
+        if not self._is_away:
+            self._is_away = True
+            log.warning("PostgreSQL does not answer; trying again until it does", error=str(error))
+
+    def note_back(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            log.info("PostgreSQL answers again")
+
+
+@asynccontextmanager
+async def open_link(store: Store, size: int = 4) -> AsyncIterator[Link]:
+    """A link for as long as the block lasts; PostgreSQL need not be there when it is opened."""
+    pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        # The store's own way to an address: it starts an embedded server that died.
+        store.pool.conninfo,
+        open=False,
+        min_size=1,
+        max_size=size,
+        timeout=5.0,
+        # The pool doubles its pauses up to this; a longer one would outlast the outage itself.
+        reconnect_timeout=5.0,
+        # PgBouncer in transaction mode cannot keep prepared statements apart.
+        kwargs={**store.pool.kwargs, "prepare_threshold": None},
+        check=AsyncConnectionPool.check_connection,
+        name="jobs",
+    )
+    await pool.open(wait=False)
+    try:
+        yield Link(pool)
+    finally:
+        await pool.close(timeout=2.0)
+
+
+def growing_pauses() -> Iterator[float]:
+    """0.1, 0.2, 0.4, ... up to 5 seconds, then 5 for ever."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+async def set_or_after(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event was set before that many seconds were over."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return event.is_set()

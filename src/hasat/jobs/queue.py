@@ -1,0 +1,81 @@
+"""Putting runs into procrastinate's queue; a run and its row in the queue are one transaction."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from hasat.errors import ConflictError
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.link import Connection
+from hasat.jobs.model import Job, Run, Trigger
+from hasat.jobs.runs import get_run
+from hasat.store import Store
+from hasat.store.statements import statement
+
+TASK = "hasat.run"
+"""The one task that procrastinate knows; its argument is the run."""
+
+PRIVATE = "run-"
+"""How the queue of a run that belongs to one process begins: workers keep away from it."""
+
+
+def queue_of(job: str) -> str:
+    """A job's queue: a worker of an older version leaves alone what it does not know."""
+    return f"job:{job}"
+
+
+async def enqueue(
+    connection: Connection,
+    job: Job,
+    *,
+    trigger: Trigger,
+    params: Mapping[str, Any] | None = None,
+    scheduled_for: datetime | None = None,
+) -> int | None:
+    """The number of the new run, or None if this due time was fired before."""
+    cursor = await connection.execute(
+        statement("hasat.jobs", "run_insert"),
+        {
+            "job": job.name,
+            "params": Jsonb(dict(job.params if params is None else params)),
+            "trigger": trigger,
+            "scheduled_for": scheduled_for,
+        },
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    await connection.execute(
+        statement("hasat.jobs", "queue_put"),
+        {"run": row[0], "job": job.name, "queue": queue_of(job.name), "task": TASK},
+    )
+    return int(row[0])
+
+
+async def queue_run(
+    store: Store,
+    catalogue: Catalogue,
+    name: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    trigger: Trigger = "hand",
+) -> Run:
+    """A run for the next free worker; it waits while another run of the job works."""
+    job = catalogue.get(name)
+    async with store.connection() as connection:
+        run_id = await enqueue(connection, job, trigger=trigger, params=params)
+    assert run_id is not None, "only a due time can have been fired before"
+    return await get_run(store, run_id)
+
+
+async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
+    """A new run with the parameters of a finished one."""
+    run = await get_run(store, run_id)
+    if run.state != "finished":
+        raise ConflictError(
+            f"Run {run_id} of {run.job} is not finished, it is {run.state}.",
+            remedy=f"Watch it with `hasat jobs show {run_id}`.",
+        )
+    return await queue_run(store, catalogue, run.job, run.params, trigger="retry")

@@ -1,0 +1,110 @@
+"""What is known about runs and the schedule: the questions that people and pages ask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg.rows import class_row
+
+from hasat.errors import NotFoundError
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.link import Connection
+from hasat.jobs.model import Job, Run
+from hasat.settings import Settings
+from hasat.store import Store
+from hasat.store.statements import statement
+
+
+@dataclass(frozen=True)
+class ScheduledJob:
+    """A job with its next due time and its last run."""
+
+    job: Job
+    next_due: datetime | None
+    last_run: Run | None
+
+
+async def list_runs(
+    store: Store,
+    *,
+    job: str | None = None,
+    bad: bool = False,
+    unfinished: bool = False,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """Runs, newest first: of one job, only those that went wrong, only those not finished."""
+    async with store.connection() as connection:
+        return await select_runs(
+            connection, job=job, bad=bad, unfinished=unfinished, before=before, limit=limit
+        )
+
+
+async def get_run(store: Store, run_id: int) -> Run:
+    """One run; NotFoundError if there is none of that number."""
+    async with store.connection() as connection:
+        run = await select_run(connection, run_id)
+    if run is None:
+        raise NotFoundError(
+            f"There is no run {run_id}.",
+            remedy="`hasat jobs history` lists the runs that are kept.",
+        )
+    return run
+
+
+async def schedule_overview(store: Store, catalogue: Catalogue) -> list[ScheduledJob]:
+    """Every job of the catalogue; a due time only where a worker would fire it."""
+    async with store.connection() as connection:
+        cursor = connection.cursor(row_factory=class_row(Run))
+        await cursor.execute(
+            statement("hasat.jobs", "run_last_of_each"), {"jobs": [job.name for job in catalogue]}
+        )
+        last = {run.job: run async for run in cursor}
+    now = await store.now()
+    overview = []
+    for job in catalogue:
+        cron = catalogue.cron(job) if job.enabled else None
+        overview.append(ScheduledJob(job, cron.after(now) if cron else None, last.get(job.name)))
+    return overview
+
+
+async def workers_alive(store: Store, settings: Settings) -> int:
+    """How many processes that take up runs have lately given a sign of life."""
+    async with store.connection() as connection:
+        cursor = await connection.execute(
+            statement("hasat.jobs", "queue_workers"), {"seconds": settings.jobs.stalled_seconds}
+        )
+        row = await cursor.fetchone()
+    return row[0] if row else 0
+
+
+async def select_runs(
+    connection: Connection,
+    *,
+    run_id: int | None = None,
+    job: str | None = None,
+    bad: bool = False,
+    unfinished: bool = False,
+    before: int | None = None,
+    limit: int = 1,
+) -> list[Run]:
+    """The same as `list_runs`, inside a transaction."""
+    cursor = connection.cursor(row_factory=class_row(Run))
+    await cursor.execute(
+        statement("hasat.jobs", "run_list"),
+        {
+            "id": run_id,
+            "job": job,
+            "bad": bad,
+            "open": unfinished,
+            "before": before,
+            "limit": limit,
+        },
+    )
+    return await cursor.fetchall()
+
+
+async def select_run(connection: Connection, run_id: int) -> Run | None:
+    """One run, inside a transaction."""
+    found: Sequence[Run] = await select_runs(connection, run_id=run_id)
+    return found[0] if found else None

@@ -1,0 +1,114 @@
+"""Firing what is due: once per due time, over any number of workers, whatever their clocks."""
+
+from datetime import datetime
+
+import structlog
+from psycopg.types.json import Jsonb
+
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.cron import Due, due_now
+from hasat.jobs.link import Connection, Link
+from hasat.jobs.model import Job
+from hasat.jobs.queue import enqueue
+from hasat.store.statements import statement
+
+log = structlog.get_logger(__name__)
+
+
+class Schedule:
+    """The catalogue's crons against the database's clock."""
+
+    def __init__(self, catalogue: Catalogue, link: Link, look_every: float) -> None:
+        self._catalogue = catalogue
+        self._link = link
+        self._look_every = look_every
+        self._timed = [
+            (job, cron) for job in catalogue if job.enabled and (cron := catalogue.cron(job))
+        ]
+        self._announced = False
+
+    async def tick(self) -> float:
+        """Fire what is due; returns the seconds until the next look is worth it."""
+        if not self._announced:
+            await self._announce()
+        now, fired_until = await self._read()
+        if any(job.name not in fired_until for job, _ in self._timed):
+            # Somebody emptied the table; counting starts from now again.
+            await self._announce()
+            now, fired_until = await self._read()
+        for job, cron in self._timed:
+            due = due_now(cron, job.missed, fired_until[job.name], now)
+            if due is not None:
+                await self._deal_with(job, due, now)
+        waits = [(cron.after(now) - now).total_seconds() for _, cron in self._timed]
+        return min([self._look_every, *waits])
+
+    async def _announce(self) -> None:
+        jobs = list(self._catalogue)
+        async with self._link.transaction() as connection:
+            await connection.execute(
+                statement("hasat.jobs", "schedule_announce"),
+                {
+                    "job": [job.name for job in jobs],
+                    "source": [job.source for job in jobs],
+                    "lane": [job.lane for job in jobs],
+                    "cron": [job.cron for job in jobs],
+                    "zone": [job.zone for job in jobs],
+                    "enabled": [job.enabled for job in jobs],
+                },
+            )
+        self._announced = True
+
+    async def _read(self) -> tuple[datetime, dict[str, datetime]]:
+        async with self._link.transaction() as connection:
+            cursor = await connection.execute(
+                statement("hasat.jobs", "schedule_read"),
+                {"jobs": [job.name for job, _ in self._timed]},
+            )
+            rows = await cursor.fetchall()
+        return rows[0][0], {job: fired_until for _, job, fired_until in rows}
+
+    async def _deal_with(self, job: Job, due: Due, now: datetime) -> None:
+        async with self._link.transaction() as connection:
+            cursor = await connection.execute(
+                statement("hasat.jobs", "schedule_move"), {"job": job.name, "due": due.at}
+            )
+            if await cursor.fetchone() is None:
+                return
+            if not due.fire:
+                late = round((now - due.at).total_seconds())
+                log.info("a due time was missed", job=job.name, due=due.at, seconds_late=late)
+                return
+            behind = await _open_run(connection, job) if job.overlap == "skip" else None
+            if behind is not None:
+                await _skip(connection, job, due.at, behind)
+                return
+            run = await enqueue(connection, job, trigger="schedule", scheduled_for=due.at)
+        log.info("fired", job=job.name, run=run, due=due.at)
+
+
+async def _open_run(connection: Connection, job: Job) -> int | None:
+    cursor = await connection.execute(
+        statement("hasat.jobs", "schedule_busy_with"), {"job": job.name}
+    )
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+async def _skip(connection: Connection, job: Job, due: datetime, behind: int) -> None:
+    cursor = await connection.execute(
+        statement("hasat.jobs", "run_refuse_again"), {"job": job.name, "behind": behind}
+    )
+    if await cursor.fetchone() is None:
+        await connection.execute(
+            statement("hasat.jobs", "run_refuse"),
+            {
+                "job": job.name,
+                "params": Jsonb(dict(job.params)),
+                "trigger": "schedule",
+                "scheduled_for": due,
+                "message": f"Run {behind} of this job was not finished yet.",
+                "behind": behind,
+            },
+        )
+    log.info("a due time was skipped, the job is still busy", job=job.name, due=due, behind=behind)

@@ -1,0 +1,107 @@
+"""procrastinate, set up for this house: its worker and its locks, without its trust in clocks.
+
+Three habits of it are replaced. It ends a worker's signs of life when a drain begins, while jobs
+still run: `Pulse` gives them. It lets a worker that was given up finish rows which others work on
+by now: `FencedManager` writes only to rows that are still the worker's own. And it stops a worker
+when PostgreSQL goes away: here a failed look into the queue is tried again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import ConnectorException, UniqueViolation
+from procrastinate.job_context import JobContext
+from procrastinate.jobs import Job as Row
+from procrastinate.jobs import Status
+from procrastinate.manager import JobManager
+from procrastinate.worker import Worker
+
+from hasat.jobs.link import AWAY, Link
+from hasat.jobs.queue import TASK
+from hasat.store.statements import statement
+
+_NEVER = 365 * 86_400.0
+_LOOK_SECONDS = 10.0
+
+WorkOn = Callable[[int, int, int], Awaitable[None]]
+"""Works on a run; given its number, the queue's row and the worker's number."""
+
+
+class FencedManager(JobManager):
+    """procrastinate's SQL, harmless in the hands of a worker that was given up."""
+
+    def __init__(self, connector: PsycopgConnector, link: Link) -> None:
+        super().__init__(connector)
+        self._link = link
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                return await super().fetch_job(queues=queues, worker_id=worker_id)
+        except UniqueViolation:
+            # Another worker took a run of the same job at this very moment.
+            return None
+        except (ConnectorException, OSError) as error:
+            self._link.note_away(error.__cause__ or error)
+            return None
+
+    async def finish_job(self, job: Row, status: Status, delete_job: bool) -> None:
+        """Usually the row is gone with the run's end; this is for runs that were over already."""
+        try:
+            async with self._link.transaction() as connection:
+                await connection.execute(
+                    statement("hasat.jobs", "queue_release"),
+                    {"id": job.id, "worker_id": job.worker_id, "attempts": job.attempts},
+                )
+        except AWAY:
+            # Recovery finds a row that is in nobody's hands.
+            return
+
+    async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:
+        """Nothing: who has fallen silent is judged by `Recovery`, which trusts no clock alone."""
+        return []
+
+    async def unregister_worker(self, worker_id: int) -> None:
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await super().unregister_worker(worker_id)
+        except (ConnectorException, OSError):
+            # It falls silent and is given up.
+            return
+
+
+async def open_app(link: Link, work_on: WorkOn) -> App:
+    """The procrastinate app over a link, with the one task there is."""
+    connector = PsycopgConnector()
+    await connector.open_async(link.pool)
+    app = App(connector=connector)
+    app.job_manager = FencedManager(connector, link)
+
+    @app.task(name=TASK, pass_context=True)
+    async def run(context: JobContext, *, run_id: int) -> None:
+        row = context.job
+        assert row.id is not None
+        assert row.worker_id is not None
+        await work_on(run_id, row.id, row.worker_id)
+
+    return app
+
+
+def new_worker(
+    app: App, *, name: str, queues: Iterable[str], concurrency: int, poll_seconds: float
+) -> Worker:
+    """A worker that only takes rows from the queue and works on them; the rest is the engine's."""
+    return Worker(
+        app,
+        queues=list(queues),
+        name=name,
+        concurrency=concurrency,
+        fetch_job_polling_interval=poll_seconds,
+        abort_job_polling_interval=_NEVER,
+        update_heartbeat_interval=_NEVER,
+        # A notification would save part of a second, for a connection that PgBouncer cannot keep.
+        listen_notify=False,
+        delete_jobs="always",
+        install_signal_handlers=False,
+    )

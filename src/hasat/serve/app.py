@@ -1,0 +1,74 @@
+"""The app: every room's routes behind the same door."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from hasat import __version__
+from hasat.jobs import Catalogue
+from hasat.serve import describe, health, metrics, problems, status
+from hasat.serve.gate import Gate, HostGuard, is_open
+from hasat.serve.keys import KeyRing
+from hasat.serve.observe import Observe
+from hasat.serve.routes import RouteTable
+from hasat.serve.shape import BodyLimit, HeadFromGet
+from hasat.serve.signatures import Signatures
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+
+_DESCRIPTION = (
+    "Mirrors of public sources, and every change to them. What goes wrong is answered as an "
+    "RFC 9457 problem with a code, an explanation and what to do next."
+)
+
+
+def create_app(
+    settings: Settings, store: Store, catalogue: Catalogue, sources: Sequence[Source]
+) -> FastAPI:
+    """The whole HTTP side over an open store; call `check_may_start` before binding it."""
+    app = _App(
+        title="Hasat",
+        version=__version__,
+        summary="Public sources, harvested within their limits",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        # A redirect would change the path that a signature covers.
+        redirect_slashes=False,
+        exception_handlers={
+            HTTPException: problems.on_http_exception,
+            RequestValidationError: problems.on_invalid_request,
+        },
+    )
+    app.state.settings = settings
+    app.state.store = store
+    app.state.catalogue = catalogue
+    app.state.sources = sources
+    app.state.metrics = metrics.HttpMetrics()
+    app.state.readiness = health.Readiness(store, sources)
+    app.state.routes = RouteTable(app)
+    for own in (health, metrics, problems, describe):
+        app.include_router(own.router)
+    app.include_router(status.router, prefix="/api/v1")
+    for source in sources:
+        for router in source.routers:
+            app.include_router(router, prefix="/api/v1")
+    app.user_middleware = [
+        Middleware(Observe, app.state.metrics, app.state.routes),
+        Middleware(HostGuard, settings),
+        Middleware(Gate, settings, KeyRing(store), Signatures(settings)),
+        Middleware(BodyLimit),
+        Middleware(HeadFromGet),
+    ]
+    return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        return describe.openapi_of(self, open_to_all=is_open(self.state.settings))

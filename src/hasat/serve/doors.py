@@ -1,0 +1,183 @@
+"""What whoever writes a route needs: who may call it, what it answers, what it works with.
+
+Knows nothing of the rest of this room.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Scope
+
+from hasat.errors import HasatError, NotAllowedError, NotKnownError
+from hasat.settings import Settings
+from hasat.store import Store
+
+Access = Literal["read", "operate"]
+PROBLEM_JSON = "application/problem+json"
+PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
+ONE_MEGABYTE = 1_000_000
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is asking, as far as the server believes it."""
+
+    id: str
+    name: str
+    scopes: frozenset[Access]
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the rate limit says about one request."""
+
+    limit: int
+    remaining: int
+    reset_seconds: int
+    retry_after: int | None = None
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way through the server; each part writes down what it found out."""
+
+    request_id: str
+    method: str
+    path: str
+    caller: Caller | None = None
+    allowance: Allowance | None = None
+
+
+class FieldProblem(BaseModel):
+    """One value of the request that cannot be used."""
+
+    place: str = Field(serialization_alias="in", examples=["query"])
+    field: str = Field(examples=["page"])
+    message: str = Field(examples=["Input should be greater than or equal to 1"])
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem: what happened, and what to do next."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    type: str = Field(examples=["/problems/not-found"])
+    title: str = Field(examples=["There is no such thing"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["There is no run 17."])
+    instance: str = Field(examples=["/api/v1/runs/17"])
+    code: str = Field(examples=["not-found"])
+    remedy: str | None = Field(default=None, examples=["List the runs with GET /api/v1/runs."])
+    request_id: str = Field(serialization_alias="requestId", examples=["0f8e2c1d9ab34e57"])
+    errors: list[FieldProblem] | None = None
+
+
+async def _store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+async def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+TheStore = Annotated[Store, Depends(_store)]
+TheSettings = Annotated[Settings, Depends(_settings)]
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    exchange: Exchange = scope["hasat"]
+    return exchange
+
+
+def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency that lets only callers with this scope pass, and says who it was.
+
+    Every route outside of the short list of anonymous ones needs `read` already.
+    """
+
+    async def allowed_caller(request: Request) -> Caller:
+        caller = exchange_of(request.scope).caller
+        if caller is None:
+            raise NotKnownError("This needs an API key.", remedy=HOW_TO_SAY_WHO)
+        if access not in caller.scopes:
+            raise NotAllowedError(
+                f"{caller.name!r} may not do this: it needs the scope {access!r}.",
+                remedy=f"Use a key made with `hasat keys create NAME --scope {access}`.",
+            )
+        return caller
+
+    return allowed_caller
+
+
+HOW_TO_SAY_WHO = (
+    "Send `Authorization: Bearer hsk_...` with a key from `hasat keys create NAME`, "
+    "or sign the request with X-Access-Key, X-Timestamp and X-Signature."
+)
+
+
+def answers(
+    example: Any, *errors: type[HasatError], media: str = "application/json"
+) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: an example of the answer and the problems of its own.
+
+    Those that any route can answer (401, 403, 422, 429, 500, 503) are declared for all.
+    """
+    return {200: {"content": {media: {"example": example}}}, **problem_answers(*errors)}
+
+
+def problem_answers(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:
+    """Problem answers in OpenAPI's form; errors of one status become examples of one answer."""
+    declared: dict[int | str, dict[str, Any]] = {}
+    for error in errors:
+        answer = declared.setdefault(
+            error.status,
+            {
+                "description": HTTPStatus(error.status).phrase,
+                "content": {PROBLEM_JSON: {"schema": PROBLEM_REF, "examples": {}}},
+            },
+        )
+        answer["content"][PROBLEM_JSON]["examples"][error.code] = {
+            "summary": error.title,
+            "value": _example(error),
+        }
+    return declared
+
+
+def body_limit(size: int) -> Callable[[Endpoint], Endpoint]:
+    """Let this route take bodies of up to `size` bytes instead of one megabyte."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.__dict__["body_limit"] = size
+        return endpoint
+
+    return mark
+
+
+def body_limit_of(endpoint: object) -> int:
+    limit: int = getattr(endpoint, "body_limit", ONE_MEGABYTE)
+    return limit
+
+
+def meaning(error: type[HasatError]) -> str:
+    """What an error class says about itself."""
+    return " ".join((error.__doc__ or error.title).split())
+
+
+def _example(error: type[HasatError]) -> Mapping[str, Any]:
+    return {
+        "type": f"/problems/{error.code}",
+        "title": error.title,
+        "status": error.status,
+        "detail": meaning(error),
+        "instance": "/api/v1/status",
+        "code": error.code,
+        "requestId": "0f8e2c1d9ab34e57",
+    }

@@ -1,0 +1,180 @@
+"""API keys: made once, kept as a digest, looked up from memory.
+
+A key is `hsk_<id>_<secret>`: the id is public and names the key in lists and logs, the secret is
+256 random bits of which only the SHA-256 digest is stored.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.rows import class_row
+
+from hasat.errors import DatabaseError, NotFoundError, NothingToDoError, UsageError
+from hasat.serve.doors import Access, Caller
+from hasat.store.statements import statement
+from hasat.serve.refusals import (
+    CredentialsMalformedError,
+    KeyExpiredError,
+    KeyRevokedError,
+    KeyUnknownError,
+)
+from hasat.store import Store
+
+CACHE_SECONDS = 5.0
+_AT_LEAST_SECONDS = 1.0
+_NOTE_USE_SECONDS = 60.0
+_FORM = re.compile(r"hsk_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
+_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_NOBODYS_DIGEST = secrets.token_bytes(32)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as an operator sees it."""
+
+    id: str
+    name: str
+    scope: Access
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    expired: bool
+    digest: bytes = field(repr=False)
+
+    @property
+    def state(self) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expired else "active"
+
+    def public(self) -> Mapping[str, Any]:
+        """All there is to know about the key, apart from what could be used to become it."""
+        shown = ("id", "name", "scope", "state", "created_at", "expires_at", "last_used_at")
+        return {name: getattr(self, name) for name in (*shown, "revoked_at")}
+
+
+async def create_key(
+    store: Store, name: str, scope: Access = "read", lifetime: timedelta | None = None
+) -> tuple[ApiKey, str]:
+    """A new key and its token, which is nowhere else from now on."""
+    if not 1 <= len(name.strip()) <= 100:
+        raise UsageError("The name of a key has between 1 and 100 characters.")
+    key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(10))
+    secret = secrets.token_urlsafe(32)
+    values = {
+        "id": key_id,
+        "name": name.strip(),
+        "digest": _digest(secret),
+        "scope": scope,
+        "lifetime": lifetime,
+    }
+    async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
+        await cursor.execute(statement("hasat.serve", "key_create"), values)
+        key = await cursor.fetchone()
+    assert key is not None
+    return key, f"hsk_{key_id}_{secret}"
+
+
+async def list_keys(store: Store) -> list[ApiKey]:
+    """Every key, the revoked and the expired ones too."""
+    async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
+        await cursor.execute(statement("hasat.serve", "keys_list"))
+        return await cursor.fetchall()
+
+
+async def revoke_key(store: Store, key_id: str) -> ApiKey:
+    """Revoke a key; servers notice within `CACHE_SECONDS`."""
+    async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
+        await cursor.execute(statement("hasat.serve", "key_revoke"), {"id": key_id})
+        if (key := await cursor.fetchone()) is not None:
+            return key
+    if any(key.id == key_id for key in await list_keys(store)):
+        raise NothingToDoError(f"The key {key_id} was revoked before.")
+    raise NotFoundError(
+        f"There is no key with the id {key_id!r}.", remedy="`hasat keys list` shows the ids."
+    )
+
+
+class KeyRing:
+    """The keys as this process knows them: all in memory, read again every few seconds."""
+
+    def __init__(self, store: Store, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._keys: Mapping[str, ApiKey] = {}
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
+        self._use_noted: dict[str, float] = {}
+
+    async def check(self, token: str) -> Caller:
+        """Who holds this token; unknown ids and wrong secrets cannot be told apart."""
+        form = _FORM.fullmatch(token)
+        key_id, secret = form.groups() if form else ("", token)
+        await self._read_if_older_than(CACHE_SECONDS)
+        key = self._genuine(key_id, secret)
+        if key is None:
+            # It may have been made a moment ago by another process.
+            await self._read_if_older_than(_AT_LEAST_SECONDS)
+            key = self._genuine(key_id, secret)
+        if form is None:
+            raise CredentialsMalformedError(
+                "This is not an API key of Hasat.", remedy="A key has the form hsk_ID_SECRET."
+            )
+        if key is None:
+            raise KeyUnknownError(
+                "No key of this server has this value.",
+                remedy="`hasat keys list` shows the keys there are; `hasat keys create` makes one.",
+            )
+        if key.state == "revoked":
+            raise KeyRevokedError(f"The key {key.id} was revoked.", remedy=_NEW_KEY)
+        if key.expired:
+            raise KeyExpiredError(f"The key {key.id} has expired.", remedy=_NEW_KEY)
+        await self._note_use(key)
+        scopes: frozenset[Access] = frozenset({"read", key.scope})
+        return Caller(f"key:{key.id}", key.name, scopes)
+
+    def _genuine(self, key_id: str, secret: str) -> ApiKey | None:
+        key = self._keys.get(key_id)
+        known = key.digest if key else _NOBODYS_DIGEST
+        return key if hmac.compare_digest(known, _digest(secret)) else None
+
+    async def _read_if_older_than(self, seconds: float) -> None:
+        if self._monotonic() - self._read_at <= seconds:
+            return
+        async with self._reading:
+            asked_at = self._monotonic()
+            if asked_at - self._read_at > seconds:
+                self._keys = {key.id: key for key in await list_keys(self._store)}
+                self._read_at = asked_at
+
+    async def _note_use(self, key: ApiKey) -> None:
+        now = self._monotonic()
+        if now - self._use_noted.get(key.id, float("-inf")) < _NOTE_USE_SECONDS:
+            return
+        self._use_noted[key.id] = now
+        try:
+            async with self._store.connection() as conn:
+                await conn.execute(statement("hasat.serve", "key_used"), {"id": key.id})
+        except (DatabaseError, psycopg.Error) as error:
+            # Not worth refusing the request: the database may be read-only or just leaving.
+            log.warning("the use of a key could not be noted", key=key.id, reason=str(error))
+
+
+_NEW_KEY = "Ask the operator for a new one (`hasat keys create NAME`)."
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

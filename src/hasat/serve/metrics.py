@@ -1,0 +1,162 @@
+"""What Prometheus reads: counters of this process, and the state of the jobs in the database."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+import structlog
+from fastapi import APIRouter, Request
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from psycopg.rows import class_row
+from starlette.responses import Response
+
+from hasat import __version__
+from hasat.errors import DatabaseError
+from hasat.serve.doors import answers
+from hasat.store.statements import statement
+from hasat.store import Store
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_PATIENCE_SECONDS = 3.0
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+log = structlog.get_logger(__name__)
+
+
+class HttpMetrics:
+    """Requests of this process, by the route as declared, so that labels stay few."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        Info("hasat", "The version that runs.", registry=self.registry).info(
+            {"version": __version__}
+        )
+        self._requests = Counter(
+            "hasat_http_requests_total",
+            "Requests answered.",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "hasat_http_request_seconds",
+            "Time from the request to the end of its answer.",
+            ("route", "method"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+    def note(self, route: str, method: str, status: int, seconds: float) -> None:
+        method = method if method in _METHODS else "other"
+        self._requests.labels(route, method, str(status)).inc()
+        self._seconds.labels(route, method).observe(seconds)
+
+
+@dataclass(frozen=True)
+class RunCount:
+    """How many runs of a job are in one state, and when the newest of them ended."""
+
+    job: str
+    state: str
+    outcome: str | None
+    runs: int
+    last_finished_at: datetime | None
+
+
+async def read_run_counts(store: Store) -> list[RunCount] | None:
+    """The runs by job and outcome; None if the database does not answer in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+            await conn.execute("SET LOCAL statement_timeout = '2s'")
+            async with conn.cursor(row_factory=class_row(RunCount)) as cursor:
+                await cursor.execute(statement("hasat.serve", "run_counts"))
+                return await cursor.fetchall()
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("the metrics of the database could not be read", reason=str(error))
+        return None
+
+
+class RunMetrics(Collector):
+    """The runs in the database at the moment of the scrape."""
+
+    def __init__(self, counts: list[RunCount] | None) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "hasat_database_up", "1 if the database answered.", float(self._counts is not None)
+        )
+        if self._counts is not None:
+            yield from _families(self._counts)
+
+
+def _families(counts: list[RunCount]) -> Iterator[Metric]:
+    finished = [count for count in counts if count.state == "finished"]
+    runs = GaugeMetricFamily(
+        "hasat_runs_total", "Finished runs on record.", labels=("job", "outcome")
+    )
+    last = GaugeMetricFamily(
+        "hasat_job_last_finished_timestamp_seconds",
+        "When a run of the job last ended, as unix time.",
+        labels=("job",),
+    )
+    for count in finished:
+        runs.add_metric((count.job, count.outcome or "unknown"), count.runs)
+    newest: dict[str, float] = {}
+    for count in finished:
+        if count.last_finished_at is not None:
+            at = count.last_finished_at.timestamp()
+            newest[count.job] = max(at, newest.get(count.job, at))
+    for job, at in newest.items():
+        last.add_metric((job,), at)
+    yield runs
+    yield last
+    for name, text, state in (
+        ("hasat_jobs_queued", "Runs that wait for a worker.", "queued"),
+        ("hasat_jobs_running", "Runs that a worker is at.", "running"),
+    ):
+        yield GaugeMetricFamily(name, text, sum(c.runs for c in counts if c.state == state))
+    yield GaugeMetricFamily(
+        "hasat_runs_set_aside",
+        "Runs set aside because they ended their worker again and again.",
+        sum(count.runs for count in finished if count.outcome == "set_aside"),
+    )
+
+
+router = APIRouter(tags=["operation"])
+_EXAMPLE = """# HELP hasat_database_up 1 if the database answered.
+# TYPE hasat_database_up gauge
+hasat_database_up 1.0
+"""
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses=answers(_EXAMPLE, media="text/plain"),
+)
+async def metrics(request: Request) -> Response:
+    """Counters of this process, gauges of the jobs in the database.
+
+    If the database is away, `hasat_database_up` is 0 and its gauges are missing.
+    """
+    http: HttpMetrics = request.app.state.metrics
+    of_runs = CollectorRegistry()
+    of_runs.register(RunMetrics(await read_run_counts(request.app.state.store)))
+    return Response(
+        generate_latest(http.registry) + generate_latest(of_runs),
+        media_type=CONTENT_TYPE_LATEST,
+    )

@@ -1,0 +1,44 @@
+"""Which route a path belongs to, for labels that stay few and for the header Allow."""
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from fastapi.routing import RouteContext, iter_route_contexts
+
+UNMATCHED = "unmatched"
+
+
+class RouteTable:
+    """The app's routes in the order in which the router tries them."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._known: tuple[int, tuple[RouteContext, ...]] = (0, ())
+
+    def template(self, path: str, method: str) -> str:
+        """The path as it was declared (`/api/v1/runs/{id}`), never as it was called."""
+        fitting = self._fitting(path)
+        for route in fitting:
+            if not route.methods or method in route.methods:
+                return route.path_format or UNMATCHED
+        return (fitting[0].path_format or UNMATCHED) if fitting else UNMATCHED
+
+    def methods(self, path: str) -> Sequence[str]:
+        """All methods that this path takes, over all of its routes."""
+        found = {method for route in self._fitting(path) for method in route.methods or ()}
+        return sorted(found | ({"HEAD"} if "GET" in found else set()))
+
+    def _fitting(self, path: str) -> list[RouteContext]:
+        return [route for route in self._routes() if route.path_regex.match(path)]
+
+    def _routes(self) -> tuple[RouteContext, ...]:
+        count, routes = self._known
+        if count != len(self._app.routes):
+            # Pages are added after the app is made: look again whenever there are more.
+            routes = tuple(
+                route
+                for route in iter_route_contexts(self._app.routes)
+                if getattr(route, "path_regex", None) is not None
+            )
+            self._known = (len(self._app.routes), routes)
+        return routes

@@ -1,0 +1,153 @@
+"""The environment, turned into values: Hasat's own names, and the seeds' names as they were."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hasat.settings.dsn import compose_url
+from hasat.settings.given import Findings, Given, Origin, did_you_mean
+from hasat.settings.keys import leaves
+from hasat.settings.seeds import CLIENTS, ENVIRONMENT, POSTGRES, client_field, retired
+from hasat.settings.structure import spread
+
+# Ours, but no settings: the line between `hasat up` and its children, and what tests are told.
+_NO_SETTINGS = ("HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")
+
+_POSTGRES_PARTS = {
+    "host": "POSTGRES_HOST",
+    "port": "POSTGRES_PORT",
+    "user": "POSTGRES_USER",
+    "password": "POSTGRES_PASSWORD",
+    "database": "POSTGRES_DB",
+}
+_DEFAULT_DATABASE = "api_football"
+_CLIENT = re.compile(r"authentication:clients:(\d+):(accesskey|secretkey|name)")
+_NOTIFY_ON = re.compile(r"webhooks:(slack|http):notifyon:(\d+)")
+
+
+def environment_layer(
+    environ: Mapping[str, str], key_variable: str | None, cwd: Path, found: Findings
+) -> dict[str, Given]:
+    """Every value in the environment; `key_variable` is api.yaml's name for the football key."""
+    variables = _Variables(environ, found)
+    values: dict[str, Given] = {}
+    for leaf in leaves().values():
+        names = list(leaf.names)
+        if leaf.key == "football.api_key" and key_variable:
+            names.insert(1, key_variable)
+        for name in names:
+            value = variables.secret(name) if leaf.secret else variables.text(name)
+            if value is not None:
+                given = Given(value, Origin("environment", variables.spelled(name)), cwd)
+                values |= spread(leaf, given, found)
+                break
+    _judge(variables, {key_variable}, found)
+    return values
+
+
+class _Variables:
+    """The environment by name; names of the .NET service in any case and with either separator."""
+
+    def __init__(self, environ: Mapping[str, str], found: Findings) -> None:
+        self._found = found
+        self.texts = {name: text.strip() for name, text in environ.items() if text.strip()}
+        self._folded = {fold(name): name for name in self.texts if fold(name)}
+        self._put_together: dict[str, Callable[[], Any]] = {
+            POSTGRES: self._postgres,
+            CLIENTS: self._clients,
+            "Webhooks__Slack__NotifyOn__*": lambda: self._events("slack"),
+            "Webhooks__Http__NotifyOn__*": lambda: self._events("http"),
+        }
+
+    def spelled(self, name: str) -> str:
+        """A name as the environment spells it."""
+        for known in (name, f"{name}_FILE"):
+            if known in self.texts or known in self._put_together:
+                return known
+            if spelled := self._folded.get(fold(known)):
+                return spelled
+        return name
+
+    def text(self, name: str) -> Any:
+        """The value of a variable, or None when it is not set or empty."""
+        if name in self._put_together:
+            return self._put_together[name]()
+        return self.texts.get(name) or self.texts.get(self._folded.get(fold(name), ""))
+
+    def secret(self, name: str) -> Any:
+        """The same for a secret, which may also be in the file that NAME_FILE names."""
+        value, path = self.text(name), self.text(f"{name}_FILE")
+        if path is None:
+            return value
+        if value is not None:
+            self._found.problems.append(f"{name} and {name}_FILE are both set; keep one.")
+            return value
+        try:
+            value = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            self._found.problems.append(
+                f"{name}_FILE names {path}, which cannot be read: {reason}."
+            )
+            return None
+        if not value:
+            self._found.problems.append(f"{name}_FILE names {path}, which is empty.")
+        return value or None
+
+    def _postgres(self) -> str | None:
+        if self.text(_POSTGRES_PARTS["host"]) is None:
+            if names := [name for name in _POSTGRES_PARTS.values() if name in self.texts]:
+                self._found.remarks.append(
+                    f"POSTGRES_HOST is not set, so these have no effect: {', '.join(names)}."
+                )
+            return None
+        parts = {part: self.secret(name) for part, name in _POSTGRES_PARTS.items()}
+        return compose_url({"database": _DEFAULT_DATABASE} | {k: v for k, v in parts.items() if v})
+
+    def _clients(self) -> list[dict[str, Any]] | None:
+        clients: dict[int, dict[str, Any]] = {}
+        for folded, name in self._folded.items():
+            if match := _CLIENT.fullmatch(folded.removesuffix("_file")):
+                part = name[: -len("_file")] if folded.endswith("_file") else name
+                clients.setdefault(int(match[1]), {})[client_field(match[2])] = self.secret(part)
+        return [clients[index] for index in sorted(clients)] or None
+
+    def _events(self, channel: str) -> list[str] | None:
+        events = {
+            int(match[2]): self.texts[name]
+            for folded, name in self._folded.items()
+            if (match := _NOTIFY_ON.fullmatch(folded)) and match[1] == channel
+        }
+        return [events[index] for index in sorted(events)] or None
+
+
+def _judge(variables: _Variables, known: set[str | None], found: Findings) -> None:
+    """Unknown names of ours are mistakes; those of the seeds are at most worth a remark."""
+    for leaf in leaves().values():
+        known |= set(leaf.names)
+        if leaf.secret:
+            known |= {f"{name}_FILE" for name in leaf.names}
+    own = [name for name in known if name and name.startswith("HASAT_")]
+    dotnet = {fold(name): name for names in ENVIRONMENT.values() for name in names if "__" in name}
+    branches = {name.partition(":")[0] for name in dotnet}
+    for name in sorted(variables.texts.keys() - known):
+        folded = fold(name).removesuffix("_file")
+        if name.startswith("HASAT_"):
+            if not name.startswith(_NO_SETTINGS):
+                found.problems.append(f"{name}: there is no such setting{did_you_mean(name, own)}")
+        elif because := retired(name):
+            found.remarks.append(f"{name} has no effect: {because}")
+        elif folded.partition(":")[0] in branches and not _is_part(folded, dotnet):
+            meant = did_you_mean(name, dotnet.values())
+            found.remarks.append(f"{name} has no effect: there is no such setting{meant}")
+
+
+def _is_part(folded: str, dotnet: Mapping[str, str]) -> bool:
+    return bool(folded in dotnet or _CLIENT.fullmatch(folded) or _NOTIFY_ON.fullmatch(folded))
+
+
+def fold(name: str) -> str:
+    """The one spelling of a .NET name; nothing for names without parts."""
+    folded = name.replace("__", ":").casefold()
+    return folded if ":" in folded.strip(":") else ""

@@ -1,0 +1,267 @@
+"""The YAML files of the configuration folder, turned into values with their lines."""
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hasat.settings.given import Findings, Given, Origin, did_you_mean
+from hasat.settings.keys import SCHEDULE, leaf_of, leaves, sections
+from hasat.settings.places import absolute, shown
+from hasat.settings.seeds import (
+    API_FILE,
+    FILE_VARIABLES,
+    JOB,
+    JOBS_FILE,
+    RATE_LIMITER_FILE,
+    RETIRED_FILES,
+    Inert,
+    Refused,
+    Shape,
+    Target,
+    client_field,
+    dotnet_sections,
+)
+
+if TYPE_CHECKING:
+    from hasat.settings.items import Item
+
+Values = dict[str, Given]
+
+
+def files_layer(
+    folder: Path | None, environ: Mapping[str, str], cwd: Path, found: Findings
+) -> tuple[Values, tuple[str, ...]]:
+    """Every value in the files, and the files that were read."""
+    values: Values = {}
+    sources: dict[str, str] = {}
+    read = []
+    for name, path in _existing(folder, environ, cwd, found):
+        # Only where there is a file: a start without any need not load YAML.
+        from hasat.settings.items import read_yaml
+
+        label = shown(path, cwd)
+        item = read_yaml(path, label, found)
+        read.append(label)
+        if item is not None and not item.unset:
+            document = _Document(name, path, label, found)
+            document.read(item)
+            _add(values, sources, document, found)
+    return values, tuple(read)
+
+
+def tree_shape(prefix: str = "") -> Shape:
+    """The keys of a file that follows the tree, from a section down."""
+    depth = len(prefix.split(".")) if prefix else 0
+    shape: dict[str, Target] = {}
+    for key in (*sections(), *leaves()):
+        parts = key.split(".")
+        if len(parts) == depth + 1 and ".".join(parts[:depth]) == prefix:
+            shape[parts[-1]] = tree_shape(key) if key in sections() else key
+    return shape
+
+
+def shape_of(name: str) -> Shape:
+    """The keys that a file may have."""
+    if name.startswith("jobs/"):
+        return JOBS_FILE
+    if name == "api.yaml":
+        return API_FILE
+    if name == "rate_limiter.yaml":
+        return RATE_LIMITER_FILE
+    if name == "hasat.yaml":
+        return {**tree_shape(), **_PLACES, **dotnet_sections()}
+    section = name.removesuffix(".yaml")
+    own = tree_shape(section)
+    # `gib.yaml` may name its section again, or use the names of the .NET service.
+    return {**own, section: own, **(dotnet_sections() if section != "tkgm" else {})}
+
+
+_PLACES = {
+    name: Refused(f"it says where the files are; set HASAT_{name.upper()} instead.")
+    for name in ("home", "config")
+}
+FILES = ("hasat.yaml", "gib.yaml", "tkgm.yaml", "webhooks.yaml", "api.yaml", "rate_limiter.yaml")
+
+
+def _existing(
+    folder: Path | None, environ: Mapping[str, str], cwd: Path, found: Findings
+) -> list[tuple[str, Path]]:
+    """The files to read, by their name in the folder; some may be told to be elsewhere."""
+    elsewhere = {
+        FILE_VARIABLES[variable]: (variable, absolute(environ[variable].strip(), cwd))
+        for variable in FILE_VARIABLES
+        if environ.get(variable, "").strip()
+    }
+    for variable, path in elsewhere.values():
+        if not path.exists():
+            found.problems.append(f"{variable} names {path}, which does not exist.")
+    files = {name: folder / name for name in FILES} if folder else {}
+    jobs = elsewhere["jobs"][1] if "jobs" in elsewhere else folder and folder / "jobs"
+    if jobs:
+        files |= {f"jobs/{path.name}": path for path in sorted(jobs.glob("*.yaml"))}
+    files |= {name: path for name, (_, path) in elsewhere.items() if name != "jobs"}
+    if folder:
+        _look_around(folder, cwd, found)
+    return [(name, path) for name, path in files.items() if path.is_file()]
+
+
+def _look_around(folder: Path, cwd: Path, found: Findings) -> None:
+    """Files that are probably meant for Hasat and would be passed over in silence."""
+    # The working directory's folder may belong to another program: nothing there is a mistake.
+    doubts = found.remarks if folder == cwd / "config" else found.problems
+    stems = {name.removesuffix(".yaml"): name for name in FILES}
+    for path in sorted([*folder.glob("*.y*ml"), *folder.glob("jobs/*.yml")]):
+        label = shown(path, cwd)
+        if path.name in RETIRED_FILES:
+            found.remarks.append(f"{label} has no effect: {RETIRED_FILES[path.name]}")
+        elif path.suffix == ".yml" and (path.stem in stems or path.parent != folder):
+            doubts.append(f"{label} is not read; rename it to {path.stem}.yaml.")
+        elif path.name not in FILES and path.parent == folder:
+            meant = did_you_mean(path.stem, stems, cutoff=0.8)
+            if meant != ".":
+                doubts.append(f"{label} is not read{meant}")
+
+
+class _Document:
+    """One file being read."""
+
+    def __init__(self, name: str, path: Path, label: str, found: Findings) -> None:
+        self.name, self.label, self.values = name, label, Values()
+        self._path, self._found = path, found
+
+    def read(self, root: "Item") -> None:
+        self._walk(root, shape_of(self.name), "")
+        if any((leaf := leaf_of(key)) and leaf.secret for key in self.values):
+            self._warn_if_open()
+        if self.name.startswith("jobs/"):
+            self._default_season()
+
+    def _walk(self, item: "Item", shape: Shape, path: str) -> None:
+        if item.unset:
+            return
+        if not isinstance(item.content, dict):
+            self.problem(item, f"{path or 'the file'} must hold keys and values.")
+            return
+        for name, child in item.content.items():
+            target = shape.get(name)
+            if target is None:
+                self._unknown(name, child, shape, path)
+            elif isinstance(target, Refused):
+                self.problem(child, f"{name!r} cannot be set here: {target.because}")
+            elif isinstance(target, Mapping):
+                self._walk(child, target, f"{path}.{name}".lstrip("."))
+            elif target == "jobs":
+                self._jobs(child)
+            elif not isinstance(target, Inert):
+                self._give(target, child)
+
+    def _give(self, key: str, item: "Item") -> None:
+        if item.unset:
+            return
+        if key == SCHEDULE:
+            self._schedule(item)
+            return
+        leaf = leaf_of(key)
+        if leaf is None or leaf.shape == "text":
+            if not isinstance(item.content, str):
+                self.problem(item, f"{key} must be one value.")
+                return
+            value = item.content.strip()
+        elif key.startswith(f"{SCHEDULE}."):
+            value = item.value()
+        else:
+            value = item.texts()
+        if key == "authentication.clients" and isinstance(value, list):
+            value = [
+                {client_field(k): v for k, v in client.items()}
+                if isinstance(client, dict)
+                else client
+                for client in value
+            ]
+        if key in self.values:
+            self.problem(item, f"{key} is set twice in this file.")
+        origin = Origin("file", f"{self.label}:{item.line}")
+        self.values[key] = Given(value, origin, self._path.parent, dict(item.lines()))
+
+    def _schedule(self, item: "Item") -> None:
+        if not isinstance(item.content, dict):
+            self.problem(item, f"{SCHEDULE} must name jobs.")
+            return
+        for job, entry in item.content.items():
+            names = ("enabled", "cron", "params", "mode")
+            shape = {name: f"{SCHEDULE}.{job}.{name}" for name in names}
+            self._walk(entry, shape, f"{SCHEDULE}.{job}")
+
+    def _jobs(self, item: "Item") -> None:
+        if not isinstance(item.content, list):
+            self.problem(item, "jobs must be a list.")
+            return
+        for entry in item.content:
+            fields = entry.content if isinstance(entry.content, dict) else {}
+            name = fields["job_id"].content if "job_id" in fields else None
+            if not isinstance(name, str) or not name:
+                self.problem(entry, "a job needs its job_id.")
+                continue
+            if "type" in fields and fields["type"].content == "live_loop":
+                self._found.remarks.append(
+                    f"{self.label}:{entry.line}: the job {name} has no effect: "
+                    "live polling was given up; matches are followed by the stale_* jobs."
+                )
+                continue
+            self._walk(entry, _job_shape(name), f"the job {name}")
+
+    def _default_season(self) -> None:
+        """The original's one season for all leagues that name none."""
+        season = self.values.pop("season", None)
+        leagues = self.values.get("football.tracked_leagues")
+        if season and leagues and isinstance(leagues.value, list):
+            for league in leagues.value:
+                if isinstance(league, dict):
+                    league.setdefault("season", season.value)
+
+    def _unknown(self, name: str, item: "Item", shape: Shape, path: str) -> None:
+        meant = did_you_mean(name, shape)
+        if meant == "." and self.name == "hasat.yaml":
+            full = [repr(key) for key in leaves() if key.rpartition(".")[2] == name][:3]
+            meant = f"; did you mean {' or '.join(full)}?" if full else "."
+        within = f" in {path}" if path else ""
+        self.problem(item, f"there is no setting {name!r}{within}{meant}")
+
+    def _warn_if_open(self) -> None:
+        if stat.S_IMODE(self._path.stat().st_mode) & stat.S_IROTH:
+            self._found.remarks.append(
+                f"{self.label} holds a secret and everybody on this machine can read it: "
+                f"chmod 600 {self._path}"
+            )
+
+    def problem(self, item: "Item", sentence: str) -> None:
+        self._found.problems.append(f"{self.label}:{item.line}: {sentence}")
+
+
+def _job_shape(job: str) -> Shape:
+    def place(target: Target) -> Target:
+        if isinstance(target, Mapping):
+            return {name: place(inner) for name, inner in target.items()}
+        return f"{SCHEDULE}.{job}.{target}" if isinstance(target, str) else target
+
+    return {"job_id": Inert("it names the job."), **{k: place(v) for k, v in JOB.items()}}
+
+
+def _add(values: Values, sources: dict[str, str], document: _Document, found: Findings) -> None:
+    """Take a document's values in; two files may say the same, but not different things."""
+    for key, given in document.values.items():
+        earlier = values.get(key)
+        if earlier is None or earlier.value == given.value:
+            values.setdefault(key, given)
+            sources.setdefault(key, document.name)
+        elif (sources[key], document.name) == ("api.yaml", "rate_limiter.yaml"):
+            # In the original the limits of api.yaml were for the reader only.
+            found.remarks.append(
+                f"{key}: {given.origin.where} counts, {earlier.origin.where} says otherwise."
+            )
+            values[key] = given
+        else:
+            found.problems.append(
+                f"{key} is set in {earlier.origin.where} and, differently, in {given.origin.where}."
+            )

@@ -1,0 +1,138 @@
+"""YAML with line numbers: what a file says and where it says it.
+
+Scalars follow YAML 1.2: ``no`` is text, ``012`` is twelve and ``2025-01-01`` is text. The same key
+twice is an error, and so are tags that would build objects.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from hasat.settings.given import Findings
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_MERGE = "<<"
+_TAG = "tag:yaml.org,2002:"
+
+Part: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value of a file: a mapping or list of items, or the text of a scalar."""
+
+    content: "dict[str, Item] | list[Item] | str"
+    line: int
+    quoted: bool = False
+
+    @property
+    def unset(self) -> bool:
+        """Whether nothing was written: empty, null or an empty text."""
+        if not isinstance(self.content, str):
+            return False
+        return self.content == "" or (not self.quoted and _WORDS.get(self.content, "") is None)
+
+    def value(self) -> Any:
+        """As YAML types it."""
+        if isinstance(self.content, dict):
+            return {key: item.value() for key, item in self.content.items()}
+        if isinstance(self.content, list):
+            return [item.value() for item in self.content]
+        if self.quoted:
+            return self.content
+        if self.content in _WORDS:
+            return _WORDS[self.content]
+        if _INTEGER.fullmatch(self.content):
+            return int(self.content)
+        return float(self.content) if _NUMBER.fullmatch(self.content) else self.content
+
+    def texts(self) -> Any:
+        """With every scalar as it was written; unset parts of a mapping are left out."""
+        if isinstance(self.content, dict):
+            return {k: item.texts() for k, item in self.content.items() if not item.unset}
+        if isinstance(self.content, list):
+            return [item.texts() for item in self.content]
+        return self.content
+
+    def lines(self, part: Part = ()) -> Iterator[tuple[Part, int]]:
+        """The line of each part."""
+        if part:
+            yield part, self.line
+        if isinstance(self.content, dict):
+            for key, item in self.content.items():
+                yield from item.lines((*part, key))
+        elif isinstance(self.content, list):
+            for index, item in enumerate(self.content):
+                yield from item.lines((*part, index))
+
+
+def read_yaml(path: Path, name: str, found: Findings) -> Item | None:
+    """The file's content; None, with a problem noted, if it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return None if node is None else _Reader(name, found).item(node)
+    except OSError as error:
+        found.problems.append(f"{name} cannot be read ({error.strerror}).")
+    except UnicodeDecodeError as error:
+        found.problems.append(f"{name} is not UTF-8 text (byte {error.start}).")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}:{mark.line + 1}" if mark else name
+        found.problems.append(f"{place}: this is not YAML: {error.problem or error.context}.")
+    except yaml.YAMLError as error:
+        found.problems.append(f"{name}: this is not YAML: {' '.join(str(error).split())}.")
+    except RecursionError:
+        found.problems.append(f"{name} is nested too deeply or contains itself.")
+    return None
+
+
+class _Reader:
+    def __init__(self, name: str, found: Findings) -> None:
+        self._name, self._found = name, found
+
+    def item(self, node: Node) -> Item:
+        line = node.start_mark.line + 1
+        if not node.tag.startswith(_TAG) or "python" in node.tag:
+            self._problem(line, f"the tag {node.tag} has no meaning here.")
+        if isinstance(node, MappingNode):
+            return Item(self._mapping(node), line)
+        if isinstance(node, SequenceNode):
+            return Item([self.item(child) for child in node.value], line)
+        assert isinstance(node, ScalarNode)
+        return Item(node.value, line, quoted=node.style is not None)
+
+    def _mapping(self, node: MappingNode) -> dict[str, Item]:
+        found: dict[str, Item] = {}
+        merged: dict[str, Item] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, ScalarNode):
+                self._problem(line, "a key must be a plain word.")
+                continue
+            key = key_node.value
+            if key == _MERGE and key_node.style is None:
+                sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
+                for source in sources:
+                    if isinstance(source, MappingNode):
+                        merged = {**self._mapping(source), **merged}
+                continue
+            if key in found:
+                self._problem(line, f"{key!r} stands here for the second time.")
+            # The key's line is where a reader looks, also when a list starts below it.
+            found[key] = replace(self.item(value_node), line=line)
+        return {**merged, **found}
+
+    def _problem(self, line: int, sentence: str) -> None:
+        self._found.problems.append(f"{self._name}:{line}: {sentence}")

@@ -1,0 +1,139 @@
+"""The branches that belong to the platform: database, HTTP, callers, jobs, logs, tools."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hasat.settings import kinds
+from hasat.settings.section import Section
+
+
+class Database(Section):
+    """PostgreSQL: a server of yours, or the one that Hasat starts by itself."""
+
+    url: kinds.DatabaseUrl | None = Field(
+        default=None, description="The server to use; without it Hasat starts one under home."
+    )
+    binaries: kinds.Folder | None = Field(
+        default=None, description="The bin folder of a PostgreSQL for the embedded server."
+    )
+    pool_size: int = Field(default=10, ge=1, le=1000, description="Connections a process may hold.")
+
+
+class Serve(Section):
+    """The HTTP side: `hasat serve` and `hasat up`."""
+
+    host: kinds.Host = Field(
+        default="127.0.0.1",
+        description="Address to listen on; any other than this machine's own needs keys.",
+    )
+    port: kinds.Port = Field(default=8787, description="Port to listen on.")
+    allowed_hosts: tuple[kinds.Host, ...] = Field(
+        default=(), description="Host names that requests may use besides the address itself."
+    )
+    requests_per_minute: kinds.Count = Field(
+        default=600, description="Requests a key, or a caller without one, may make in a minute."
+    )
+
+
+class HmacClient(Section):
+    """A caller that signs its requests."""
+
+    access_key: kinds.Name
+    secret_key: kinds.Secret
+    name: str = ""
+
+
+class Authentication(Section):
+    """Callers that sign their requests (X-Access-Key, X-Timestamp, X-Signature)."""
+
+    enabled: bool = Field(
+        default=False, description="Ask every caller who they are, on loopback too."
+    )
+    timestamp_tolerance_seconds: int = Field(
+        default=300, ge=1, le=3600, description="How far a signature's time may be from ours."
+    )
+    clients: tuple[HmacClient, ...] = Field(
+        default=(), description="The callers: access_key, secret_key and name of each."
+    )
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        keys = [client.access_key for client in self.clients]
+        if len(keys) > len(set(keys)):
+            raise ValueError("two clients share an access_key.")
+        return self
+
+
+class JobOverride(Section):
+    """What the operator changed about one job; None and empty leave it as it is."""
+
+    enabled: bool | None = None
+    cron: kinds.Cron | None = None
+    params: Mapping[str, Any] = {}
+    mode: Mapping[str, Any] = {}
+
+
+class Jobs(Section):
+    """When work is done, and by how many at once."""
+
+    timezone: kinds.Zone = Field(
+        default="Europe/Istanbul", description="The zone in which cron expressions are meant."
+    )
+    concurrency: int = Field(default=4, ge=1, le=64, description="Jobs a worker runs at once.")
+    heartbeat_seconds: float = Field(
+        default=5.0, gt=0, le=60, description="How often a worker says that it is alive."
+    )
+    stalled_seconds: float = Field(
+        default=20.0, gt=0, le=3600, description="Silence after which a worker counts as dead."
+    )
+    drain_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="Time that running jobs get when a worker is stopped.",
+    )
+    keep_runs_days: int = Field(
+        default=90, ge=1, le=3650, description="How long finished runs are kept."
+    )
+    job_id: kinds.Name | None = Field(
+        default=None, description="The job that `hasat jobs run` runs when it is given no name."
+    )
+    schedule: Mapping[str, JobOverride] = Field(
+        default={}, description="Changes to single jobs: enabled, cron, params and mode by name."
+    )
+
+    @model_validator(mode="after")
+    def _alive_between_beats(self) -> Self:
+        if self.stalled_seconds <= self.heartbeat_seconds:
+            raise ValueError("stalled_seconds must be longer than heartbeat_seconds.")
+        return self
+
+
+class Log(Section):
+    """What is written to stderr and, if wanted, to a file."""
+
+    level: kinds.LogLevel = Field(default="INFO", description="The least severe lines to write.")
+    format: Annotated[
+        Literal["auto", "console", "json"], kinds.one_of("auto", "console", "json", text="console")
+    ] = Field(
+        default="auto", description="Text for people, JSON for machines; auto looks at stderr."
+    )
+    file: kinds.File | None = Field(
+        default=None, description="A file that gets every line as well."
+    )
+
+
+class Mcp(Section):
+    """Tools for assistants over the Model Context Protocol."""
+
+    transport: Annotated[
+        Literal["stdio", "streamable-http", "sse"],
+        kinds.one_of("stdio", "streamable-http", "sse", http="streamable-http"),
+    ] = Field(default="stdio", description="How `hasat mcp` talks.")
+    host: kinds.Host = Field(
+        default="127.0.0.1", description="Address to listen on when not stdio."
+    )
+    port: kinds.Port = Field(default=8000, description="Port to listen on when not stdio.")
+    mount_path: kinds.MountPath = Field(default="/mcp", description="The path of the endpoint.")

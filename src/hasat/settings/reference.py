@@ -1,0 +1,168 @@
+"""The reference of settings, written from the tree itself so that it cannot be wrong about it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import annotated_types
+
+from hasat.settings.files import shape_of
+from hasat.settings.keys import Leaf, leaves, plain_type, sections
+from hasat.settings.kinds import Says
+from hasat.settings.seeds import FILE_VARIABLES, JOB, RETIRED, RETIRED_FILES, Inert, Shape
+from hasat.settings.show import as_text, plain
+
+_INTRODUCTION = """\
+# Settings
+
+<!-- Written by `hasat config reference > docs/reference/settings.md`. -->
+
+A setting has a dotted key, such as `serve.port`. Its value is taken from the first of these that
+has one:
+
+1. **flags**: `--set serve.port=9000`, and the flags of single commands;
+2. **the environment**: `HASAT_SERVE_PORT=9000`, or one of the other names below (where several are
+   set, the one named first counts); an empty variable counts as not set;
+3. **files**: the YAML files of the folder `HASAT_CONFIG`, else of `config/` in `HASAT_HOME`, else
+   of `./config`; `null` and empty texts count as not set;
+4. **the default**.
+
+`hasat config show --origin` says where each value came from, `hasat config check` whether all is
+well. What is unknown is an error, so that a slip of the pen cannot go unnoticed.
+
+- **Secrets** never come from flags and are never shown. For each of their variables there is a
+  second one ending in `_FILE` that names a file with the value, e.g.
+  `API_FOOTBALL_KEY_FILE=/run/secrets/key`.
+- **Durations** are seconds (`600`), amounts (`10m`, `1h30m`, `200ms`) or `hh:mm:ss` (`00:10:00`).
+- **Lists** in flags and variables are separated by commas; structures are JSON.
+- **Relative paths** in a file start in that file's folder, in flags and variables where Hasat is
+  started, in defaults in `home`.
+- Names with `__` are compared without regard to case, and `:` may stand for `__`. A name ending in
+  `*` stands for several variables: `POSTGRES_HOST`, `_PORT`, `_USER`, `_PASSWORD` and `_DB`;
+  `Authentication__Clients__0__AccessKey`, `__SecretKey` and `__Name`, and so on by number.
+
+## Files
+
+| file | what it holds |
+|---|---|
+| `hasat.yaml` | any section, by its name |
+| `gib.yaml`, `tkgm.yaml`, `webhooks.yaml` | the section of that name, its keys at the top |
+| `api.yaml` | `api`, `rate_limits` and `logging` of the football collector |
+| `rate_limiter.yaml` | `rate_limiter` of the football collector; counts before `api.yaml` |
+| `jobs/*.yaml` | `fixtures_fetch_mode`, `tracked_leagues`, `season` and `jobs` |
+
+The same setting in two files is an error unless both say the same. `hasat.yaml`, `gib.yaml` and
+`webhooks.yaml` also understand the sections of the .NET service's `appsettings.json`
+(`GibEndpoints`, `ArchiveStorage`, ...). Examples of all files are in `deploy/config.example/`.
+
+An entry in `jobs` has `job_id`, `enabled`, `interval: {type: cron, cron: "0 6 * * *"}`, `params` and
+`mode`; in `hasat.yaml` the same is `jobs.schedule.JOB.enabled`, `.cron`, `.params` and `.mode`.
+"""
+
+
+def reference() -> str:
+    """The whole page, as Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def allowed(leaf: Leaf) -> str:
+    """What a setting's value may be, in words."""
+    return _allowed(leaf.field.annotation, leaf.field.metadata)
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## Where Hasat is"
+    yield from _table([leaf for key, leaf in leaves().items() if "." not in key])
+    for key, model in sections().items():
+        yield ""
+        yield f"{'#' * (2 + key.count('.'))} `{key}`"
+        yield ""
+        yield str(model.__doc__)
+        own = [leaf for name, leaf in leaves().items() if name.rpartition(".")[0] == key]
+        yield from _table(own)
+    yield from _without_effect()
+
+
+def _table(rows: list[Leaf]) -> Iterator[str]:
+    yield ""
+    yield "| setting | default | allowed | environment | meaning |"
+    yield "|---|---|---|---|---|"
+    for leaf in rows:
+        names = "<br>".join(f"`{name}`" for name in leaf.names)
+        cells = (f"`{leaf.key}`", _default(leaf), allowed(leaf), names, leaf.field.description)
+        yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(leaf: Leaf) -> str:
+    if leaf.key == "home":
+        return "the user's data folder; `/var/lib/hasat` for root"
+    if leaf.key == "config":
+        return "`config` in home, else `./config`"
+    default = as_text(plain(leaf.field.default))
+    return "" if default == "-" else f"`{default}`"
+
+
+def _allowed(annotation: Any, metadata: list[Any]) -> str:
+    while get_origin(annotation) is Annotated:
+        annotation, *inner = get_args(annotation)
+        metadata = [*inner, *metadata]
+    kind = plain_type(annotation)
+    for part in get_args(annotation):
+        if get_origin(part) is Annotated and plain_type(part) == kind:
+            return _allowed(part, metadata)
+    for note in metadata:
+        if isinstance(note, Says):
+            return note.text
+    if get_origin(kind) is tuple:
+        item = _allowed(get_args(kind)[0], [])
+        return f"a list: {item}" if item else "a list"
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(kind))
+    if kind is bool:
+        return "`true`, `false`"
+    return _range(kind, metadata) if kind in (int, float) else ""
+
+
+def _range(kind: type, metadata: list[Any]) -> str:
+    flat = [one for note in metadata for one in getattr(note, "metadata", [note])]
+    limits = {
+        "from": next((note.ge for note in flat if isinstance(note, annotated_types.Ge)), None),
+        "above": next((note.gt for note in flat if isinstance(note, annotated_types.Gt)), None),
+        "to": next((note.le for note in flat if isinstance(note, annotated_types.Le)), None),
+    }
+    number = "a whole number" if kind is int else "a number"
+    words = [f"{word} {limit}" for word, limit in limits.items() if limit is not None]
+    return " ".join([number, *words])
+
+
+def _without_effect() -> Iterator[str]:
+    yield ""
+    yield "## Known, without effect"
+    yield ""
+    yield "Names of the systems that Hasat takes over from. They are no errors; `hasat doctor`"
+    yield "mentions the variables and files among them that it finds."
+    yield ""
+    yield "| name | why |"
+    yield "|---|---|"
+    for name, because in {**RETIRED, **RETIRED_FILES}.items():
+        yield f"| `{name}` | {because} |"
+    for file in ("api.yaml", "rate_limiter.yaml", "jobs/daily.yaml"):
+        for path, because in _inert(shape_of(file)):
+            yield f"| `{path}` in `{file.replace('daily', '*')}` | {because} |"
+    for path, because in _inert(JOB):
+        yield f"| `jobs[].{path}` in `jobs/*.yaml` | {because} |"
+    yield ""
+    yield "## Files that may be elsewhere"
+    yield ""
+    yield "| variable | instead of |"
+    yield "|---|---|"
+    for name, file in FILE_VARIABLES.items():
+        yield f"| `{name}` | `{file}` |"
+
+
+def _inert(shape: Shape, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, target in shape.items():
+        if isinstance(target, Inert):
+            yield prefix + name, target.because
+        elif isinstance(target, Mapping):
+            yield from _inert(target, f"{prefix}{name}.")

@@ -1,0 +1,316 @@
+"""The branches that belong to the sources, and to the handing out of what they bring."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hasat.settings import kinds
+from hasat.settings.section import Section
+
+
+class Gib(Section):
+    """The e-Fatura and e-İrsaliye taxpayer lists."""
+
+    pk_list_url: kinds.HttpUrl = Field(
+        default="https://merkeztest.gib.gov.tr/EFaturaMerkez/newUserPkListxml.zip",
+        description="The list of mailboxes (PK); the default is GIB's test list.",
+    )
+    gb_list_url: kinds.HttpUrl = Field(
+        default="https://merkeztest.gib.gov.tr/EFaturaMerkez/newUserGbListxml.zip",
+        description="The list of senders (GB); the default is GIB's test list.",
+    )
+    batch_size: int = Field(
+        default=25_000, ge=1, le=100_000, description="Taxpayers written to the database at a time."
+    )
+    download_timeout: kinds.UpToAnHour = Field(
+        default=timedelta(minutes=10), description="How long the download of a list may take."
+    )
+    change_retention_days: kinds.Days = Field(
+        default=30, description="How long changes can be read."
+    )
+    max_allowed_removal_percent: kinds.Percent = Field(
+        default=10.0, description="Removed taxpayers above which the guard holds a run."
+    )
+    max_modified_percent: kinds.Percent = Field(
+        default=20.0, description="Modified taxpayers above which the guard holds a run."
+    )
+    max_added_percent: kinds.Percent = Field(
+        default=20.0, description="Added taxpayers above which the guard holds a run."
+    )
+    max_list_users_drop_percent: kinds.Percent = Field(
+        default=10.0, description="Fewer users in one list than last time, above which it is held."
+    )
+    max_list_bytes_drop_percent: kinds.Percent = Field(
+        default=15.0,
+        description="Fewer bytes of XML in one list than last time, above which it is held.",
+    )
+    max_rejects_percent: kinds.Percent = Field(
+        default=1.0, description="Unreadable users in one list above which the guard holds a run."
+    )
+    max_sync_staleness_hours: int = Field(
+        default=24,
+        ge=1,
+        le=8760,
+        description="Age of the last good sync after which health is degraded.",
+    )
+
+
+class Tkgm(Section):
+    """Cadastral parcels, asked point by point over a pool of endpoints."""
+
+    workers_file: kinds.File | None = Field(
+        default=None, description="The workers.json that lists the endpoints and their key."
+    )
+    single_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(seconds=15), description="How long the answer for one point may take."
+    )
+    batch_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(seconds=60), description="How long the answer for a batch may take."
+    )
+    batch_size: int = Field(default=20, ge=1, le=20, description="Points asked in one request.")
+    cooldown_seconds: int = Field(
+        default=300,
+        ge=1,
+        le=86_400,
+        description="Rest of an endpoint after a 403 without a reason.",
+    )
+    daily_per_endpoint: kinds.Count = Field(
+        default=2000, description="Points a day for an endpoint that declares no budget of its own."
+    )
+    min_interval_ms: int = Field(
+        default=200, ge=0, le=60_000, description="Least time between two requests to one endpoint."
+    )
+    hedge_percent: float = Field(
+        default=2.0,
+        ge=0,
+        le=20,
+        description="Second tries for slow answers, as a share; 0 for none.",
+    )
+    parcel_age: kinds.Age = Field(
+        default=timedelta(days=1), description="Age up to which a known parcel is not asked again."
+    )
+    not_found_age: kinds.Age = Field(
+        default=timedelta(hours=1), description="Age up to which an empty point is not asked again."
+    )
+    lists_age: kinds.Age = Field(
+        default=timedelta(days=30),
+        description="Age up to which administrative lists are not asked again.",
+    )
+    user_agent: kinds.Name = Field(default="Hasat", description="What requests call themselves.")
+
+
+class League(Section):
+    """A competition to follow, in one season."""
+
+    id: int = Field(ge=1)
+    name: str = ""
+    season: int = Field(ge=1900, le=2200)
+
+
+class RateLimiter(Section):
+    """The plan's limits; where the API's own headers say less, they rule."""
+
+    token_bucket_per_minute: kinds.Count = Field(
+        default=300, description="Requests that are never exceeded in a minute."
+    )
+    minute_soft_limit: kinds.Count = Field(
+        default=280, description="Requests in a minute to work at."
+    )
+    minute_limit: kinds.Count = Field(
+        default=300, description="Requests in a minute that the plan allows."
+    )
+    daily_limit: int = Field(
+        default=75_000, ge=1, le=10_000_000, description="Requests in a day that the plan allows."
+    )
+    emergency_stop_threshold: int | None = Field(
+        default=None,
+        ge=0,
+        description="Remaining requests at which all stops; default a tenth of the day.",
+    )
+    usage_target_percent: kinds.Percent = Field(
+        default=90.0, description="Share of the day's requests to spend."
+    )
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Self:
+        if (self.emergency_stop_threshold or 0) >= self.daily_limit:
+            raise ValueError(
+                "emergency_stop_threshold must be below daily_limit, or nothing is ever sent."
+            )
+        return self
+
+
+class Backfill(Section):
+    """How fast earlier seasons are filled in."""
+
+    fixtures_max_tasks_per_run: kinds.Count = Field(default=6, description="League seasons a run.")
+    fixtures_max_pages_per_task: kinds.Count = Field(
+        default=6, description="Windows a league season."
+    )
+    fixtures_window_days: kinds.Days = Field(default=30, description="Days a window covers.")
+    standings_max_tasks_per_run: kinds.Count = Field(
+        default=2, description="League seasons that a run of the standings backfill takes up."
+    )
+
+
+class Details(Section):
+    """Players, events, statistics and line-ups of matches."""
+
+    backfill_batch: kinds.Count = Field(
+        default=25, description="Matches a run of the 90-day backfill."
+    )
+    season_backfill_batch: kinds.Count = Field(
+        default=12, description="Matches that a run of the 90-day backfill completes."
+    )
+    finalize_batch: kinds.Count = Field(default=50, description="Just finished matches a run.")
+    lineups_window_batch: kinds.Count = Field(
+        default=50, description="Matches near kick-off a run."
+    )
+    stale_minutes: kinds.Count = Field(
+        default=15, description="Age at which details are asked again."
+    )
+
+
+class TeamStats(Section):
+    """Statistics of teams."""
+
+    max_tasks_per_run: kinds.Count = Field(default=50, description="Teams a run.")
+    refresh_hours: kinds.Count = Field(
+        default=24, description="Age at which a team is asked again."
+    )
+
+
+class Verification(Section):
+    """Scores that were inferred and wait for the API's word."""
+
+    max_attempts: kinds.Count = Field(
+        default=3, description="Questions before a match is left to rest."
+    )
+    cooldown_hours: kinds.Count = Field(default=24, description="Time between two such questions.")
+
+
+class Football(Section):
+    """API-Football v3."""
+
+    api_key: kinds.Secret | None = Field(default=None, description="Your key for the API.")
+    api_key_env: kinds.VariableName = Field(
+        default="API_FOOTBALL_KEY", description="The environment variable that holds the key."
+    )
+    base_url: kinds.ApiUrl = Field(
+        default="https://v3.football.api-sports.io", description="Where the API is."
+    )
+    timeout_seconds: float = Field(
+        default=30.0, gt=0, le=300, description="How long an answer may take."
+    )
+    default_timezone: kinds.Zone = Field(
+        default="UTC", description="Time between two questions about the same match."
+    )
+    tracked_leagues: tuple[League, ...] = Field(
+        default=(), description="The competitions to follow: id, name and season of each."
+    )
+    fixtures_fetch_mode: Annotated[
+        Literal["global_by_date", "per_tracked_leagues"],
+        kinds.one_of(
+            **{"global-by-date": "global_by_date", "per-tracked-leagues": "per_tracked_leagues"}
+        ),
+    ] = Field(
+        default="global_by_date",
+        description="One request a day for all leagues, or one for each league.",
+    )
+    only_league_id: int | None = Field(
+        default=None, ge=1, description="Restricts jobs run by hand to this league."
+    )
+    bootstrap_static_on_start: bool = Field(
+        default=True, description="Ask for countries and time zones at once when there are none."
+    )
+    rate_limiter: RateLimiter = RateLimiter()
+    backfill: Backfill = Backfill()
+    details: Details = Details()
+    team_stats: TeamStats = TeamStats()
+    verification: Verification = Verification()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        seen = [(league.id, league.season) for league in self.tracked_leagues]
+        if twice := sorted({pair for pair in seen if seen.count(pair) > 1}):
+            named = ", ".join(f"{league} in season {season}" for league, season in twice)
+            raise ValueError(f"tracked_leagues names a league twice: {named}.")
+        return self
+
+
+class Archives(Section):
+    """Where snapshots for newcomers are kept."""
+
+    provider: Annotated[Literal["FileSystem", "S3"], kinds.one_of("FileSystem", "S3")] = Field(
+        default="FileSystem", description="A folder, or a bucket of an S3-compatible store."
+    )
+    base_path: kinds.Folder = Field(
+        default=Path("archives"), description="The folder for FileSystem; by default in home."
+    )
+    retention_days: kinds.Days = Field(default=7, description="How long an archive is kept.")
+    bucket_name: kinds.Name | None = Field(default=None, description="The bucket for S3.")
+    region: kinds.Name | None = Field(default=None, description="The bucket's region.")
+    service_url: kinds.HttpUrl | None = Field(
+        default=None, description="The address of an S3-compatible store other than Amazon's."
+    )
+    access_key: kinds.Secret | None = Field(
+        default=None,
+        description="The S3 access key; without it the machine's own identity is used.",
+    )
+    secret_key: kinds.Secret | None = Field(default=None, description="The S3 secret key.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.provider == "S3" and not self.bucket_name:
+            raise ValueError("provider S3 needs bucket_name.")
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("access_key and secret_key are needed together.")
+        return self
+
+
+class Slack(Section):
+    """Messages to a Slack channel."""
+
+    enabled: bool = Field(default=False, description="Send messages to Slack.")
+    webhook_url: kinds.Secret | None = Field(default=None, description="Slack's incoming webhook.")
+    channel: kinds.Name | None = Field(
+        default=None, description="Another channel than the webhook's own."
+    )
+    username: kinds.Name = Field(default="Hasat", description="The sender's name in the channel.")
+    notify_on: tuple[kinds.Event, ...] = Field(
+        default=(), description="Events to send; none means all."
+    )
+
+
+class Http(Section):
+    """Signed messages to an address of yours."""
+
+    enabled: bool = Field(default=False, description="Send messages by HTTP.")
+    url: kinds.HttpUrl | None = Field(default=None, description="The address that gets them.")
+    secret: kinds.Secret | None = Field(default=None, description="The key that signs them.")
+    timeout_seconds: float = Field(default=10.0, gt=0, le=300, description="How long one may take.")
+    notify_on: tuple[kinds.Event, ...] = Field(
+        default=(), description="Events to send; none means all."
+    )
+
+
+class Webhooks(Section):
+    """Who is told when something happened."""
+
+    enabled: bool = Field(default=False, description="Tell anybody at all.")
+    service_name: kinds.Name = Field(default="Hasat", description="The name of this installation.")
+    environment: kinds.Name = Field(
+        default="Production", description="What this installation is for."
+    )
+    slack: Slack = Slack()
+    http: Http = Http()
+
+    @model_validator(mode="after")
+    def _addressed(self) -> Self:
+        if self.enabled and self.slack.enabled and self.slack.webhook_url is None:
+            raise ValueError("slack.enabled needs slack.webhook_url.")
+        if self.enabled and self.http.enabled and self.http.url is None:
+            raise ValueError("http.enabled needs http.url.")
+        return self

@@ -1,0 +1,8 @@
+"""Upstreams to practise on: a process on loopback, with a seed, a clock to turn and faults by name.
+
+Nothing in the product imports this room except the command line, the demo and `hasat.testing`.
+"""
+
+from hasat.sim.frame import UPSTREAMS, Simulation, Upstream, simulate
+
+__all__ = ["UPSTREAMS", "Simulation", "Upstream", "simulate"]

@@ -1,0 +1,177 @@
+"""The frame that simulated upstreams plug into."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hasat.errors import HasatError, UsageError
+from hasat.serve.listen import Listener, bind
+from hasat.sim.clock import TurnableClock
+from hasat.sim.faults import Faults
+
+CONTROL = "/_sim"
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A kind of upstream that can be simulated."""
+
+    name: str
+    summary: str
+    build: Callable[["Simulation"], ASGIApp]
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+UPSTREAMS: dict[str, Upstream] = {}
+
+
+class Simulation:
+    """One running upstream: everything random comes from its seed, all time from its clock."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        seed: int = 0,
+        clock: TurnableClock | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.upstream = upstream
+        self.seed = seed
+        self.random = random.Random(f"{upstream.name}:{seed}")  # noqa: S311 - a simulation
+        self.clock = clock or TurnableClock()
+        self.options = dict(options or {})
+        # Its own generator, so that switching a fault on does not change the upstream's world.
+        self.faults = Faults(upstream.faults, random.Random(f"faults:{seed}"))  # noqa: S311
+        self.requests: Counter[str] = Counter()
+        self.app: ASGIApp = _with_controls(self, _Unreliable(self, upstream.build(self)))
+
+
+class _Unreliable:
+    """Counts each request and carries out the faults common to all upstreams."""
+
+    def __init__(self, simulation: Simulation, app: ASGIApp) -> None:
+        self._sim = simulation
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._sim.requests[f"{scope['method']} {scope['path']}"] += 1
+        if fault := self._sim.faults.strikes("slow"):
+            await asyncio.sleep(float(fault.options.get("seconds", 1.0)))
+        if fault := self._sim.faults.strikes("error"):
+            status = int(fault.options.get("status", 500))
+            await Response("simulated fault", status_code=status)(scope, receive, send)
+            return
+        if self._sim.faults.strikes("reset"):
+            await _cut_short(self._app, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the head and half of the first part, then end as if the server had died."""
+
+    class Cut(Exception):
+        pass
+
+    async def half(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(k, v) for k, v in message["headers"] if k.lower() != b"content-length"]
+            await send({**message, "headers": [*headers, (b"content-length", b"999999999")]})
+            return
+        body = message.get("body", b"")
+        await send(
+            {"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True}
+        )
+        raise Cut
+
+    try:
+        await app(scope, receive, half)
+    except Cut:
+        # Returning with the answer unfinished makes the server close the connection.
+        return
+
+
+def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
+    async def show(_request: Request) -> JSONResponse:
+        return JSONResponse(
+            {
+                "upstream": simulation.upstream.name,
+                "seed": simulation.seed,
+                "now": simulation.clock().isoformat(),
+                "speed": simulation.clock.speed,
+                "faults": {
+                    "known": simulation.faults.known,
+                    "on": [vars(fault) for fault in simulation.faults.on],
+                },
+                "requests": dict(simulation.requests),
+            }
+        )
+
+    async def turn_clock(request: Request) -> JSONResponse:
+        wish = await request.json()
+        if "now" in wish:
+            simulation.clock.turn_to(datetime.fromisoformat(wish["now"]))
+        if "advance" in wish:
+            simulation.clock.advance(float(wish["advance"]))
+        if "speed" in wish:
+            simulation.clock.run_at(float(wish["speed"]))
+        return await show(request)
+
+    async def set_fault(request: Request) -> JSONResponse:
+        name = request.path_params["name"]
+        if request.method == "DELETE":
+            simulation.faults.switch_off(name)
+        else:
+            simulation.faults.switch_on(name, **(await request.json() if await request.body() else {}))
+        return await show(request)
+
+    async def refuse(_request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=400)
+
+    return Starlette(
+        routes=[
+            Route(CONTROL, show),
+            Route(f"{CONTROL}/clock", turn_clock, methods=["POST"]),
+            Route(f"{CONTROL}/faults/{{name}}", set_fault, methods=["PUT", "DELETE"]),
+            Mount("/", app),
+        ],
+        exception_handlers={HasatError: refuse, ValueError: refuse, TypeError: refuse},
+    )
+
+
+def upstream_named(name: str) -> Upstream:
+    try:
+        return UPSTREAMS[name]
+    except KeyError:
+        known = ", ".join(sorted(UPSTREAMS)) or "none yet"
+        raise UsageError(
+            f"There is no simulated upstream named {name!r}.", remedy=f"There are: {known}."
+        ) from None
+
+
+@asynccontextmanager
+async def simulate(simulation: Simulation, port: int = 0) -> AsyncIterator[str]:
+    """Serve a simulation on loopback inside this process; gives its address."""
+    listening = bind("127.0.0.1", port)
+    listener = Listener(simulation.app, listening)
+    await listener.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listener.stop_now()
+        await listener.until_over()

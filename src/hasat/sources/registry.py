@@ -1,0 +1,46 @@
+"""What a source is, and which ones this installation has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter
+
+from hasat.errors import SettingsError
+from hasat.jobs import Job
+
+GROUP = "hasat.sources"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An upstream: what it mirrors, when it works, and the doors it adds."""
+
+    name: str
+    title: str
+    jobs: tuple[Job, ...] = ()
+    routers: tuple[APIRouter, ...] = field(default=(), hash=False)
+    migrations: Traversable | None = field(default=None, hash=False)
+
+
+BUILT_IN: tuple[Source, ...] = ()
+
+
+@cache
+def all_sources() -> Sequence[Source]:
+    """Every source of this installation: the built-in ones, then those of other packages."""
+    found = list(BUILT_IN)
+    for entry in entry_points(group=GROUP):
+        source = entry.load()
+        if not isinstance(source, Source):
+            raise SettingsError(
+                f"The entry point {entry.name!r} ({entry.value}) is not a Source.",
+                remedy="Uninstall that package, or have its author run the checks of hasat.testing.",
+            )
+        found.append(source)
+    names = [source.name for source in found]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise SettingsError(f"Two sources share the name {', '.join(sorted(doubled))}.")
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""Which operating-system user the embedded server runs as; PostgreSQL refuses to run as root."""
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from hasat.errors import DatabaseError
+
+_PREFERRED = ("hasat", "postgres", "nobody")
+
+
+class SwitchUser(TypedDict, total=False):
+    """The part of a subprocess call that changes the user."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is another user than the one this process runs as."""
+        return self.uid != os.geteuid()
+
+    def switch(self) -> SwitchUser:
+        if not self.foreign:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def may_write(self, folder: Path) -> bool:
+        """Whether the user can reach the folder and write in it, asked of the kernel."""
+        if not self.foreign:
+            return os.access(folder, os.W_OK | os.X_OK)
+        question = ["/bin/sh", "-c", '[ -w "$1" ] && [ -x "$1" ]', "sh", str(folder)]
+        return subprocess.run(question, cwd="/", **self.switch()).returncode == 0
+
+
+def server_account(data: Path) -> Account:
+    """The owner of an existing data folder; without one, this user, or for root a lesser one."""
+    me = os.geteuid()
+    owner = data.stat().st_uid if data.exists() else None
+    if me != 0:
+        if owner is not None and owner != me:
+            raise DatabaseError(
+                f"The database folder {data} belongs to {_name(owner)}, but Hasat runs as "
+                f"{_name(me)}.",
+                remedy=f"Run Hasat as {_name(owner)}, or choose another folder with HASAT_HOME.",
+            )
+        return Account(_name(me), me, os.getegid())
+    if owner == 0:
+        raise DatabaseError(
+            f"The database folder {data} belongs to root, and PostgreSQL refuses to run as root.",
+            remedy=f"Give it to an ordinary user, for example: chown -R postgres '{data}'",
+        )
+    if owner is not None:
+        return Account(_name(owner), owner, data.stat().st_gid)
+    for name in _PREFERRED:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(name, entry.pw_uid, entry.pw_gid)
+    raise DatabaseError(
+        "PostgreSQL refuses to run as root, and there is no user hasat, postgres or nobody.",
+        remedy="Create one (useradd --system hasat), or run Hasat as an ordinary user.",
+    )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user number {uid}"

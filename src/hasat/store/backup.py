@@ -1,0 +1,201 @@
+"""Backups by pg_dump, restored in one transaction: the old data or the backup's, never a mix."""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+from psycopg.conninfo import make_conninfo
+
+from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
+from hasat.store.binaries import client_program
+from hasat.store.explain import parameters_of
+from hasat.store.statements import statement
+from hasat.store.store import Reached, connect
+
+_MAGIC = b"PGDMP"
+_LOCK_WAIT_SECONDS = 10
+
+
+class Client:
+    """How PostgreSQL's own programs reach a database; no password appears in a process list."""
+
+    def __init__(self, url: str, binaries: Path | None, server_major: int) -> None:
+        parameters = parameters_of(url)
+        password = parameters.pop("password", None)
+        self.database = f"--dbname={make_conninfo(**parameters)}"
+        self.environment = os.environ | {"LC_MESSAGES": "C"}
+        if password is not None:
+            self.environment["PGPASSWORD"] = password
+        self._binaries = binaries
+        self._major = server_major
+
+    @classmethod
+    async def of(cls, reached: Reached, binaries: Path | None) -> "Client":
+        async with await connect(reached.url) as connection:
+            return cls(reached.url, binaries, connection.info.server_version // 10000)
+
+    def program(self, name: str) -> str:
+        return client_program(name, self._binaries, self._major)
+
+
+async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
+    """Write the database to a file, which appears only when it is complete; returns its size."""
+    async with await connect(reached.url) as connection:
+        cursor = await connection.execute("SELECT to_regclass('public.hasat_migration') IS NULL")
+        if await cursor.fetchone() == (True,):
+            raise NothingToDoError("The database is still empty; there is nothing to back up.")
+    client = await Client.of(reached, binaries)
+    unfinished = file.with_name(f"{file.name}.part")
+    try:
+        # Before pg_dump opens it: what the upstreams published may name people.
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write {unfinished}: {error.strerror}.",
+            remedy="Name a file in a folder that exists and that you may write to.",
+        ) from error
+    try:
+        await _run(
+            client,
+            client.program("pg_dump"),
+            "--format=custom",
+            "--no-owner",
+            f"--lock-wait-timeout={_LOCK_WAIT_SECONDS}s",
+            f"--file={unfinished}",
+            client.database,
+        )
+        size = unfinished.stat().st_size
+        unfinished.rename(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return size
+
+
+async def restore(
+    reached: Reached, file: Path, binaries: Path | None, *, replace: bool = False
+) -> None:
+    """Put a backup in place of what Hasat has in the database."""
+    client = await Client.of(reached, binaries)
+    pg_restore = client.program("pg_restore")
+    await _check(client, pg_restore, file)
+    async with await connect(reached.url) as connection:
+        cursor = await connection.execute(statement("hasat.store", "other_users"))
+        if others := ", ".join(row[0] for row in await cursor.fetchall()):
+            raise ConflictError(
+                f"Other Hasat processes are connected to the database: {others}.",
+                remedy="Stop them first.",
+            )
+        cursor = await connection.execute(statement("hasat.store", "is_empty"))
+        if await cursor.fetchone() != (True,) and not replace:
+            raise UsageError(
+                f"The database ({reached.label}) is not empty; all that Hasat has in it would be "
+                f"replaced by {file}.",
+                remedy="Add --yes if that is what you want; hasat db backup keeps a copy first.",
+            )
+        await _load(client, pg_restore, file)
+        await connection.execute("ANALYZE")
+
+
+async def _check(client: Client, pg_restore: str, file: Path) -> None:
+    try:
+        with file.open("rb") as stream:
+            beginning = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(f"Cannot read {file}: {error.strerror}.") from error
+    contents = ""
+    if beginning == _MAGIC:
+        contents = await _run(client, pg_restore, "--list", str(file))
+    if "TABLE DATA public hasat_migration" not in contents:
+        raise UsageError(
+            f"{file} is not a backup of a Hasat database.",
+            remedy="Backups are written by hasat db backup FILE.",
+        )
+
+
+async def _load(client: Client, pg_restore: str, file: Path) -> None:
+    """Feed the backup to psql as a script that ends with COMMIT only if all of it was read."""
+    script = await asyncio.create_subprocess_exec(
+        *(pg_restore, "--clean", "--if-exists", "--no-owner", "--file=-", str(file)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=client.environment,
+    )
+    # From the same folder: the script may use what only this version's psql knows.
+    psql = await asyncio.create_subprocess_exec(
+        *(str(Path(pg_restore).with_name("psql")), "--no-psqlrc", "--quiet", "--output=/dev/null"),
+        *("--set=ON_ERROR_STOP=1", client.database),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=client.environment,
+    )
+    try:
+        _, script_said, psql_said = await asyncio.gather(
+            _feed(script, psql), _read_all(script.stderr), _read_all(psql.stderr)
+        )
+        codes = await script.wait(), await psql.wait()
+    except BaseException:
+        for process in (script, psql):
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+        raise
+    doing = "restored; it is as it was before"
+    # A negative code: we ended pg_restore because psql had stopped reading, and psql says why.
+    if codes[0] > 0:
+        raise _failed(doing, script_said)
+    if codes[1]:
+        raise _failed(doing, psql_said)
+
+
+async def _feed(script: asyncio.subprocess.Process, psql: asyncio.subprocess.Process) -> None:
+    if script.stdout is None or psql.stdin is None:
+        raise HasatError("PostgreSQL's programs could not be connected.")
+    psql.stdin.write(
+        f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s';\n"
+        f"SET LOCAL client_min_messages = warning;\n{statement('hasat.store', 'wipe')}\n".encode()
+    )
+    try:
+        while piece := await script.stdout.read(1 << 16):
+            psql.stdin.write(piece)
+            await psql.stdin.drain()
+        if await script.wait() == 0:
+            psql.stdin.write(b"\nCOMMIT;\n")
+        psql.stdin.close()
+        await psql.stdin.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        script.kill()
+
+
+async def _read_all(stream: asyncio.StreamReader | None) -> str:
+    return (await stream.read()).decode(errors="replace") if stream else ""
+
+
+async def _run(client: Client, program: str, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=client.environment,
+    )
+    try:
+        output, said = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        doing = "read" if "--list" in arguments else "backed up"
+        raise _failed(doing, said.decode(errors="replace"))
+    return output.decode(errors="replace")
+
+
+def _failed(doing: str, said: str) -> DatabaseError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason was given"]
+    telling = [line for line in lines if "error: " in line.lower()]
+    reason = (telling or lines)[0]
+    remedy = "Free some space on the disk." if "No space left" in said else None
+    return DatabaseError(f"The database could not be {doing}: {reason}", remedy=remedy)

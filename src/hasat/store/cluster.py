@@ -1,0 +1,229 @@
+"""One data folder: created by initdb, served by a postmaster, explained when it does not start."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hasat.errors import DatabaseError
+from hasat.store.account import Account
+from hasat.store.binaries import Binaries
+from hasat.store.layout import PORT, ROLE, Layout, replace_file
+
+_TUNING = """\
+# Written by Hasat at every start. Change a value with ALTER SYSTEM (hasat db psql): it comes last.
+include 'data/postgresql.conf'
+shared_buffers = 256MB
+work_mem = 16MB
+maintenance_work_mem = 256MB
+max_connections = 200
+wal_level = minimal             # COPY into a new table writes no log
+max_wal_senders = 0
+min_wal_size = 256MB
+max_wal_size = 4GB
+checkpoint_timeout = 15min
+jit = off
+timezone = 'UTC'
+log_timezone = 'UTC'
+logging_collector = on
+log_filename = 'postgresql-%a.log'
+log_rotation_age = 1d
+log_rotation_size = 0
+log_truncate_on_rotation = on   # a week of logs
+log_line_prefix = '%m [%p] '
+"""
+_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is needed to run PostgreSQL's programs on a data folder.
+
+    A server that is not durable loses its data in a crash of the machine; only for tests.
+    """
+
+    layout: Layout
+    account: Account
+    binaries: Binaries
+    durable: bool = True
+
+    async def initialise(self, server_lock: int) -> None:
+        """Create the data folder; killed at any moment, it leaves nothing that a start trusts."""
+        self.remove_leftovers()
+        self.layout.unfinished.mkdir(mode=0o700)
+        if self.account.foreign:
+            os.chown(self.layout.unfinished, self.account.uid, self.account.gid)
+        with self._reachable() as place:
+            exit_code, said = await self._run(
+                "initdb",
+                f"--pgdata={place.path}/{self.layout.unfinished.name}",
+                f"--username={ROLE}",
+                "--encoding=UTF8",
+                *self._locale(),
+                "--auth-local=trust",  # the socket's folder admits only this user
+                "--auth-host=reject",
+                *([] if self.durable else ["--no-sync"]),
+                descriptors=(server_lock, *place.descriptors),
+            )
+        if exit_code:
+            raise self._failure("create its data folder", said)
+        self.layout.unfinished.rename(self.layout.data)
+        _sync_folder(self.layout.folder)
+
+    async def launch(self, server_lock: int, socket_folder: Path, name: str) -> None:
+        """Start the postmaster, which takes the lock over; returns before it is ready.
+
+        It is nobody's child and has a session of its own: neither Ctrl-C nor the end of this
+        process reaches it.
+        """
+        self._remove_stale(socket_folder)
+        with self._reachable() as place:
+            replace_file(self.layout.configuration, await self._configuration(place), mode=0o644)
+            settings = {
+                "config_file": f"{place.path}/{self.layout.configuration.name}",
+                "log_directory": f"{place.path}/{self.layout.log.name}",
+                "listen_addresses": "",
+                "port": str(PORT),
+                "unix_socket_directories": '"{}"'.format(str(socket_folder).replace('"', '""')),
+                "cluster_name": name,
+                **({} if self.durable else _NOT_DURABLE),
+            }
+            command = [
+                *("/bin/sh", "-c", 'exec "$@" &', "sh"),
+                self.binaries.program("postgres"),
+                *("-D", f"{place.path}/{self.layout.data.name}"),
+                *(part for key, value in settings.items() for part in ("-c", f"{key}={value}")),
+            ]
+            with self.layout.start_log.open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=_environment(),
+                    start_new_session=True,
+                    pass_fds=(server_lock, *place.descriptors),
+                    **self.account.switch(),
+                )
+                await process.wait()
+
+    def remove_leftovers(self) -> None:
+        """Drop what an initdb that was killed left behind."""
+        if self.layout.unfinished.exists():
+            shutil.rmtree(self.layout.unfinished)
+
+    def _remove_stale(self, socket_folder: Path) -> None:
+        """Drop what a server that was killed left behind: a pid that may be anybody's by now."""
+        for file in (self.layout.data / "postmaster.pid", *socket_folder.glob(".s.PGSQL.*")):
+            file.unlink(missing_ok=True)
+
+    def start_failure(self, logged_before: dict[Path, int]) -> DatabaseError:
+        """Why the server did not start, in its own words."""
+        logs = sorted(self.layout.log.glob("*.log"), key=lambda file: file.stat().st_mtime)
+        texts = [_tail(file, logged_before.get(file, 0)) for file in logs]
+        return self._failure("start", "\n".join([_tail(self.layout.start_log, 0), *texts]))
+
+    def logged(self) -> dict[Path, int]:
+        """How long each log file is now."""
+        return {file: file.stat().st_size for file in self.layout.log.glob("*.log")}
+
+    def _failure(self, doing: str, said: str) -> DatabaseError:
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        telling = [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
+        quoted = (telling or lines or ["it said nothing"])[-1]
+        quoted = re.sub(r"^.*?(FATAL|PANIC|error): +", "", quoted)
+        remedy = f"See {self.layout.log} and {self.layout.start_log}."
+        if "No space left on device" in said:
+            remedy = f"Free some space on the disk of {self.layout.folder}."
+        return DatabaseError(f"PostgreSQL could not {doing}: {quoted}", remedy=remedy)
+
+    async def _configuration(self, place: "_Place") -> str:
+        """The tuning, with the log compressed by lz4 where the programs can."""
+        exit_code, _ = await self._run(
+            "postgres",
+            *("-D", f"{place.path}/{self.layout.data.name}"),
+            *("-c", "wal_compression=lz4", "-C", "wal_compression"),
+            descriptors=place.descriptors,
+        )
+        return _TUNING if exit_code else f"{_TUNING}wal_compression = lz4\n"
+
+    async def _run(
+        self, program: str, *arguments: str, descriptors: tuple[int, ...]
+    ) -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            self.binaries.program(program),
+            *arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+            pass_fds=descriptors,
+            **self.account.switch(),
+        )
+        try:
+            said, _ = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        return process.returncode or 0, said.decode(errors="replace")
+
+    def _locale(self) -> list[str]:
+        if self.binaries.major >= 17:
+            return ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+        return ["--locale=C"]
+
+    def _reachable(self) -> "_Place":
+        return _Place(self.layout.folder, through_descriptor=self.account.foreign)
+
+
+class _Place:
+    """A path by which the server's user reaches the folder, whoever owns the folders above it.
+
+    Linux follows /proc/self/fd/N without asking the parents, so root's HASAT_HOME may lie below
+    /root although the server runs as another user.
+    """
+
+    def __init__(self, folder: Path, *, through_descriptor: bool) -> None:
+        self.descriptors: tuple[int, ...] = ()
+        self.path = str(folder)
+        if through_descriptor and Path("/proc/self/fd").is_dir():
+            self.descriptors = (os.open(folder, os.O_PATH | os.O_DIRECTORY),)
+            self.path = f"/proc/self/fd/{self.descriptors[0]}"
+
+    def __enter__(self) -> "_Place":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+def _environment() -> dict[str, str]:
+    """This process's own, so that a turned clock reaches the server, but for PostgreSQL's names."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return kept | {"LC_ALL": "C"}
+
+
+def _tail(file: Path, after: int) -> str:
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(after if after <= size else 0, size - 65536))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

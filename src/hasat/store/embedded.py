@@ -1,0 +1,266 @@
+"""The embedded PostgreSQL server: started, found, shared and stopped without trusting a pid.
+
+Three locks that the kernel frees when their holders die say all there is to know. `start.lock` is
+held by whoever starts or stops the server. `server.lock` is inherited by every process of the
+server: free means that none is left, not even an orphan, so a postmaster.pid that is still there
+is stale, whatever process has its number now. `users.lock` is shared by the Hasat processes that
+use the server; the last one to leave stops it. A server is known to be alive by connecting to it
+and asking for its name.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+import signal
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection, sql
+from psycopg.rows import TupleRow
+
+from hasat.errors import ConflictError, DatabaseError
+from hasat.store.account import server_account
+from hasat.store.binaries import server_binaries
+from hasat.store.cluster import Cluster
+from hasat.store.layout import DATABASE, Layout, url_of
+from hasat.store.locks import Patience, locked, try_convert, try_lock
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A server that this process started, and how long its logs were before."""
+
+    cluster: Cluster
+    logged_before: dict[Path, int]
+
+
+class EmbeddedServer:
+    """The PostgreSQL server whose data lies in HASAT_HOME.
+
+    One that is not durable (tests) forgets its data whenever it stops.
+    """
+
+    def __init__(self, home: Path, *, binaries: Path | None = None, durable: bool = True) -> None:
+        self.layout = Layout(home.absolute() / "postgres")
+        self._binaries = binaries
+        self._durable = durable
+        self._url: str | None = None
+
+    @asynccontextmanager
+    async def lease(self, *, leave_running: bool = False) -> AsyncIterator[str]:
+        """The running server's URL; the last process that gives its lease back stops the server."""
+        with self._sentences():
+            self.layout.make()
+            async with self._starting_or_stopping():
+                self._url = await self._start()
+                users = await self._become_user()
+        try:
+            yield self._url
+        finally:
+            try:
+                if not leave_running:
+                    with self._sentences():
+                        async with self._starting_or_stopping():
+                            if try_convert(users, shared=False):
+                                await self._stop()
+            finally:
+                os.close(users)
+
+    async def address(self) -> str:
+        """The URL for a new connection; a server that died meanwhile is started again first."""
+        if self._url is None or self._nobody_is_left():
+            with self._sentences():
+                async with self._starting_or_stopping():
+                    self._url = await self._start()
+        return self._url
+
+    async def stop(self, *, force: bool = False) -> bool:
+        """Stop the server; False if there is none. Refuses while others use it, unless forced."""
+        if not self.layout.folder.is_dir():
+            return False
+        with self._sentences():
+            async with self._starting_or_stopping():
+                if self._nobody_is_left():
+                    return False
+                users = try_lock(self.layout.users_lock)
+                if users is not None:
+                    os.close(users)
+                elif not force:
+                    raise ConflictError(
+                        "Other Hasat processes are using the database server.",
+                        remedy="Stop them first, or use --force: those that go on start it again.",
+                    )
+                await self._stop()
+                return True
+
+    async def _start(self) -> str:
+        """Find the server or start it; either way return when it accepts connections."""
+        patience = Patience(
+            "the database server to accept connections",
+            remedy=f"See {self.layout.log} for what it is doing.",
+        )
+        launch: _Launch | None = None
+        trouble = ""
+        while True:
+            server_lock = try_lock(self.layout.server_lock)
+            if server_lock is None:
+                # It is alive, or starting, recovering, stopping, or its orphans are dying.
+                try:
+                    async with self._connected() as (connection, url):
+                        await _ensure_database(connection)
+                        return url
+                except psycopg.OperationalError as error:
+                    trouble = str(error).splitlines()[0]
+            else:
+                try:
+                    if launch:
+                        raise launch.cluster.start_failure(launch.logged_before)
+                    launch = await self._launch(server_lock)
+                finally:
+                    os.close(server_lock)
+            await patience.pause(trouble)
+
+    async def _launch(self, server_lock: int) -> _Launch:
+        """Start a server where none is left alive, as the holder of the lock knows."""
+        layout = self.layout
+        account = server_account(layout.data)
+        if not self._durable:
+            self._forget_data()
+        binaries = await asyncio.to_thread(
+            server_binaries, self._binaries, _major_of(layout.data), account
+        )
+        cluster = Cluster(layout, account, binaries, self._durable)
+        layout.give_to(account)
+        cluster.remove_leftovers()
+        if not layout.data.exists():
+            log.info("creating the database", folder=str(layout.data), version=binaries.version)
+            await cluster.initialise(server_lock)
+        socket_folder = layout.choose_socket_folder(account)
+        launch = _Launch(cluster, cluster.logged())
+        await cluster.launch(server_lock, socket_folder, layout.identity())
+        return launch
+
+    async def _stop(self) -> None:
+        """Shut the server down and wait until its last process is gone."""
+        patience = Patience(
+            "the database server to stop", remedy=f"See {self.layout.log} for what it is doing."
+        )
+        asked = False
+        while not self._nobody_is_left():
+            if not asked:
+                with suppress(psycopg.OperationalError):
+                    async with self._connected() as (connection, _):
+                        pid = await _postmaster_pid(connection)
+                        if pid == 0:
+                            log.warning("the database server runs in another container: left alone")
+                            return
+                        os.kill(pid, signal.SIGINT)
+                        asked = True
+            await patience.pause()
+        for folder in self.layout.socket_folders():
+            if folder != self.layout.run:
+                with suppress(OSError):
+                    folder.rmdir()
+        if not self._durable:
+            self._forget_data()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[tuple[AsyncConnection[TupleRow], str]]:
+        """A connection to this very server, wherever its socket is, and the database's URL."""
+        trouble = psycopg.OperationalError("it has no socket")
+        for folder in self.layout.socket_folders():
+            try:
+                connection = await AsyncConnection.connect(
+                    url_of(folder, "postgres"), autocommit=True, connect_timeout=10
+                )
+            except psycopg.OperationalError as error:
+                trouble = error
+                continue
+            async with connection:
+                cursor = await connection.execute("SELECT current_setting('cluster_name')")
+                if await cursor.fetchone() == (self.layout.identity(),):
+                    yield connection, url_of(folder)
+                    return
+        raise trouble
+
+    def _starting_or_stopping(self) -> AbstractAsyncContextManager[None]:
+        patience = Patience(
+            "another Hasat process that starts or stops the database server",
+            remedy=f"Find it (fuser -v '{self.layout.start_lock}') and see what it is doing.",
+        )
+        return locked(self.layout.start_lock, patience)
+
+    async def _become_user(self) -> int:
+        patience = Patience("the list of users", remedy=f"Free {self.layout.users_lock}.")
+        while (users := try_lock(self.layout.users_lock, shared=True)) is None:
+            await patience.pause()
+        return users
+
+    def _nobody_is_left(self) -> bool:
+        probe = try_lock(self.layout.server_lock, shared=True)
+        if probe is None:
+            return False
+        os.close(probe)
+        return True
+
+    def _forget_data(self) -> None:
+        if self.layout.data.exists():
+            shutil.rmtree(self.layout.data)
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        """Turn what the operating system refuses into one sentence."""
+        try:
+            yield
+        except OSError as error:
+            folder = self.layout.folder
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DatabaseError(
+                    f"The disk of {folder} is full.", remedy="Free some space on it."
+                ) from error
+            raise DatabaseError(
+                f"Hasat cannot keep its database in {folder}: {error.strerror}"
+                f"{f' ({error.filename})' if error.filename else ''}.",
+                remedy="Make the folder writable for the user that runs Hasat, or choose another "
+                "one with HASAT_HOME.",
+            ) from error
+
+
+async def _ensure_database(connection: AsyncConnection[TupleRow]) -> None:
+    found = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE])
+    if not found.rowcount:
+        await connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+
+async def _postmaster_pid(connection: AsyncConnection[TupleRow]) -> int:
+    """The process that listens on the socket of this connection; 0 if it is out of sight."""
+    if hasattr(socket, "SO_PEERCRED"):
+        with socket.socket(fileno=os.dup(connection.fileno())) as peer:
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, _, _ = struct.unpack("3i", credentials)
+        return int(pid)
+    cursor = await connection.execute("SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)")
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+def _major_of(data: Path) -> int | None:
+    """The PostgreSQL version that wrote the data; None if there is no data yet."""
+    if not data.exists():
+        return None
+    try:
+        return int((data / "PG_VERSION").read_text())
+    except (FileNotFoundError, ValueError) as error:
+        raise DatabaseError(
+            f"{data} exists, but it is not a PostgreSQL data folder.",
+            remedy="Move it away, or choose another folder with HASAT_HOME.",
+        ) from error

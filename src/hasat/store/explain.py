@@ -1,0 +1,105 @@
+"""What psycopg and libpq say, as one sentence with a remedy; never a password."""
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from hasat.errors import DatabaseError, SettingsError
+from hasat.store.binaries import OLDEST_MAJOR
+
+_EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
+
+
+def parameters_of(url: str) -> dict[str, str]:
+    """The connection parameters in a URL; what libpq says of a wrong one may show the password."""
+    try:
+        return {key: str(value) for key, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        raise SettingsError(
+            "The address of the database server cannot be read.",
+            remedy="Write HASAT_DATABASE_URL as postgresql://user:password@host:5432/database, "
+            "with special characters percent-encoded.",
+        ) from None
+
+
+def label_of(url: str) -> str:
+    """Which database it is, for people."""
+    found = parameters_of(url)
+    place = found.get("hostaddr") or found.get("host") or "the local socket"
+    if "port" in found and not place.startswith("/"):
+        place = f"{place}:{found['port']}"
+    user = found.get("user")
+    database = found.get("dbname") or user or "the default database"
+    return f"{database} on {place}{f' as {user}' if user else ''}"
+
+
+def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
+    """Why no connection could be made; libpq gives a text here, but no code."""
+    said = _first_line(error)
+    label = label_of(url)
+    if "password" in said or "authentication" in said or "no pg_hba.conf entry" in said:
+        return DatabaseError(
+            f"PostgreSQL refused the login to {label}: {said}.",
+            remedy="Check the user and the password in HASAT_DATABASE_URL.",
+        )
+    if said.startswith("database ") and said.endswith("does not exist"):
+        return DatabaseError(
+            f"PostgreSQL has no such database: {said} ({label}).",
+            remedy="Create it (createdb), or correct HASAT_DATABASE_URL.",
+        )
+    if "too many clients" in said or "remaining connection slots" in said:
+        return DatabaseError(
+            f"PostgreSQL accepts no more connections to {label}: {said}.",
+            remedy="Raise its max_connections, or lower Hasat's pool size.",
+        )
+    if "starting up" in said or "shutting down" in said or "recovery" in said:
+        return DatabaseError(
+            f"PostgreSQL is not ready yet ({label}): {said}.", remedy="Try again in a moment."
+        )
+    return DatabaseError(
+        f"PostgreSQL cannot be reached ({label}): {said}.",
+        remedy="Check that the server runs and that HASAT_DATABASE_URL is right.",
+    )
+
+
+def check_version(server_version: int, url: str) -> None:
+    """Refuse a server that is too old; the number is libpq's, such as 150004."""
+    if server_version < OLDEST_MAJOR * 10000:
+        major, minor = divmod(server_version, 10000)
+        raise DatabaseError(
+            f"The server of {label_of(url)} is PostgreSQL {major}.{minor}; Hasat needs "
+            f"{OLDEST_MAJOR} or later.",
+            remedy="Upgrade it, or leave HASAT_DATABASE_URL empty to use the embedded one.",
+        )
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the error means that the server or the connection is gone."""
+    code = error.sqlstate
+    if code is None:
+        return isinstance(error, psycopg.OperationalError)
+    return code.startswith(("08", "57P"))
+
+
+def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
+    return DatabaseError(
+        f"The connection to PostgreSQL was lost ({label}): {_first_line(error)}.",
+        remedy=_EMBEDDED_REMEDY if embedded else "Check that the server runs, and try again.",
+    )
+
+
+def disk_full(error: psycopg.Error, label: str) -> DatabaseError:
+    return DatabaseError(
+        f"PostgreSQL's disk is full ({label}): {_first_line(error)}.",
+        remedy="Free some space on it; nothing was changed.",
+    )
+
+
+def _first_line(error: psycopg.Error) -> str:
+    text = (error.diag.message_primary or str(error) or type(error).__name__).splitlines()[0]
+    # libpq puts where and how in front of what.
+    for prefix in ("FATAL: ", " failed: ", "connection is bad: ", "connection failed: "):
+        _, found, point = text.rpartition(prefix)
+        if found and point.strip():
+            text = point
+            break
+    return text.strip().rstrip(".").replace('"', "")

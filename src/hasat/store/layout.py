@@ -1,0 +1,166 @@
+"""Where the embedded server keeps its things, and how it is told from every other server."""
+
+import hashlib
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from hasat.errors import DatabaseError
+from hasat.store.account import Account
+
+ROLE = "hasat"
+DATABASE = "hasat"
+PORT = 5432
+
+# A unix socket's whole path must fit in 104 bytes on macOS and 108 on Linux.
+_LONGEST_SOCKET_PATH = 100
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folder `postgres` in HASAT_HOME."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def unfinished(self) -> Path:
+        """Where initdb works; becomes `data` by a rename when it is complete."""
+        return self.folder / "data.new"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held alone by whoever is starting or stopping the server."""
+        return self.folder / "start.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by every process of the server, so that it is free only when none is left."""
+        return self.folder / "server.lock"
+
+    @property
+    def users_lock(self) -> Path:
+        """Shared by the Hasat processes that use the server."""
+        return self.folder / "users.lock"
+
+    @property
+    def configuration(self) -> Path:
+        return self.folder / "hasat.conf"
+
+    @property
+    def start_log(self) -> Path:
+        """What the server says before its log is open."""
+        return self.folder / "start.log"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def make(self) -> None:
+        """Create the folder; what belongs to the server's user comes with `give_to`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        owned = self.folder.stat()
+        if owned.st_uid == os.geteuid():
+            # Root's server runs as another user, who has to pass through, not to look around.
+            self.folder.chmod(0o711 if owned.st_uid == 0 else 0o700)
+
+    def give_to(self, account: Account) -> None:
+        """Create the folders in which the server itself writes."""
+        for folder in (self.log, self.run):
+            make_private(folder, account)
+
+    def identity(self) -> str:
+        """The server's name for this folder and no other: a random id, and the folder's inode.
+
+        The inode makes a copy of the folder a different server.
+        """
+        file = self.folder / "identity"
+        try:
+            random = file.read_text("ascii").strip()
+        except FileNotFoundError:
+            random = ""
+        if not random:
+            random = secrets.token_hex(16)
+            replace_file(file, f"{random}\n", mode=0o600)
+        inode = self.folder.stat().st_ino
+        return "hasat-" + hashlib.sha256(f"{random}:{inode}".encode()).hexdigest()[:16]
+
+    def socket_folders(self) -> list[Path]:
+        """Where the server's socket may be, the preferred place first.
+
+        The second one has an unguessable name, the same for processes of any TMPDIR.
+        """
+        elsewhere = Path("/tmp") / self.identity()  # noqa: S108
+        return [folder for folder in (self.run, elsewhere) if _fits(folder)]
+
+    def choose_socket_folder(self, account: Account) -> Path:
+        """A folder that only the server's user (and root) can open."""
+        for folder in self.socket_folders():
+            make_private(folder, account)
+            if account.may_write(folder):
+                return folder
+        raise DatabaseError(
+            f"The database's user {account.name} can create no socket, neither in {self.run} "
+            "nor in /tmp.",
+            remedy="Make /tmp writable for everybody (chmod 1777 /tmp).",
+        )
+
+
+def make_private(folder: Path, account: Account) -> None:
+    """A folder of mode 0700 that belongs to the account; refuses what somebody else put there."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    try:
+        # From here on by descriptor: in /tmp, a path can be swapped between two calls.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unsafe(folder, account) from error
+    try:
+        if os.fstat(descriptor).st_uid not in (account.uid, os.geteuid()):
+            raise _unsafe(folder, account)
+        if account.foreign:
+            os.fchown(descriptor, account.uid, account.gid)
+        os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
+def _unsafe(folder: Path, account: Account) -> DatabaseError:
+    return DatabaseError(
+        f"{folder} is not a folder of {account.name}, so it is not safe to use.",
+        remedy="Find out who put it there, and remove it.",
+    )
+
+
+def url_of(socket_folder: Path, database: str = DATABASE) -> str:
+    """The address of a database of the embedded server, for any PostgreSQL program."""
+    host = quote(os.fsencode(socket_folder), safe="")
+    return f"postgresql://{ROLE}@/{database}?host={host}&port={PORT}"
+
+
+def replace_file(file: Path, text: str, *, mode: int) -> None:
+    """Write a file so that others see the old or the new one, never a part."""
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        os.fchmod(descriptor, mode)
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    new.rename(file)
+
+
+def _fits(folder: Path) -> bool:
+    return len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= _LONGEST_SOCKET_PATH

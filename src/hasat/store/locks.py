@@ -1,0 +1,76 @@
+"""Locks that the kernel frees when their holder dies, however it dies, and bounded waiting."""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from hasat.errors import DatabaseError
+
+_SAY_SO_AFTER_SECONDS = 3.0
+_GIVE_UP_AFTER_SECONDS = 600.0
+
+log = structlog.get_logger(__name__)
+
+
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """Lock the file at once: its descriptor (closing it unlocks), or None if others hold it.
+
+    The lock belongs to the open file: a process that inherits the descriptor holds it too.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    if try_convert(descriptor, shared=shared):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def try_convert(descriptor: int, *, shared: bool) -> bool:
+    """Turn the lock on an open file into a shared or an exclusive one, if nobody is in the way."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class Patience:
+    """A wait that may be long: remarked on after some seconds, ended by a sentence."""
+
+    def __init__(self, waiting_for: str, *, remedy: str) -> None:
+        self._waiting_for = waiting_for
+        self._remedy = remedy
+        self._began = time.monotonic()
+        self._told = False
+        self._step = 0.005
+
+    async def pause(self, detail: str = "") -> None:
+        """Let a moment pass; moments grow to a tenth of a second."""
+        waited = time.monotonic() - self._began
+        if waited > _GIVE_UP_AFTER_SECONDS:
+            raise DatabaseError(
+                f"Gave up after {waited / 60:.0f} minutes of waiting for {self._waiting_for}"
+                f"{f' ({detail})' if detail else ''}.",
+                remedy=self._remedy,
+            )
+        if not self._told and waited > _SAY_SO_AFTER_SECONDS:
+            self._told = True
+            log.info(f"waiting for {self._waiting_for}", detail=detail or None)
+        await asyncio.sleep(self._step)
+        self._step = min(self._step * 1.3, 0.1)
+
+
+@asynccontextmanager
+async def locked(path: Path, patience: Patience) -> AsyncIterator[None]:
+    """Hold the lock alone, after waiting for it."""
+    while (descriptor := try_lock(path)) is None:
+        await patience.pause()
+    try:
+        yield
+    finally:
+        os.close(descriptor)

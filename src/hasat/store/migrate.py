@@ -1,0 +1,264 @@
+"""Migrations: numbered SQL files, forward only, all that are pending in one transaction."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import pairwise
+
+import psycopg
+import structlog
+from procrastinate.schema import SchemaManager, migrations_path
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+
+from hasat import __version__
+from hasat.errors import DatabaseError
+from hasat.store.statements import statement
+
+_LOCK_KEY = 0x6861736174  # "hasat"
+_WAIT_FOR_MIGRATION_SECONDS = 60.0
+# Short: everybody who wants the table queues up behind a migration that waits for it.
+_WAIT_FOR_TABLE_SECONDS = 10.0
+_PROCRASTINATE = "procrastinate"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class MigrationSet:
+    """A folder of files 0001_name.sql, 0002_name.sql, ... that belong together."""
+
+    name: str
+    folder: Traversable
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file. A later procrastinate may word an old file of its own anew; we may not."""
+
+    set_name: str
+    name: str
+    text: str
+    immutable: bool = True
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.replace("\r\n", "\n").encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.set_name}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the database remembers of a migration."""
+
+    checksum: str
+    hasat_version: str
+
+
+AppliedMap = Mapping[tuple[str, str], Applied]
+
+PLATFORM = MigrationSet("platform", files("hasat.store") / "sql")
+
+
+async def migrate(
+    connection: AsyncConnection[TupleRow],
+    sets: Sequence[MigrationSet],
+    *,
+    wait_seconds: float = _WAIT_FOR_MIGRATION_SECONDS,
+) -> list[str]:
+    """Apply what is pending, together or not at all; returns the names of what was applied.
+
+    Of many processes that start at once, one migrates and the others wait for it.
+    """
+    known = known_migrations(sets)
+    if not pending(known, await _applied(connection)):
+        return []
+    # Each statement must see what the process that held the lock before has committed.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    current: Migration | None = None
+    try:
+        async with connection.transaction():
+            await _prepare(connection, wait_seconds)
+            steps = pending(known, await _applied(connection))
+            scripts = _with_schema_of_procrastinate(steps)
+            for current in scripts:
+                await _apply(connection, current)
+            await _record(connection, steps)
+    except psycopg.errors.LockNotAvailable as error:
+        raise await _somebody_holds(connection, current) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseError(
+            f"The database role may not create what Hasat needs: {_message(error)}.",
+            remedy="Make the role the owner of the database: ALTER DATABASE ... OWNER TO ...",
+        ) from error
+    except psycopg.Error as error:
+        if connection.closed:
+            raise
+        what = f"The migration {current}" if current else "Migrating the database"
+        raise DatabaseError(
+            f"{what} failed and nothing was changed: {_message(error)}.",
+            remedy="If the database also holds other things, give Hasat one of its own.",
+        ) from error
+    applied = [str(script) for script in scripts]
+    if applied:
+        log.info("migrated the database", migrations=applied)
+    return applied
+
+
+def known_migrations(sets: Sequence[MigrationSet]) -> list[Migration]:
+    """Every file, in the order in which a fresh database gets them."""
+    known = [
+        Migration(_PROCRASTINATE, file.name, file.read_text("utf-8"), immutable=False)
+        for file in sorted(migrations_path.glob("*.sql"))
+    ]
+    for migration_set in (PLATFORM, *sets):
+        known += _read(migration_set)
+    return known
+
+
+def checksum_of(migrations: Sequence[Migration]) -> str:
+    """Equal if and only if fresh databases come out equal."""
+    text = "\n".join(f"{migration} {migration.checksum}" for migration in migrations)
+    return hashlib.sha256(f"{text}\n{SchemaManager.get_schema()}".encode()).hexdigest()
+
+
+def pending(known: Sequence[Migration], applied: AppliedMap) -> list[Migration]:
+    """What is still to be applied; refuses a database that does not fit the files."""
+    names = {(migration.set_name, migration.name) for migration in known}
+    for set_name in {migration.set_name for migration in known}:
+        newest = max(name for of_set, name in names if of_set == set_name)
+        for of_set, name in sorted(applied):
+            if of_set == set_name and (of_set, name) not in names:
+                raise _unknown(f"{of_set}/{name}", applied[of_set, name], newer=name > newest)
+    newest_applied = dict(sorted(applied))
+    steps = []
+    for migration in known:
+        found = applied.get((migration.set_name, migration.name))
+        if found is None:
+            if migration.immutable and migration.name < newest_applied.get(migration.set_name, ""):
+                raise DatabaseError(
+                    f"The migration {migration} is missing in the database, although later ones "
+                    "were applied.",
+                    remedy="Restore a backup (hasat db restore FILE), or install the Hasat that "
+                    "migrated this database.",
+                )
+            steps.append(migration)
+        elif migration.immutable and found.checksum != migration.checksum:
+            raise DatabaseError(
+                f"The migration {migration} was changed after it was applied (by Hasat "
+                f"{found.hasat_version}).",
+                remedy="Install Hasat anew; a database change needs a migration of its own.",
+            )
+    return steps
+
+
+def _unknown(name: str, applied: Applied, *, newer: bool) -> DatabaseError:
+    if newer:
+        return DatabaseError(
+            f"This database was migrated by a newer Hasat ({applied.hasat_version}, migration "
+            f"{name}); this is Hasat {__version__}.",
+            remedy="Install that version or a later one, or restore an older backup.",
+        )
+    return DatabaseError(
+        f"The database has the migration {name} (of Hasat {applied.hasat_version}), which this "
+        f"Hasat {__version__} does not know.",
+        remedy="Install the Hasat that migrated this database, or a later one.",
+    )
+
+
+def _read(migration_set: MigrationSet) -> list[Migration]:
+    # Statements that code runs may lie in the same folder; their names begin with a letter.
+    names = sorted(file.name for file in migration_set.folder.iterdir() if file.name[0].isdigit())
+    for name in names:
+        if not re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name):
+            raise DatabaseError(
+                f"The migration file {migration_set.name}/{name} is not named like 0001_name.sql."
+            )
+    numbers = [0, *(int(name[:4]) for name in names)]
+    for before, number in pairwise(numbers):
+        if number != before + 1:
+            raise DatabaseError(
+                f"The migrations of {migration_set.name} jump from {before:04} to {number:04}.",
+                remedy="Number the files 0001, 0002, ... without gaps; if none was taken away, "
+                "install Hasat anew.",
+            )
+    return [
+        Migration(migration_set.name, name, (migration_set.folder / name).read_text("utf-8"))
+        for name in names
+    ]
+
+
+async def _applied(connection: AsyncConnection[TupleRow]) -> AppliedMap:
+    cursor = await connection.execute("SELECT to_regclass('public.hasat_migration') IS NULL")
+    if await cursor.fetchone() == (True,):
+        return {}
+    cursor = await connection.execute(
+        "SELECT set_name, name, checksum, hasat_version FROM public.hasat_migration"
+    )
+    return {(row[0], row[1]): Applied(row[2], row[3]) for row in await cursor.fetchall()}
+
+
+async def _prepare(connection: AsyncConnection[TupleRow], wait_seconds: float) -> None:
+    """Become the only one who migrates, until the transaction ends."""
+    await _limit_waiting(connection, wait_seconds)
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+    await _limit_waiting(connection, min(wait_seconds, _WAIT_FOR_TABLE_SECONDS))
+    await connection.execute("SET LOCAL statement_timeout = 0")
+    await connection.execute("SET LOCAL search_path = public")
+    await connection.execute("SET LOCAL client_min_messages = warning")
+    await connection.execute(statement("hasat.store", "record_table"))
+
+
+async def _limit_waiting(connection: AsyncConnection[TupleRow], seconds: float) -> None:
+    milliseconds = str(round(seconds * 1000))
+    await connection.execute("SELECT set_config('lock_timeout', %s, true)", [milliseconds])
+
+
+def _with_schema_of_procrastinate(steps: Sequence[Migration]) -> list[Migration]:
+    """A fresh database gets procrastinate's schema instead of its history."""
+    history = [step for step in steps if step.set_name == _PROCRASTINATE]
+    if len(history) < len(list(migrations_path.glob("*.sql"))):
+        return list(steps)
+    schema = Migration(_PROCRASTINATE, "schema.sql", SchemaManager.get_schema())
+    return [schema, *(step for step in steps if step.set_name != _PROCRASTINATE)]
+
+
+async def _apply(connection: AsyncConnection[TupleRow], migration: Migration) -> None:
+    await connection.execute(migration.text, prepare=False)
+    if connection.info.transaction_status != TransactionStatus.INTRANS:
+        raise DatabaseError(
+            f"The migration {migration} ends the transaction it runs in.",
+            remedy="Remove BEGIN and COMMIT from it.",
+        )
+
+
+async def _record(connection: AsyncConnection[TupleRow], steps: Sequence[Migration]) -> None:
+    async with connection.cursor() as cursor:
+        await cursor.executemany(
+            "INSERT INTO public.hasat_migration (set_name, name, checksum, hasat_version)"
+            " VALUES (%s, %s, %s, %s)",
+            [(step.set_name, step.name, step.checksum, __version__) for step in steps],
+        )
+
+
+async def _somebody_holds(
+    connection: AsyncConnection[TupleRow], current: Migration | None
+) -> DatabaseError:
+    cursor = await connection.execute(statement("hasat.store", "open_transactions"))
+    holders = ", ".join(row[0] for row in await cursor.fetchall())
+    waited_for = f"a table that {current} changes" if current else "another Hasat that migrates"
+    return DatabaseError(
+        f"The database could not be migrated: {waited_for} is still locked"
+        f"{f', probably by {holders}' if holders else ''}.",
+        remedy="Wait until that is done, or end it, and start again; nothing was changed.",
+    )
+
+
+def _message(error: psycopg.Error) -> str:
+    return (error.diag.message_primary or str(error)).splitlines()[0].rstrip(".")

@@ -1,0 +1,29 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasat.text import lower, mask_personal_numbers, upper
+
+
+def test_turkish_case_is_right_where_python_alone_is_not() -> None:
+    assert lower("DİYARBAKIR IĞDIR") == "diyarbakır ığdır"
+    assert upper("diyarbakır ığdır") == "DİYARBAKIR IĞDIR"
+
+
+@given(st.text(alphabet="abcçdefgğhıijklmnoöprsştuüvyz ", max_size=40))
+def test_turkish_case_goes_there_and_back(text: str) -> None:
+    assert lower(upper(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("TCKN 10000000146.", "TCKN 100******46."),
+        ("/api/v1/einvoice/10000000146?x=1", "/api/v1/einvoice/100******46?x=1"),
+        ("VKN 1234567890 is not personal", "VKN 1234567890 is not personal"),
+        ("123456789012 has twelve digits", "123456789012 has twelve digits"),
+        ("10000000146,17291716060", "100******46,172******60"),
+    ],
+)
+def test_only_eleven_digit_numbers_are_masked(text: str, masked: str) -> None:
+    assert mask_personal_numbers(text) == masked
