@@ -24,25 +24,9 @@ Box = Literal["PK", "GB"]
 CHURN_AMONG = 1_500_000
 ADDED, MODIFIED, REMOVED = 167, 222, 48
 
-FIRST = (
-    "AK ALTIN ANADOLU ARAS ATA AYDIN BARAN BAŞAK BEREKET BEYAZ BİLGE BOĞAZİÇİ BURÇ CAN CEVHER ÇAĞ "
-    "ÇELİK ÇINAR DENİZ DERYA DİCLE DOĞA DORUK EFE EGE EKİN ELİT ERCİYES ESEN FIRAT FİDAN GEDİZ "
-    "GENÇ GÖKSU GÜNEŞ GÜVEN HİSAR ILGAZ IŞIK İDEAL İPEK KALE KAPADOKYA KARDEŞLER KAYA KERVAN KIZIL "
-    "KÖŞK KUZEY LALE MARMARA MAVİ MERT MURAT NEHİR NİL OĞUZ ONUR ORHUN ÖNCÜ ÖZ ÖZGÜR PINAR POLAT "
-    "SARAY SEDİR SERİN SEYHAN ŞAHİN ŞENER TAN TOROS TUNA TÜRK UĞUR ULUDAĞ ÜNAL VATAN VURAL YAĞMUR "
-    "YEŞİL YILDIZ YURT ZAFER ZEYTİN ZİRVE"
-).split()
-TRADES = (
-    "AMBALAJ|BİLGİSAYAR|BİLİŞİM|CAM|DAYANIKLI TÜKETİM MALLARI|DIŞ TİCARET|ECZA DEPOSU|ELEKTRİK|"
-    "ELEKTRONİK|EMLAK|ENERJİ|GIDA|HAYVANCILIK|HIRDAVAT|İLAÇ|İNŞAAT|İTHALAT İHRACAT|KAĞIT|KİMYA|"
-    "KOZMETİK|KUYUMCULUK|LOJİSTİK|MADENCİLİK|MAKİNA|MATBAACILIK|MEDİKAL|METAL|MOBİLYA|MÜHENDİSLİK|"
-    "NAKLİYAT|ORMAN ÜRÜNLERİ|OTOMOTİV|PETROL|PLASTİK|REKLAM|SAĞLIK HİZMETLERİ|SİGORTA ARACILIK|"
-    "TARIM|TEKSTİL|TURİZM|YAPI MALZEMELERİ|YAZILIM"
-).split("|")
-ENDINGS = (
-    "SANAYİ VE TİCARET LİMİTED ŞİRKETİ|SAN. VE TİC. LTD. ŞTİ.|LİMİTED ŞİRKETİ|ANONİM ŞİRKETİ|"
-    "TİCARET LİMİTED ŞİRKETİ|SAN.TİC.A.Ş.|PAZARLAMA A.Ş.|İŞLETMESİ"
-).split("|")
+FIRST = ["AK", "ALTIN", "ANADOLU", "ARAS", "ATA", "AYDIN", "BARAN", "BAŞAK", "BEREKET", "BEYAZ", "BİLGE", "BOĞAZİÇİ", "BURÇ", "CAN", "CEVHER", "ÇAĞ", "ÇELİK", "ÇINAR", "DENİZ", "DERYA", "DİCLE", "DOĞA", "DORUK", "EFE", "EGE", "EKİN", "ELİT", "ERCİYES", "ESEN", "FIRAT", "FİDAN", "GEDİZ", "GENÇ", "GÖKSU", "GÜNEŞ", "GÜVEN", "HİSAR", "ILGAZ", "IŞIK", "İDEAL", "İPEK", "KALE", "KAPADOKYA", "KARDEŞLER", "KAYA", "KERVAN", "KIZIL", "KÖŞK", "KUZEY", "LALE", "MARMARA", "MAVİ", "MERT", "MURAT", "NEHİR", "NİL", "OĞUZ", "ONUR", "ORHUN", "ÖNCÜ", "ÖZ", "ÖZGÜR", "PINAR", "POLAT", "SARAY", "SEDİR", "SERİN", "SEYHAN", "ŞAHİN", "ŞENER", "TAN", "TOROS", "TUNA", "TÜRK", "UĞUR", "ULUDAĞ", "ÜNAL", "VATAN", "VURAL", "YAĞMUR", "YEŞİL", "YILDIZ", "YURT", "ZAFER", "ZEYTİN", "ZİRVE"]
+TRADES = ["AMBALAJ", "BİLGİSAYAR", "BİLİŞİM", "CAM", "DAYANIKLI TÜKETİM MALLARI", "DIŞ TİCARET", "ECZA DEPOSU", "ELEKTRİK", "ELEKTRONİK", "EMLAK", "ENERJİ", "GIDA", "HAYVANCILIK", "HIRDAVAT", "İLAÇ", "İNŞAAT", "İTHALAT İHRACAT", "KAĞIT", "KİMYA", "KOZMETİK", "KUYUMCULUK", "LOJİSTİK", "MADENCİLİK", "MAKİNA", "MATBAACILIK", "MEDİKAL", "METAL", "MOBİLYA", "MÜHENDİSLİK", "NAKLİYAT", "ORMAN ÜRÜNLERİ", "OTOMOTİV", "PETROL", "PLASTİK", "REKLAM", "SAĞLIK HİZMETLERİ", "SİGORTA ARACILIK", "TARIM", "TEKSTİL", "TURİZM", "YAPI MALZEMELERİ", "YAZILIM"]
+ENDINGS = ["SANAYİ VE TİCARET LİMİTED ŞİRKETİ", "SAN. VE TİC. LTD. ŞTİ.", "LİMİTED ŞİRKETİ", "ANONİM ŞİRKETİ", "TİCARET LİMİTED ŞİRKETİ", "SAN.TİC.A.Ş.", "PAZARLAMA A.Ş.", "İŞLETMESİ"]
 ODD_ALIASES = (
     "defaultpk",
     "pk",
@@ -273,9 +257,7 @@ class _Unseekable:
 
 
 def _indented(one: Taxpayer, documents: dict[str, list[Alias]]) -> str:
-    account = (
-        f"        <AccountType>{one.account_type}</AccountType>\n" if one.account_type else ""
-    )
+    account = f"        <AccountType>{one.account_type}</AccountType>\n" if one.account_type else ""
     return (
         f"    <User>\n        <Identifier>{one.identifier}</Identifier>\n"
         f"        <Title>{one.title}</Title>\n        <Type>{one.type}</Type>\n"

@@ -158,7 +158,10 @@ def test_parts_of_a_list_are_named_with_their_line(tmp_path: Path) -> None:
         ({"HASAT_FOOTBALL_RATE_LIMITER_EMERGENCY_STOP_THRESHOLD": "75000"}, "nothing is ever sent"),
         ({"HASAT_JOBS_SCHEDULE": "[]"}, "jobs.schedule: HASAT_JOBS_SCHEDULE must name jobs."),
         ({"HASAT_JOBS_SCHEDULE": "{"}, "the value of HASAT_JOBS_SCHEDULE is not JSON."),
-        ({"HASAT_CONFIG": "nowhere"}, "nowhere (environment HASAT_CONFIG) is not a folder."),
+        (
+            {"HASAT_CONFIG": "nowhere"},
+            "nowhere (environment HASAT_CONFIG) is not a folder that can",
+        ),
         ({"API_FOOTBALL_API_CONFIG": "x.yaml"}, "x.yaml, which does not exist."),
         ({"HASAT_HOST": "http://x:1"}, "write it without scheme and port"),
         ({"HASAT_JOBS_DRAIN_SECONDS": "nan"}, "is not a number"),

@@ -149,7 +149,9 @@ async def _database(settings: Settings) -> list[Finding]:
                 )
             )
         else:
-            findings.append(Finding("clock", "ok", "This machine and the database agree on the time"))
+            findings.append(
+                Finding("clock", "ok", "This machine and the database agree on the time")
+            )
         try:
             await check_may_start(settings, store)
         except HasatError as error:

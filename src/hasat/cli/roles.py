@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(serve)
     app.command()(worker)
+    app.command()(demo)
 
 
 def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
@@ -56,9 +58,19 @@ def worker(ctx: typer.Context) -> None:
     manners.run_async(_worker(_settings(ctx)))
 
 
-def _settings(
-    ctx: typer.Context, host: str | None = None, port: int | None = None
-) -> Settings:
+def demo(ctx: typer.Context) -> None:
+    """Show Hasat at work in the folder .demo, without touching anything else.
+
+    Everything runs on this machine; no upstream is called. Ctrl-C ends it, `make clean` removes it.
+    """
+    flags = _flags(ctx)
+    flags.setdefault("home", str(Path(".demo").resolve()))
+    manners.note("Starting the demo: the embedded PostgreSQL, the API and a worker.")
+    manners.note(f"Its data lives in {flags['home']}; no upstream is called.")
+    manners.run_async(_up(_settings(ctx), flags))
+
+
+def _settings(ctx: typer.Context, host: str | None = None, port: int | None = None) -> Settings:
     for key, value in (("serve.host", host), ("serve.port", port)):
         if value is not None:
             _flags(ctx)[key] = str(value)

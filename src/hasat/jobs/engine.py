@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import structlog
 from procrastinate.exceptions import ConnectorException
-from procrastinate.worker import Worker
 
 from hasat.jobs.attempt import MOST_ATTEMPTS, Attempt, Ending, ended
 from hasat.jobs.catalogue import Catalogue
@@ -17,7 +16,7 @@ from hasat.jobs.pulse import Pulse
 from hasat.jobs.queue import queue_of
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.schedule import Schedule
-from hasat.jobs.worker import new_worker, open_app
+from hasat.jobs.worker import RowWorker, new_worker, open_app
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -59,7 +58,8 @@ class Engine:
         self._look_seconds = look_seconds
         self._name = worker_name()
         self._link: Link | None = None
-        self._worker: Worker | None = None
+        self._worker: RowWorker | None = None
+        self._number: asyncio.Future[int] | None = None
         self._stopping = asyncio.Event()
         self._stopped_now = False
         self._in_hand: set[int] = set()
@@ -134,7 +134,7 @@ class Engine:
 
     async def _work(self, link: Link) -> None:
         """One procrastinate worker after the other: one that was given up needs a successor."""
-        app = await open_app(link, self._work_on)
+        app = await open_app(link, self._work_on, self._registered)
         queues = [queue_of(job.name) for job in self._catalogue]
         pauses = growing_pauses()
         while not self._stopping.is_set():
@@ -155,16 +155,19 @@ class Engine:
             finally:
                 self._worker = None
 
+    def _registered(self, worker_id: int) -> None:
+        self.started.set()
+        if self._number is not None:
+            self._number.set_result(worker_id)
+
     @asynccontextmanager
-    async def _pulse(self, link: Link, worker: Worker) -> AsyncIterator[None]:
-        """Signs of life from the worker's first moment to its last job's end."""
+    async def _pulse(self, link: Link, worker: RowWorker) -> AsyncIterator[None]:
+        """Signs of life from the worker's registration to its last job's end."""
+        number = self._number = asyncio.get_running_loop().create_future()
 
         async def beat() -> None:
-            while worker.worker_id is None:
-                await asyncio.sleep(0.02)
-            self.started.set()
             try:
-                await Pulse(link, worker.worker_id, self._settings, self._silence).beat()
+                await Pulse(link, await number, self._settings, self._silence).beat()
                 log.error("this worker was given up by the others and starts over")
             except Exception:
                 log.exception("the pulse stopped; this worker starts over")

@@ -83,7 +83,7 @@ async def open_link(store: Store, size: int = 4) -> AsyncIterator[Link]:
         # The pool doubles its pauses up to this; a longer one would outlast the outage itself.
         reconnect_timeout=5.0,
         # PgBouncer in transaction mode cannot keep prepared statements apart.
-        kwargs={**store.pool.kwargs, "prepare_threshold": None},
+        kwargs={"prepare_threshold": None, "connect_timeout": 5},
         check=AsyncConnectionPool.check_connection,
         name="jobs",
     )

@@ -31,9 +31,17 @@ WorkOn = Callable[[int, int, int], Awaitable[None]]
 class FencedManager(JobManager):
     """procrastinate's SQL, harmless in the hands of a worker that was given up."""
 
-    def __init__(self, connector: PsycopgConnector, link: Link) -> None:
+    def __init__(
+        self, connector: PsycopgConnector, link: Link, on_registered: Callable[[int], None]
+    ) -> None:
         super().__init__(connector)
         self._link = link
+        self._on_registered = on_registered
+
+    async def register_worker(self) -> int:
+        worker_id = await super().register_worker()
+        self._on_registered(worker_id)
+        return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
         try:
@@ -71,12 +79,12 @@ class FencedManager(JobManager):
             return
 
 
-async def open_app(link: Link, work_on: WorkOn) -> App:
+async def open_app(link: Link, work_on: WorkOn, on_registered: Callable[[int], None]) -> App:
     """The procrastinate app over a link, with the one task there is."""
     connector = PsycopgConnector()
     await connector.open_async(link.pool)
     app = App(connector=connector)
-    app.job_manager = FencedManager(connector, link)
+    app.job_manager = FencedManager(connector, link, on_registered)
 
     @app.task(name=TASK, pass_context=True)
     async def run(context: JobContext, *, run_id: int) -> None:
@@ -88,11 +96,21 @@ async def open_app(link: Link, work_on: WorkOn) -> App:
     return app
 
 
+class RowWorker(Worker):
+    """procrastinate's worker, with the types it does not give."""
+
+    async def run(self) -> None:
+        await super().run()  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        super().stop()  # type: ignore[no-untyped-call]
+
+
 def new_worker(
     app: App, *, name: str, queues: Iterable[str], concurrency: int, poll_seconds: float
-) -> Worker:
+) -> RowWorker:
     """A worker that only takes rows from the queue and works on them; the rest is the engine's."""
-    return Worker(
+    return RowWorker(
         app,
         queues=list(queues),
         name=name,

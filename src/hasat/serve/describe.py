@@ -20,12 +20,8 @@ from hasat.serve.gate import needs_no_caller
 from hasat.serve.problems import kinds
 
 _METHODS = ("get", "post", "put", "patch", "delete")
-_FOR_ALL = (
-    refusals.HostNotAllowedError,
-    TooManyRequestsError,
-    refusals.UnexpectedError,
-)
-_FOR_CALLERS = (
+# What any operation can answer, apart from the problems of its own.
+_COMMON = problem_answers(
     NotKnownError,
     refusals.CredentialsMalformedError,
     refusals.KeyUnknownError,
@@ -34,9 +30,14 @@ _FOR_CALLERS = (
     refusals.SignatureWrongError,
     refusals.TimestampOutsideError,
     NotAllowedError,
+    refusals.HostNotAllowedError,
+    refusals.OriginNotAllowedError,
+    refusals.BodyTooLargeError,
+    refusals.InvalidInputError,
+    TooManyRequestsError,
+    refusals.UnexpectedError,
     DatabaseError,
 )
-_FOR_BODIES = (refusals.OriginNotAllowedError, refusals.BodyTooLargeError)
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `hasat keys create`."},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -64,6 +65,7 @@ def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
         )
         components = document.setdefault("components", {})
         components["securitySchemes"] = _SECURITY_SCHEMES
+        components["responses"] = {f"problem-{key}": value for key, value in _COMMON.items()}
         schemas = components.setdefault("schemas", {})
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
@@ -81,20 +83,18 @@ def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
 
 
 def _declare_problems(path: str, operation: dict[str, Any]) -> None:
-    common = [*_FOR_ALL]
-    if not needs_no_caller(path):
-        common += _FOR_CALLERS
-    if "requestBody" in operation:
-        common += _FOR_BODIES
     answers: dict[str, Any] = operation["responses"]
-    invalid = answers.get("422", {}).get("content", {})
-    if PROBLEM_JSON not in invalid and "application/json" in invalid:
+    common = {403, 429, 500}
+    if not needs_no_caller(path):
+        common |= {401, 503}
+    if "requestBody" in operation:
+        common.add(413)
+    if "application/json" in answers.get("422", {}).get("content", {}):
+        # The framework's own form, which is never sent.
         del answers["422"]
-        common.append(refusals.InvalidInputError)
-    for status, answer in problem_answers(*common).items():
-        declared = answers.setdefault(str(status), answer)
-        mine = declared["content"].setdefault(PROBLEM_JSON, answer["content"][PROBLEM_JSON])
-        mine.setdefault("examples", {}).update(answer["content"][PROBLEM_JSON]["examples"])
+        common.add(422)
+    for status in common:
+        answers.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
     operation["responses"] = dict(sorted(answers.items()))
 
 

@@ -21,7 +21,6 @@ from psycopg.rows import class_row
 
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError, UsageError
 from hasat.serve.doors import Access, Caller
-from hasat.store.statements import statement
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     KeyExpiredError,
@@ -29,6 +28,7 @@ from hasat.serve.refusals import (
     KeyUnknownError,
 )
 from hasat.store import Store
+from hasat.store.statements import statement
 
 CACHE_SECONDS = 5.0
 _AT_LEAST_SECONDS = 1.0

@@ -25,8 +25,8 @@ from starlette.responses import Response
 from hasat import __version__
 from hasat.errors import DatabaseError
 from hasat.serve.doors import answers
-from hasat.store.statements import statement
 from hasat.store import Store
+from hasat.store.statements import statement
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _PATIENCE_SECONDS = 3.0

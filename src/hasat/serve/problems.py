@@ -52,8 +52,9 @@ class Kind:
 
     @classmethod
     def of_status(cls, status: HTTPStatus) -> "Kind":
-        code = status.phrase.lower().replace(" ", "-").replace("'", "")
-        return cls(code, status.phrase, status.value, status.description or status.phrase)
+        # By number: the phrases have changed before.
+        text = status.description or status.phrase
+        return cls(f"http-{status.value}", status.phrase, status.value, text)
 
 
 def kinds() -> Mapping[str, Kind]:

@@ -1,8 +1,8 @@
 """The signed requests of the original GIB service, checked as it checked them.
 
-X-Signature is the hex form of HMAC-SHA256(secret, "METHOD\\nPATH?QUERY\\nTIMESTAMP"): path and query
-as they were sent, without `?` when there is no query. The body is not signed and a request can be
-repeated within the tolerance, which is why a signature only ever grants `read`.
+X-Signature is the hex form of HMAC-SHA256(secret, "METHOD\\nPATH?QUERY\\nTIMESTAMP"): path and
+query as they were sent, without `?` when there is no query. The body is not signed and a request
+can be repeated within the tolerance, which is why a signature only ever grants `read`.
 """
 
 import hashlib

@@ -79,12 +79,26 @@ class Status(OriginalStatus):
 
 
 _EXAMPLE = {
-    **dict.fromkeys((to_camel(name) for name in OriginalStatus.model_fields), None),
+    "lastSyncAt": "2026-11-02T06:04:11.000214Z",
+    "eInvoiceUserCount": 1_048_576,
+    "eDespatchUserCount": 262_144,
+    "lastSyncDuration": "00:03:42",
+    "lastSyncStatus": "success",
+    "lastAttemptAt": "2026-11-02T06:00:00Z",
     "name": "Hasat",
     "version": __version__,
     "database": {"version": "18.1", "embedded": True},
-    "sources": [],
-    "jobs": [],
+    "sources": [{"name": "gib", "title": "Taxpayer lists of the revenue administration"}],
+    "jobs": [
+        {
+            "name": "housekeeping",
+            "summary": "Forgets finished runs past their keep and sweeps the queue.",
+            "enabled": True,
+            "cron": "15 4 * * *",
+            "zone": "Europe/Istanbul",
+            "nextDue": "2026-11-03T01:15:00Z",
+        }
+    ],
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hasat.settings.given import Findings, Given, Origin, did_you_mean
 from hasat.settings.keys import SCHEDULE, leaf_of, leaves, sections
-from hasat.settings.places import absolute, shown
+from hasat.settings.places import absolute, is_file, is_folder, shown
 from hasat.settings.seeds import (
     API_FILE,
     FILE_VARIABLES,
@@ -94,7 +94,7 @@ def _existing(
         if environ.get(variable, "").strip()
     }
     for variable, path in elsewhere.values():
-        if not path.exists():
+        if not is_file(path) and not is_folder(path):
             found.problems.append(f"{variable} names {path}, which does not exist.")
     files = {name: folder / name for name in FILES} if folder else {}
     jobs = elsewhere["jobs"][1] if "jobs" in elsewhere else folder and folder / "jobs"
@@ -103,7 +103,7 @@ def _existing(
     files |= {name: path for name, (_, path) in elsewhere.items() if name != "jobs"}
     if folder:
         _look_around(folder, cwd, found)
-    return [(name, path) for name, path in files.items() if path.is_file()]
+    return [(name, path) for name, path in files.items() if is_file(path)]
 
 
 def _look_around(folder: Path, cwd: Path, found: Findings) -> None:

@@ -14,7 +14,7 @@ from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
 from hasat.settings.given import DEFAULT, Findings, Given, Origin, did_you_mean
 from hasat.settings.keys import SCHEDULE, leaf_of, leaves
-from hasat.settings.places import absolute, default_home
+from hasat.settings.places import absolute, default_home, is_folder
 from hasat.settings.sentences import sentences
 from hasat.settings.structure import nested, spread
 from hasat.settings.tree import Settings
@@ -97,10 +97,12 @@ def _places(
     home = said("home") or Given(default_home(), DEFAULT, cwd)
     config = said("config")
     if config is None:
-        usual = [folder for folder in (home.value / "config", cwd / "config") if folder.is_dir()]
-        config = Given(usual[0] if usual else None, DEFAULT, cwd)
-    elif not config.value.is_dir():
-        found.problems.append(f"config: {config.value} ({config.origin}) is not a folder.")
+        usual = (home.value / "config", cwd / "config")
+        config = Given(next(filter(is_folder, usual), None), DEFAULT, cwd)
+    elif not is_folder(config.value):
+        found.problems.append(
+            f"config: {config.value} ({config.origin}) is not a folder that can be read."
+        )
     return {"home": home, "config": config}
 
 

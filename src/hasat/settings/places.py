@@ -23,6 +23,22 @@ def absolute(text: str | Path, base: Path) -> Path:
     return Path(os.path.normpath(base / path))
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder and its files can be read."""
+    try:
+        return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False also where nobody may look."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def shown(path: Path, cwd: Path) -> str:
     """A path as short as it stays clear: relative when it is below the working directory."""
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

@@ -54,8 +54,8 @@ The same setting in two files is an error unless both say the same. `hasat.yaml`
 `webhooks.yaml` also understand the sections of the .NET service's `appsettings.json`
 (`GibEndpoints`, `ArchiveStorage`, ...). Examples of all files are in `deploy/config.example/`.
 
-An entry in `jobs` has `job_id`, `enabled`, `interval: {type: cron, cron: "0 6 * * *"}`, `params` and
-`mode`; in `hasat.yaml` the same is `jobs.schedule.JOB.enabled`, `.cron`, `.params` and `.mode`.
+An entry in `jobs` has `job_id`, `enabled`, `interval: {type: cron, cron: "0 6 * * *"}`, `params`
+and `mode`; in `hasat.yaml` the same is `jobs.schedule.JOB.enabled`, `.cron`, `.params` and `.mode`.
 """
 
 

@@ -40,7 +40,9 @@ class TurnableClock:
 
     def _set(self, base: datetime, speed: float) -> None:
         if base.tzinfo is None:
-            raise UsageError(f"{base.isoformat()} has no time zone.", remedy="Add one, e.g. +03:00.")
+            raise UsageError(
+                f"{base.isoformat()} has no time zone.", remedy="Add one, e.g. +03:00."
+            )
         if speed < 0:
             raise UsageError("A clock cannot run backwards.", remedy="Use a speed of 0 or more.")
         self._base, self._speed, self._since = base.astimezone(UTC), speed, self._ticks()

@@ -137,7 +137,9 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
         if request.method == "DELETE":
             simulation.faults.switch_off(name)
         else:
-            simulation.faults.switch_on(name, **(await request.json() if await request.body() else {}))
+            simulation.faults.switch_on(
+                name, **(await request.json() if await request.body() else {})
+            )
         return await show(request)
 
     async def refuse(_request: Request, error: Exception) -> JSONResponse:

@@ -104,10 +104,7 @@ class EmbeddedServer:
 
     async def _start(self) -> str:
         """Find the server or start it; either way return when it accepts connections."""
-        patience = Patience(
-            "the database server to accept connections",
-            remedy=f"See {self.layout.log} for what it is doing.",
-        )
+        patience = self._patience("the database server to accept connections")
         launch: _Launch | None = None
         trouble = ""
         while True:
@@ -125,6 +122,7 @@ class EmbeddedServer:
                     if launch:
                         raise launch.cluster.start_failure(launch.logged_before)
                     launch = await self._launch(server_lock)
+                    patience = self._patience("the database server to accept connections")
                 finally:
                     os.close(server_lock)
             await patience.pause(trouble)
@@ -151,9 +149,7 @@ class EmbeddedServer:
 
     async def _stop(self) -> None:
         """Shut the server down and wait until its last process is gone."""
-        patience = Patience(
-            "the database server to stop", remedy=f"See {self.layout.log} for what it is doing."
-        )
+        patience = self._patience("the database server to stop")
         asked = False
         while not self._nobody_is_left():
             if not asked:
@@ -191,6 +187,9 @@ class EmbeddedServer:
                     yield connection, url_of(folder)
                     return
         raise trouble
+
+    def _patience(self, waiting_for: str) -> Patience:
+        return Patience(waiting_for, remedy=f"See {self.layout.log} for what it is doing.")
 
     def _starting_or_stopping(self) -> AbstractAsyncContextManager[None]:
         patience = Patience(

@@ -70,7 +70,9 @@ class Coverage:
         width = (int(high[0]) + 7) // 8 - first
         height = int(high[1] - low[1])
         if width > 0 and height > 0:
-            inside = _fill(starts - [first * 8, low[1]], ends - [first * 8, low[1]], width * 8, height)
+            inside = _fill(
+                starts - [first * 8, low[1]], ends - [first * 8, low[1]], width * 8, height
+            )
             packed = np.packbits(inside, axis=1)
             view = self._bits[int(low[1]) : int(high[1]), first : first + width]
             if unknown:
@@ -92,9 +94,7 @@ def _edges(
     return xy[:-1][same], xy[1:][same]
 
 
-def _fill(
-    starts: NDArray[np.float64], ends: NDArray[np.float64], width: int, height: int
-) -> Bits:
+def _fill(starts: NDArray[np.float64], ends: NDArray[np.float64], width: int, height: int) -> Bits:
     """1 in cells whose centre is inside by the even-odd rule, so holes need no care."""
     flipped = starts[:, 1] > ends[:, 1]
     low = np.where(flipped[:, None], ends, starts)
