@@ -9,6 +9,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hasat.settings import Settings
 from hasat.store import Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
+from house import House
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +48,11 @@ def settings(database: ThrowAwayDatabase, tmp_path: Path) -> Settings:
 async def store(settings: Settings) -> AsyncIterator[Store]:
     async with open_store(settings) as store:
         yield store
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """Hasat as a person runs it, in a folder of its own."""
+    house = House(tmp_path / "home")
+    yield house
+    house.end()

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from psycopg import sql
 
+from feed_toys import TOYS, State, head_of, make_table, mirror, run, state_digest
 from hasat.errors import GoneError, HasatError, NotFoundError, UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset, Scope
@@ -15,8 +16,6 @@ from hasat.feed.digest import canonical
 from hasat.feed.read import Change, changes_after, changes_between, history
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.store import Store
-
-from .feed_toys import TOYS, State, head_of, make_table, mirror, run, state_digest
 
 pytestmark = pytest.mark.anyio
 

@@ -20,6 +20,7 @@ from hasat.store import Store
 from hasat.testing.http import client_of
 
 NOW = 1_700_000_000
+SECRET = "a secret of the client"
 
 
 def hmac_sha256_by_hand(secret: bytes, text: bytes) -> str:
@@ -36,7 +37,7 @@ def settings(tmp_path: Path) -> Settings:
             "HASAT_HOME": str(tmp_path),
             "Authentication__Enabled": "true",
             "Authentication__Clients__0__AccessKey": "AK1",
-            "Authentication__Clients__0__SecretKey": "a secret of the client",
+            "Authentication__Clients__0__SecretKey": SECRET,
             "Authentication__Clients__0__Name": "accounting",
             "Authentication__Clients__1__AccessKey": "AK2",
             "Authentication__Clients__1__SecretKey": "x" * 100,
@@ -50,7 +51,7 @@ def signatures(settings: Settings) -> Signatures:
 
 
 def signed(
-    secret: str = "a secret of the client",
+    secret: str = SECRET,
     *,
     access_key: str = "AK1",
     path: bytes = b"/api/v1/einvoice/1234567890",
@@ -157,7 +158,7 @@ async def test_over_http_the_target_is_taken_as_it_was_sent(
     headers = {
         "X-Access-Key": "AK1",
         "X-Timestamp": timestamp,
-        "X-Signature": hmac_sha256_by_hand(b"a secret of the client", text),
+        "X-Signature": hmac_sha256_by_hand(SECRET.encode(), text),
     }
     async with client_of(app) as client:
         url = httpx2.URL(f"http://127.0.0.1{target}")

@@ -1,14 +1,18 @@
 """What is wrong is said at once, with its place, a suggestion and without any secret."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasat.errors import SettingsError
 from hasat.settings import Settings, load_settings
+from hasat.settings.files import FILES
+from hasat.settings.keys import leaves
+from hasat.settings.show import shown_values
 
 
 def files(tmp_path: Path, **texts: str) -> dict[str, str]:
@@ -276,3 +280,40 @@ def test_any_bytes_in_a_file_end_in_settings_or_in_sentences(
     (folder / "hasat.yaml").write_bytes(content)
     with contextlib.suppress(SettingsError):
         load_settings({}, {"HASAT_HOME": "/nowhere", "HASAT_CONFIG": str(folder)}, folder)
+
+
+_KEYS = sorted({part for key in leaves() for part in key.split(".")} | {"job_id", "id", "<<"})
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        ["info", "S3", "0 6 * * *", "Host=a;b", "postgresql://x:y", "~x/y", "x" * 300]
+    )
+)
+_ANYTHING = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    documents=st.dictionaries(st.sampled_from([*FILES, "jobs/x.yaml"]), _ANYTHING, max_size=3),
+    flags=st.dictionaries(st.sampled_from(sorted(leaves())), _ANYTHING.map(json.dumps), max_size=3),
+)
+def test_anything_in_known_places_ends_in_settings_or_in_sentences(
+    tmp_path_factory: pytest.TempPathFactory, documents: dict[str, object], flags: dict[str, str]
+) -> None:
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "jobs").mkdir()
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    environ = {"HASAT_HOME": "/nowhere", "HASAT_CONFIG": str(folder)}
+    with contextlib.suppress(SettingsError):
+        shown_values(load_settings(flags, environ, folder))

@@ -1,10 +1,8 @@
 """What a person types: one module per command group."""
 
-import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from hasat import __version__
@@ -12,8 +10,6 @@ from hasat.cli import manners
 from hasat.errors import HasatError
 
 __all__ = ["app", "main"]
-
-_FLAGS = {"home": "home", "config": "config", "log_level": "log.level"}
 
 app = typer.Typer(
     name="hasat",
@@ -75,19 +71,11 @@ _assemble()
 def main() -> None:
     """Run the command line; every ending is an exit code and, if it went wrong, a sentence."""
     try:
-        code = app(standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        code = 130
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except HasatError as error:
         manners.note(f"hasat: {error.message}")
         if error.remedy:
             manners.note(f"       {error.remedy}")
-        code = error.exit_code
-    except BrokenPipeError:
-        # The reader of our output went away (`hasat ... | head`): not a failure worth a word.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code or 0)
+        sys.exit(error.exit_code)

@@ -1,6 +1,7 @@
 """`hasat doctor`: everything a start needs, looked at one by one, each finding with its remedy."""
 
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from hasat.cli import manners
 from hasat.errors import HasatError, SettingsError
-from hasat.settings import Settings, load_settings
+from hasat.settings import Settings
 
 Grade = Literal["ok", "warning", "failure"]
 
@@ -44,19 +45,21 @@ def add_to(app: typer.Typer) -> None:
 def doctor(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
     """Check everything a start needs; each finding comes with its remedy.
 
-    Exits 1 if something would keep Hasat from starting. Examples: `hasat doctor` · `hasat doctor --json`
+    Exits 1 if something would keep Hasat from starting.
+
+    Examples: `hasat doctor` · `hasat doctor --json`
     """
-    findings = manners.run_async(examine(ctx.find_root().obj))
+    findings = manners.run_async(examine(ctx))
     manners.emit([asdict(f) for f in findings], json=json, human=lambda: _told(findings))
     if any(finding.grade == "failure" for finding in findings):
         raise typer.Exit(1)
 
 
-async def examine(flags: dict[str, str]) -> list[Finding]:
+async def examine(ctx: typer.Context) -> list[Finding]:
     """All findings; a check that cannot be made because an earlier one failed is left out."""
     findings = [_python()]
     try:
-        settings = load_settings(flags)
+        settings = manners.settings_of(ctx)
     except SettingsError as error:
         return [*findings, Finding("settings", "failure", error.message, error.remedy)]
     findings += [_settings(settings), _home(settings), _disk(settings)]
@@ -184,8 +187,6 @@ async def _is_hasat(address: str) -> bool:
 
 
 def _writable(folder: Path) -> bool:
-    import os
-
     return os.access(folder, os.W_OK | os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""How every command behaves: data on stdout, remarks on stderr, errors as sentences with exit codes."""
+"""How every command behaves: data on stdout, remarks on stderr, errors as sentences."""
 
 import asyncio
 import json as jsonlib
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from hasat.errors import UsageError
+from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
 
 T = TypeVar("T")
@@ -46,17 +47,21 @@ def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None
 
 
 def settings_of(ctx: typer.Context) -> Settings:
-    """The settings of this call, loaded once, with the global flags applied."""
+    """The settings of this call, loaded once with the global flags; logs follow them."""
     root = ctx.find_root()
-    flags = cast(dict[str, str], root.obj)
     if "settings" not in root.meta:
-        root.meta["settings"] = load_settings(flags)
+        settings = load_settings(cast(dict[str, str], root.obj))
+        configure_logging(settings)
+        root.meta["settings"] = settings
     return cast(Settings, root.meta["settings"])
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end."""
-    return asyncio.run(coroutine)
+    """Run a command's coroutine to its end; Ctrl-C ends it with the exit code for that."""
+    try:
+        return asyncio.run(coroutine)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

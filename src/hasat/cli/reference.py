@@ -2,8 +2,8 @@
 
 import inspect
 
-import click
 import typer.main
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from hasat.cli import app, manners
 
@@ -21,39 +21,43 @@ Data goes to stdout, remarks and progress to stderr. `--json` prints data as one
 def markdown() -> str:
     """The whole page."""
     root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
+    assert isinstance(root, TyperGroup)
     parts = [_HEAD, "## Flags of every command\n\n" + _options(root)]
     parts += _pages(root, "hasat")
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
-def _pages(group: click.Group, path: str) -> list[str]:
+def _pages(group: TyperGroup, path: str) -> list[str]:
     pages = []
     for name, command in sorted(group.commands.items()):
-        if isinstance(command, click.Group):
+        if isinstance(command, TyperGroup):
             pages += _pages(command, f"{path} {name}")
         elif not command.hidden:
             pages.append(_page(command, f"{path} {name}"))
     return pages
 
 
-def _page(command: click.Command, path: str) -> str:
+def _page(command: TyperCommand, path: str) -> str:
     arguments = " ".join(
-        parameter.human_readable_name if parameter.required else f"[{parameter.human_readable_name}]"
+        _shown(parameter) if parameter.required else f"[{_shown(parameter)}]"
         for parameter in command.params
-        if isinstance(parameter, click.Argument)
+        if isinstance(parameter, TyperArgument)
     )
     usage = f"{path} {arguments}".strip()
     return f"## `{usage}`\n\n{inspect.cleandoc(command.help or '')}\n\n{_options(command)}"
 
 
-def _options(command: click.Command) -> str:
+def _options(command: TyperCommand) -> str:
     rows = []
     for parameter in command.params:
         told = getattr(parameter, "help", None) or ""
-        if isinstance(parameter, click.Option) and parameter.name != "help":
+        if isinstance(parameter, TyperOption) and parameter.name != "help":
             names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
             rows.append(f"| {names} | {told} |")
-        elif isinstance(parameter, click.Argument) and told:
-            rows.append(f"| `{parameter.human_readable_name}` | {told} |")
+        elif isinstance(parameter, TyperArgument) and told:
+            rows.append(f"| `{_shown(parameter)}` | {told} |")
     return "\n".join(["| option | meaning |", "|---|---|", *rows]) + "\n" if rows else ""
+
+
+def _shown(argument: TyperArgument) -> str:
+    return (argument.name or "").upper()

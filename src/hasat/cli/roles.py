@@ -14,7 +14,6 @@ from hasat.cli import manners
 from hasat.cli.family import Family, Parent
 from hasat.cli.house import catalogue_of, open_house
 from hasat.errors import DatabaseError
-from hasat.logs import configure_logging
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -62,6 +61,8 @@ def demo(ctx: typer.Context) -> None:
     """Show Hasat at work in the folder .demo, without touching anything else.
 
     Everything runs on this machine; no upstream is called. Ctrl-C ends it, `make clean` removes it.
+
+    Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
     """
     flags = _flags(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
@@ -74,9 +75,7 @@ def _settings(ctx: typer.Context, host: str | None = None, port: int | None = No
     for key, value in (("serve.host", host), ("serve.port", port)):
         if value is not None:
             _flags(ctx)[key] = str(value)
-    settings = manners.settings_of(ctx)
-    configure_logging(settings)
-    return settings
+    return manners.settings_of(ctx)
 
 
 def _flags(ctx: typer.Context) -> dict[str, str]:

@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 from hasat.cli import manners
-from hasat.logs import configure_logging
 
 app = typer.Typer(no_args_is_help=True, help="Upstreams to practise on, on loopback only.")
 
@@ -50,13 +49,14 @@ def run(
 ) -> None:
     """Run one simulated upstream until Ctrl-C; prints its address.
 
-    Its clock and faults are turned at ADDRESS/_sim (GET shows, POST /_sim/clock, PUT /_sim/faults/NAME).
+    Its clock and faults are turned over HTTP: GET ADDRESS/_sim shows them, POST /_sim/clock and
+    PUT or DELETE /_sim/faults/NAME change them. Example: `hasat sim run gib --seed 7`
     """
     from hasat.sim import Simulation, simulate
     from hasat.sim.clock import TurnableClock
     from hasat.sim.frame import upstream_named
 
-    configure_logging(manners.settings_of(ctx))
+    manners.settings_of(ctx)
     simulation = Simulation(
         upstream_named(name),
         seed=seed,

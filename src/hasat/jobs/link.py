@@ -50,14 +50,19 @@ class Link:
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
         """Do it, however long PostgreSQL is away; raises one of AWAY only after `give_up`."""
-        for pause in growing_pauses():
+        pauses = growing_pauses()
+        while True:
             try:
                 return await step()
             except AWAY:
                 if self.give_up.is_set():
                     raise
-            await set_or_after(self.give_up, pause)
-        raise AssertionError("pauses have no end")
+            await set_or_after(self.give_up, next(pauses))
+
+    @property
+    def hopeless(self) -> bool:
+        """PostgreSQL is away, and there is no more time to wait for it."""
+        return self._is_away and self.give_up.is_set()
 
     def note_away(self, error: BaseException) -> None:
         if not self._is_away:
@@ -71,15 +76,15 @@ class Link:
 
 
 @asynccontextmanager
-async def open_link(store: Store, size: int = 4) -> AsyncIterator[Link]:
+async def open_link(store: Store) -> AsyncIterator[Link]:
     """A link for as long as the block lasts; PostgreSQL need not be there when it is opened."""
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         # The store's own way to an address: it starts an embedded server that died.
         store.pool.conninfo,
         open=False,
         min_size=1,
-        max_size=size,
-        timeout=5.0,
+        max_size=4,
+        timeout=2.0,
         # The pool doubles its pauses up to this; a longer one would outlast the outage itself.
         reconnect_timeout=5.0,
         # PgBouncer in transaction mode cannot keep prepared statements apart.

@@ -56,6 +56,8 @@ class FencedManager(JobManager):
 
     async def finish_job(self, job: Row, status: Status, delete_job: bool) -> None:
         """Usually the row is gone with the run's end; this is for runs that were over already."""
+        if self._link.hopeless:
+            return
         try:
             async with self._link.transaction() as connection:
                 await connection.execute(
@@ -71,6 +73,8 @@ class FencedManager(JobManager):
         return []
 
     async def unregister_worker(self, worker_id: int) -> None:
+        if self._link.hopeless:
+            return
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 await super().unregister_worker(worker_id)

@@ -15,7 +15,7 @@ from hasat.errors import (
     TooManyRequestsError,
 )
 from hasat.serve import refusals
-from hasat.serve.doors import PROBLEM_JSON, Problem, problem_answers
+from hasat.serve.doors import Problem, problem_answers
 from hasat.serve.gate import needs_no_caller
 from hasat.serve.problems import kinds
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.types import Scope
 
 from hasat.errors import HasatError, NotAllowedError, NotKnownError
@@ -64,8 +64,6 @@ class FieldProblem(BaseModel):
 
 class Problem(BaseModel):
     """An RFC 9457 problem: what happened, and what to do next."""
-
-    model_config = ConfigDict(serialize_by_alias=True)
 
     type: str = Field(examples=["/problems/not-found"])
     title: str = Field(examples=["There is no such thing"])

@@ -122,17 +122,17 @@ class KeyRing:
     async def check(self, token: str) -> Caller:
         """Who holds this token; unknown ids and wrong secrets cannot be told apart."""
         form = _FORM.fullmatch(token)
-        key_id, secret = form.groups() if form else ("", token)
+        if form is None:
+            raise CredentialsMalformedError(
+                "This is not an API key of Hasat.", remedy="A key has the form hsk_ID_SECRET."
+            )
+        key_id, secret = form.groups()
         await self._read_if_older_than(CACHE_SECONDS)
         key = self._genuine(key_id, secret)
         if key is None:
             # It may have been made a moment ago by another process.
             await self._read_if_older_than(_AT_LEAST_SECONDS)
             key = self._genuine(key_id, secret)
-        if form is None:
-            raise CredentialsMalformedError(
-                "This is not an API key of Hasat.", remedy="A key has the form hsk_ID_SECRET."
-            )
         if key is None:
             raise KeyUnknownError(
                 "No key of this server has this value.",

@@ -197,7 +197,7 @@ def _answer(
         errors=errors,
     )
     return JSONResponse(
-        problem.model_dump(exclude_none=True),
+        problem.model_dump(by_alias=True, exclude_none=True),
         status_code=kind.status,
         headers={"Cache-Control": "no-store", **(headers or {})},
         media_type=PROBLEM_JSON,

@@ -98,7 +98,7 @@ def _existing(
             found.problems.append(f"{variable} names {path}, which does not exist.")
     files = {name: folder / name for name in FILES} if folder else {}
     jobs = elsewhere["jobs"][1] if "jobs" in elsewhere else folder and folder / "jobs"
-    if jobs:
+    if jobs and is_folder(jobs):
         files |= {f"jobs/{path.name}": path for path in sorted(jobs.glob("*.yaml"))}
     files |= {name: path for name, (_, path) in elsewhere.items() if name != "jobs"}
     if folder:

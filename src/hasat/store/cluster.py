@@ -26,6 +26,7 @@ min_wal_size = 256MB
 max_wal_size = 4GB
 checkpoint_timeout = 15min
 jit = off
+client_connection_check_interval = 5s  # a killed client's query ends, its locks with it
 timezone = 'UTC'
 log_timezone = 'UTC'
 logging_collector = on

@@ -64,10 +64,9 @@ def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
 def check_version(server_version: int, url: str) -> None:
     """Refuse a server that is too old; the number is libpq's, such as 150004."""
     if server_version < OLDEST_MAJOR * 10000:
-        major, minor = divmod(server_version, 10000)
         raise DatabaseError(
-            f"The server of {label_of(url)} is PostgreSQL {major}.{minor}; Hasat needs "
-            f"{OLDEST_MAJOR} or later.",
+            f"The server of {label_of(url)} is PostgreSQL {server_version // 10000}; Hasat "
+            f"needs {OLDEST_MAJOR} or later.",
             remedy="Upgrade it, or leave HASAT_DATABASE_URL empty to use the embedded one.",
         )
 

@@ -67,7 +67,7 @@ class Store:
         except DatabaseError as error:
             return error
         return DatabaseError(
-            f"No database connection became free within {_WAIT_SECONDS:.0f} s: all "
+            f"No database connection became free within {self.pool.timeout:.0f} s: all "
             f"{self.pool.max_size} are busy.",
             remedy="Try again; if it happens often, raise database.pool_size.",
         )

@@ -62,12 +62,17 @@ async def database_server(choice: str | None = None) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def throw_away_database(
-    server_url: str, migrations: Sequence[MigrationSet] = ()
+    server_url: str, migrations: Sequence[MigrationSet] | None = ()
 ) -> AsyncIterator[ThrowAwayDatabase]:
-    """A migrated database, copied from a template that is made once per set of migrations."""
+    """A migrated database, copied from a template that is made once per set of migrations.
+
+    With None instead of migrations it is empty.
+    """
     name = f"hasat_test_{int(time.time())}_{secrets.token_hex(6)}"
     async with await connect(server_url) as admin:
-        template = await _template(admin, server_url, migrations)
+        template = "template1"
+        if migrations is not None:
+            template = await _template(admin, server_url, migrations)
         await _create(admin, name, template)
     try:
         yield ThrowAwayDatabase(_with_database(server_url, name))

@@ -1,4 +1,4 @@
-"""Pages for people: rendered on the server, working without scripts, loading nothing from elsewhere.
+"""Pages for people: rendered on the server, working without scripts, nothing from elsewhere.
 
 Reads what the other rooms answer; each page has a JSON twin in the API.
 """

@@ -1,6 +1,6 @@
 """The overview: what this house is doing right now."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from importlib.resources import files
 from zoneinfo import ZoneInfo
@@ -33,7 +33,6 @@ def add_pages(
         loader=PackageLoader("hasat.web"), autoescape=True, undefined=StrictUndefined
     )
     templates.filters["moment"] = lambda value: _moment(value, zone)
-    style = (files("hasat.web") / "static" / "hasat.css").read_bytes()
 
     @app.get("/", include_in_schema=False)
     async def overview(request: Request) -> HTMLResponse:
@@ -47,11 +46,22 @@ def add_pages(
         )
         return HTMLResponse(page)
 
-    @app.get("/static/hasat.css", include_in_schema=False)
-    async def stylesheet() -> Response:
-        return Response(
-            style, media_type="text/css", headers={"Cache-Control": "public, max-age=300"}
-        )
+    for path, name, kind in (
+        ("/static/hasat.css", "hasat.css", "text/css"),
+        ("/favicon.svg", "favicon.svg", "image/svg+xml"),
+        # What browsers ask for beside a page of JSON.
+        ("/favicon.ico", "favicon.svg", "image/svg+xml"),
+    ):
+        app.get(path, include_in_schema=False)(_file(name, kind))
+
+
+def _file(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
+    content = (files("hasat.web") / "static" / name).read_bytes()
+
+    async def answer() -> Response:
+        return Response(content, media_type=kind, headers={"Cache-Control": "public, max-age=300"})
+
+    return answer
 
 
 def _moment(value: datetime | None, zone: ZoneInfo) -> str:

@@ -1,0 +1,251 @@
+"""`hasat jobs`: what runs when, what has run, and running it now."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import typer
+import yaml
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hasat.cli import manners
+from hasat.cli.house import catalogue_of, open_house
+from hasat.errors import UsageError
+from hasat.jobs import Run, run_in_foreground
+from hasat.jobs.context import OnProgress
+from hasat.jobs.queue import retry_run
+from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview
+from hasat.settings import Settings
+
+app = typer.Typer(help="What runs when, what has run, and running it now.", no_args_is_help=True)
+
+_EXIT = {"done": 0, "nothing": 3, "skipped": 3, "held": 4, "out_of_quota": 5, "interrupted": 130}
+
+
+@app.command("list")
+def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+    """Every job: when it is due next, and how its last run ended.
+
+    Examples: `hasat jobs list` · `hasat jobs list --json`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> list[ScheduledJob]:
+        async with open_house(settings) as store:
+            return await schedule_overview(store, catalogue_of(settings))
+
+    entries = manners.run_async(read())
+    value = [
+        {
+            "name": entry.job.name,
+            "summary": entry.job.summary,
+            "source": entry.job.source,
+            "lane": entry.job.lane,
+            "enabled": entry.job.enabled,
+            "cron": entry.job.cron,
+            "zone": entry.job.zone or settings.jobs.timezone,
+            "next_due": entry.next_due,
+            "last_run": asdict(entry.last_run) if entry.last_run else None,
+        }
+        for entry in entries
+    ]
+
+    def human() -> Table:
+        table = Table("job", "source", "lane", "cron", "next due", "last run", "outcome")
+        for entry in entries:
+            job, last = entry.job, entry.last_run
+            due = _moment(entry.next_due, settings) if job.enabled else "off"
+            began = _moment(last.started_at or last.queued_at, settings) if last else "never"
+            table.add_row(
+                job.name,
+                job.source or "",
+                job.lane,
+                job.cron or "by hand",
+                due,
+                began,
+                (last.outcome or last.state) if last else "",
+            )
+        return table
+
+    manners.emit(value, json=json, human=human)
+
+
+@app.command("run")
+def run_now(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="The job; without it, the one JOB_ID names.")
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the job, read as YAML."),
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Run a job here and now; needs no worker, and works for disabled jobs too.
+
+    Exits by the outcome: done 0, nothing to do or running already 3, held 4, out of quota 5,
+    failed 1. Examples: `hasat jobs run housekeeping` · `ONLY_LEAGUE_ID=39
+    JOB_ID=top_scorers_daily hasat jobs run --json`
+    """
+    settings = manners.settings_of(ctx)
+    name = name or settings.jobs.job_id
+    if name is None:
+        raise UsageError(
+            "Which job?", remedy="Name it, or set JOB_ID; `hasat jobs list` shows them."
+        )
+    chosen = {key: yaml.safe_load(text) for key, text in manners.parse_pairs(param or []).items()}
+
+    async def run() -> Run:
+        async with open_house(settings) as store:
+            with _shown_progress(name) as on_progress:
+                return await run_in_foreground(
+                    catalogue_of(settings),
+                    store,
+                    settings,
+                    name,
+                    _params(settings, chosen),
+                    on_progress,
+                    manners.note,
+                )
+
+    done = manners.run_async(run())
+    manners.emit(asdict(done), json=json, human=lambda: _one(done, settings))
+    raise typer.Exit(_EXIT.get(done.outcome or "", 1))
+
+
+@app.command()
+def history(
+    ctx: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that went wrong.")] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """The runs that are kept, newest first.
+
+    Examples: `hasat jobs history` · `hasat jobs history housekeeping --failed --json`
+    """
+    settings = manners.settings_of(ctx)
+    if name is not None:
+        catalogue_of(settings).get(name)
+
+    async def read() -> list[Run]:
+        async with open_house(settings) as store:
+            return await list_runs(store, job=name, bad=failed, limit=limit)
+
+    runs = manners.run_async(read())
+
+    def human() -> Table | str:
+        if not runs:
+            return "No run is kept that fits."
+        table = Table("run", "job", "by", "started", "finished", "outcome", "rows", "message")
+        for run in runs:
+            table.add_row(
+                str(run.id),
+                run.job,
+                run.trigger,
+                _moment(run.started_at, settings),
+                _moment(run.finished_at, settings),
+                run.outcome or run.state,
+                str(run.rows_changed),
+                run.message or run.error or "",
+            )
+        return table
+
+    manners.emit([asdict(run) for run in runs], json=json, human=human)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    run: Annotated[int, typer.Argument(help="The run's number.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """Everything known about one run.
+
+    Example: `hasat jobs show 42 --json`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> Run:
+        async with open_house(settings) as store:
+            return await get_run(store, run)
+
+    found = manners.run_async(read())
+    manners.emit(asdict(found), json=json, human=lambda: _one(found, settings))
+
+
+@app.command()
+def retry(
+    ctx: typer.Context,
+    run: Annotated[int, typer.Argument(help="The finished run to repeat.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """Queue a new run with the parameters of a finished one; a worker takes it up.
+
+    Example: `hasat jobs retry 42`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def queue() -> Run:
+        async with open_house(settings) as store:
+            return await retry_run(store, catalogue_of(settings), run)
+
+    queued = manners.run_async(queue())
+    manners.emit(
+        asdict(queued), json=json, human=lambda: f"Run {queued.id} of {queued.job} is queued."
+    )
+
+
+def _params(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    league = settings.football.only_league_id
+    return {**({"only_league_id": league} if league else {}), **chosen}
+
+
+def _one(run: Run, settings: Settings) -> Table:
+    table = Table(show_header=False, box=None)
+    rows = {
+        "run": run.id,
+        "job": run.job,
+        "outcome": run.outcome or run.state,
+        "message": run.message,
+        "error": run.error,
+        "by": run.trigger,
+        "worker": run.worker,
+        "attempt": run.attempt,
+        "started": _moment(run.started_at, settings),
+        "finished": _moment(run.finished_at, settings),
+        "rows changed": run.rows_changed,
+        "requests": run.requests,
+        "detail": dict(run.detail) or None,
+    }
+    for label, value in rows.items():
+        if value is not None:
+            table.add_row(label, str(value))
+    return table
+
+
+def _moment(value: datetime | None, settings: Settings) -> str:
+    zone = ZoneInfo(settings.jobs.timezone)
+    return value.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S") if value else "–"
+
+
+@contextmanager
+def _shown_progress(name: str) -> Iterator[OnProgress | None]:
+    """A bar on stderr, for a person at a terminal only."""
+    if not manners.is_terminal():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=manners.stderr(), transient=True) as bars:
+        bar = bars.add_task(name, total=None)
+
+        def on_progress(done: float, total: float | None, note: str) -> None:
+            bars.update(bar, completed=done, total=total, description=f"{name} {note}".strip())
+
+        yield on_progress

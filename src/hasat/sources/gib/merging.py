@@ -1,0 +1,114 @@
+"""The parts of one taxpayer in both lists, merged into what Hasat publishes about him."""
+
+from collections.abc import Sequence
+from json.encoder import encode_basestring
+from typing import Any, Final, NamedTuple
+
+from hasat.sources.gib.records import DESPATCH, INVOICE, Part
+from hasat.sources.gib.times import earlier, moment
+
+# What each dataset is about, by the lists' own name for it.
+DOCUMENT_OF: Final = {"einvoice": INVOICE, "edespatch": DESPATCH}
+
+
+class Taxpayer(NamedTuple):
+    """One taxpayer of both lists; `aliases` are (alias, PK or GB, creation time) by document."""
+
+    identifier: str
+    title: str | None
+    type: str | None
+    account_type: str | None
+    first_creation_time: str | None
+    aliases: dict[str, list[tuple[str, str, str | None]]]
+
+
+def merge(pk: Sequence[Part], gb: Sequence[Part]) -> Taxpayer:
+    """One taxpayer from all his parts; the order of the parts in a list makes no difference.
+
+    Title, type and account type come from the first part that has them: PK before GB, and within a
+    list the one created first. The first creation time is the earliest of all.
+    """
+    parts = [*_in_order(pk), *_in_order(gb)]
+    lead = parts[0]
+    title, type_, account_type = lead.title, lead.type, lead.account_type
+    created = lead.first_creation_time
+    for part in parts[1:]:
+        title = part.title if title is None else title
+        type_ = part.type if type_ is None else type_
+        account_type = part.account_type if account_type is None else account_type
+        created = earlier(created, part.first_creation_time)
+    aliases: dict[str, list[tuple[str, str, str | None]]] = {}
+    for box, of_list in (("PK", pk), ("GB", gb)):
+        for kind, active in _active(of_list).items():
+            aliases.setdefault(kind, []).extend((alias, box, time) for alias, time in active)
+    for entries in aliases.values():
+        if len(entries) > 1:
+            entries.sort(key=lambda entry: entry[:2])
+    return Taxpayer(lead.identifier, title, type_, account_type, created, aliases)
+
+
+def _in_order(parts: Sequence[Part]) -> Sequence[Part]:
+    if len(parts) < 2:
+        return parts
+    return sorted(
+        parts,
+        key=lambda part: (
+            str(moment(part.first_creation_time) or "never"),
+            part.title or "",
+            part.type or "",
+            part.account_type or "",
+        ),
+    )
+
+
+def _active(parts: Sequence[Part]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return parts[0].documents
+    found: dict[str, dict[str, str | None]] = {}
+    for part in parts:
+        for kind, active in part.documents.items():
+            times = found.setdefault(kind, {})
+            for alias, created in active:
+                times[alias] = earlier(times.get(alias), created)
+    return {kind: times.items() for kind, times in found.items()}
+
+
+def body(taxpayer: Taxpayer, dataset: str) -> dict[str, Any] | None:
+    """What a dataset publishes about a taxpayer; None if he is not active in it."""
+    aliases = taxpayer.aliases.get(DOCUMENT_OF[dataset])
+    if not aliases:
+        return None
+    return {
+        "identifier": taxpayer.identifier,
+        "title": taxpayer.title,
+        "accountType": taxpayer.account_type,
+        "type": taxpayer.type,
+        "firstCreationTime": taxpayer.first_creation_time,
+        "aliases": [
+            {"alias": alias, "type": box, "creationTime": created}
+            for alias, box, created in aliases
+        ],
+    }
+
+
+def canonical_body(taxpayer: Taxpayer, dataset: str) -> bytes | None:
+    """The same as `feed.digest.canonical` of the body, six times as fast."""
+    aliases = taxpayer.aliases.get(DOCUMENT_OF[dataset])
+    if not aliases:
+        return None
+    listed = ",".join(
+        [
+            f'{{"alias":{encode_basestring(alias)},"creationTime":{_text(created)},"type":"{box}"}}'
+            for alias, box, created in aliases
+        ]
+    )
+    return (
+        f'{{"accountType":{_text(taxpayer.account_type)},"aliases":[{listed}],'
+        f'"firstCreationTime":{_text(taxpayer.first_creation_time)},'
+        f'"identifier":{encode_basestring(taxpayer.identifier)},'
+        f'"title":{_text(taxpayer.title)},"type":{_text(taxpayer.type)}}}'
+    ).encode()
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else encode_basestring(value)

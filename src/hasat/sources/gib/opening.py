@@ -1,0 +1,141 @@
+"""A list on disk, as published (a ZIP of one XML file) or unpacked: a stream of checked bytes."""
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from hasat.sources.gib.errors import ArchiveError, ListError, NotAListError, TooLargeError
+
+# Small enough to stay in the processor's cache from inflating to hashing.
+BLOCK = 256 * 1024
+_STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+# A short text packs tightly without being a bomb.
+_RATIO_FROM = 1024 * 1024
+# What zipfile raises on bytes that are not, or no longer, a ZIP.
+_BAD_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    struct.error,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What no real list comes near: they have about 1.3 GB, 14:1, and 350 kB a User."""
+
+    max_bytes: int = 8 * 1024**3
+    max_ratio: int = 200
+    max_record: int = 16 * 1024**2
+
+
+@dataclass(frozen=True)
+class ListFile:
+    """A list that can be read from its start as often as needed."""
+
+    source: Path | BinaryIO
+    name: str
+    limits: Limits = Limits()
+
+    def blocks(self) -> Iterator[bytes]:
+        """The XML's bytes; an error at the end (a wrong checksum) means none may be used."""
+        with self._opened() as file:
+            start = file.read(4)
+            file.seek(0)
+            if start[:2] == b"PK":
+                yield from self._unpacked(file)
+            elif not start:
+                raise NotAListError(f"{self.name} is an empty file.")
+            else:
+                yield from self._capped(_reading(file), packed=None)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            if isinstance(self.source, Path):
+                with self.source.open("rb") as file:
+                    yield file
+            else:
+                self.source.seek(0)
+                yield self.source
+        except OSError as error:
+            raise ListError(f"{self.name} cannot be read: {error}.") from error
+
+    def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                entry = self._only_entry(archive)
+                self._check_size(entry.file_size, entry.compress_size)
+                done = 0
+                with cast(zipfile.ZipExtFile, archive.open(entry)) as stream:
+                    # read1 hands on what was inflated without copying it together first.
+                    for block in self._capped(stream.read1, entry.compress_size):
+                        done += len(block)
+                        yield block
+                if done != entry.file_size:
+                    raise ArchiveError(
+                        f"{self.name} should hold {entry.file_size} bytes and holds {done}."
+                    )
+        except _BAD_ZIP as error:
+            raise ArchiveError(f"{self.name} is not a whole ZIP: {error}.") from error
+
+    def _only_entry(self, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+        entries = [one for one in archive.infolist() if one.filename.lower().endswith(".xml")]
+        if len(entries) != 1:
+            raise ArchiveError(f"{self.name} holds {len(entries)} XML files instead of one.")
+        entry = entries[0]
+        if entry.flag_bits & _ENCRYPTED:
+            raise ArchiveError(f"{self.name} is encrypted.")
+        if entry.compress_type not in _STORED_OR_DEFLATED:
+            raise ArchiveError(
+                f"{self.name} is packed by the unknown method {entry.compress_type}."
+            )
+        return entry
+
+    def _capped(self, read: Callable[[int], bytes], packed: int | None) -> Iterator[bytes]:
+        done = 0
+        while block := read(BLOCK):
+            done += len(block)
+            self._check_size(done, packed)
+            yield block
+
+    def _check_size(self, size: int, packed: int | None) -> None:
+        limits = self.limits
+        if size > limits.max_bytes:
+            raise TooLargeError(f"{self.name} has more than {limits.max_bytes} bytes of XML.")
+        if packed is not None and size > max(_RATIO_FROM, limits.max_ratio * packed):
+            raise TooLargeError(
+                f"{self.name} unpacks to more than {limits.max_ratio} times its size."
+            )
+
+
+def _reading(file: BinaryIO) -> Callable[[int], bytes]:
+    """Reads on where it was, whoever else reads the same file meanwhile."""
+    place = 0
+
+    def read(size: int) -> bytes:
+        nonlocal place
+        file.seek(place)
+        data = file.read(size)
+        place += len(data)
+        return data
+
+    return read
+
+
+def open_list(
+    source: Path | BinaryIO, name: str | None = None, limits: Limits | None = None
+) -> ListFile:
+    """The list in a file; `name` is what errors call it."""
+    if name is None:
+        name = source.name if isinstance(source, Path) else "The list"
+    return ListFile(source, name, limits or Limits())

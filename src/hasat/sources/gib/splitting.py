@@ -1,0 +1,296 @@
+"""A list's byte stream, split into records without parsing it, and why that is safe.
+
+The stream is cut after every ``</User>``. If each piece is white space and one well-formed User,
+then by XML's grammar the list is well-formed and has exactly these Users, whatever the pieces
+contain: no second reading of the same bytes exists. So every piece is either read in full
+(`read_piece`, or expat inside of a root), or has the same bytes as one that was (its fingerprint is
+known; see `fingerprints.py`). Any other piece is odd, and then one of three things holds:
+
+- expat refuses it where it stands: the list is damaged there. What is legible is read, the rest
+  set aside, and the list goes on after it.
+- expat accepts it and it ends there: it holds something beside one User (`<User/>`, a comment,
+  an unknown element), which is read.
+- it does not end there: a comment, a CDATA section or another element reaches beyond the cut.
+  Then expat reads the whole list; if it is well-formed, expat's Users are the list's, else this
+  piece is damaged.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+
+import numpy as np
+
+from hasat.sources.gib.errors import (
+    DamagedListError,
+    EmptyListError,
+    ListEncodingError,
+    TruncatedListError,
+)
+from hasat.sources.gib.fingerprints import SIZE, Known, fingerprints_of
+from hasat.sources.gib.markup import (
+    USER,
+    Element,
+    MalformedError,
+    OpenEndedError,
+    UnreadableError,
+    legible_identifier,
+    outermost_elements,
+    read_element,
+)
+from hasat.sources.gib.opening import ListFile
+from hasat.sources.gib.prolog import read_prolog
+from hasat.sources.gib.records import Part, SetAside, read_piece
+from hasat.sources.gib.whole import is_well_formed, whole_elements
+
+END = b"</User>"
+_ROOT_END = b"</UserList"
+_USER_START = re.compile(rb"<User(?=[\s/>])").finditer
+# Beyond so many, a list of which more is set aside than read is not worth going on with.
+_MANY = 10_000
+
+
+@dataclass
+class Batch:
+    """Some of a list: its readable Users, those of them not seen before, and those set aside."""
+
+    users: int = 0
+    new: list[tuple[bytes, Part]] = field(default_factory=list)
+    set_aside: list[SetAside] = field(default_factory=list)
+    undecodable: int = 0
+    strange: Counter[str] = field(default_factory=Counter)
+
+    def add(self, fingerprint: bytes, part: Part) -> None:
+        """A User that was not seen before."""
+        self.users += 1
+        self.new.append((fingerprint, part))
+
+
+@dataclass
+class Tally:
+    """What a whole list had; complete when the reading has ended.
+
+    `strange` counts what stands between Users and is none; `undecodable` those Users among the
+    ones set aside that are not UTF-8.
+    """
+
+    users: int = 0
+    set_aside: int = 0
+    undecodable: int = 0
+    bytes: int = 0
+    strange: Counter[str] = field(default_factory=Counter)
+
+
+class _ReachesOnError(Exception):
+    """The list is well-formed, but not to be cut at this piece."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+class Reader:
+    """One pass over a list. Only when the iteration has ended without error may it be used."""
+
+    def __init__(self, file: ListFile, seed: int, known: Known | None = None) -> None:
+        self.file = file
+        self.tally = Tally()
+        self._seed = seed
+        self._known = known
+        # None until some piece makes it necessary to know.
+        self._damaged: bool | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        tally = self.tally
+        for batch in self._batches():
+            tally.users += batch.users
+            tally.set_aside += len(batch.set_aside)
+            tally.undecodable += batch.undecodable
+            tally.strange += batch.strange
+            if tally.set_aside > max(_MANY, tally.users):
+                break
+            yield batch
+        self._conclude()
+
+    def _blocks(self) -> Iterator[bytes]:
+        self.tally.bytes = 0
+        for block in self.file.blocks():
+            self.tally.bytes += len(block)
+            yield block
+
+    def _batches(self) -> Iterator[Batch]:
+        blocks = self._blocks()
+        prolog = read_prolog(blocks, self.file.name)
+        offset = prolog.offset
+        carry = b""
+        for block in chain((prolog.rest,), blocks):
+            data = carry + block
+            pieces = data.split(END)
+            carry = pieces.pop()
+            try:
+                batch = self._batch(pieces, offset)
+            except _ReachesOnError as odd:
+                cut = pieces[: odd.index]
+                yield self._batch(cut, offset)
+                yield from self._carefully(offset + _length(cut))
+                return
+            yield batch
+            offset += len(data) - len(carry)
+            if len(carry) > self.file.limits.max_record:
+                raise DamagedListError(
+                    f"{self.file.name} has a User of more than {self.file.limits.max_record} "
+                    f"bytes, from byte {offset} on."
+                )
+        yield self._tail(carry, offset)
+
+    def _batch(self, pieces: list[bytes], offset: int) -> Batch:
+        """What these pieces hold; the known ones among them are not read."""
+        fingerprints = fingerprints_of(pieces, self._seed)
+        places = None if self._known is None else self._known.find(fingerprints)
+        unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
+        batch = Batch(len(pieces) - len(unseen))
+        for index in unseen:
+            part = read_piece(pieces[index])
+            if part is None:
+                part = self._odd(pieces, index, offset, batch)
+            if part is not None:
+                batch.add(fingerprints[index * SIZE : (index + 1) * SIZE], part)
+        if self._known is not None and places is not None:
+            self._known.mark(places)
+        return batch
+
+    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch) -> Part | None:
+        """The part, if this is one User after all; else the batch gets what the piece holds."""
+        content = pieces[index] + END
+        place = offset + _length(pieces[:index])
+        try:
+            elements, text = outermost_elements(content)
+        except MalformedError:
+            self._damaged = True
+        except OpenEndedError:
+            if self._damaged is None:
+                self._damaged = not is_well_formed(self.file.blocks(), self.file.limits.max_record)
+            if not self._damaged:
+                raise _ReachesOnError(index) from None
+        else:
+            if len(elements) == 1 and not text and elements[0].name == USER:
+                try:
+                    return read_element(elements[0])
+                except UnreadableError as error:
+                    found = SetAside(content, place, error.reason, error.identifier)
+                    batch.set_aside.append(found)
+                    return None
+            self._each(elements, text, content, place, batch)
+            return None
+        self._salvage(content, place, batch)
+        return None
+
+    def _each(
+        self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch
+    ) -> None:
+        """Elements that do not stand alone between two cuts, one by one."""
+        if text:
+            batch.strange["text"] += 1
+        for element in elements:
+            raw = content[element.start : element.end]
+            place = offset + element.start
+            if element.name != USER and not element.holds_user:
+                batch.strange[element.name] += 1
+            elif element.name != USER:
+                reason = f"Users stand inside of a {element.name}"
+                batch.set_aside.append(SetAside(raw, place, reason, None))
+            else:
+                self._alone(element, raw, place, batch)
+
+    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch) -> None:
+        # The zero byte keeps an element's fingerprint apart from that of a piece without its end.
+        fingerprint = fingerprints_of([b"\0" + raw], self._seed)
+        if self._known is not None:
+            places = self._known.find(fingerprint)
+            if places[0] >= 0:
+                self._known.mark(places)
+                batch.users += 1
+                return
+        try:
+            batch.add(fingerprint, read_element(user))
+        except UnreadableError as error:
+            batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
+
+    def _salvage(self, content: bytes, offset: int, batch: Batch) -> None:
+        """Read what is legible of a damaged stretch and set the rest aside."""
+        if _ROOT_END in content:
+            raise DamagedListError(
+                f"{self.file.name} goes on with Users after its end, at byte "
+                f"{offset + content.index(_ROOT_END)}."
+            )
+        cuts = [0, *(match.start() for match in _USER_START(content)), len(content)]
+        for start, end in pairwise(cuts):
+            if content[start:end].strip():
+                self._stretch(content[start:end], offset + start, batch)
+
+    def _stretch(self, content: bytes, offset: int, batch: Batch) -> None:
+        try:
+            elements, text = outermost_elements(content)
+        except (MalformedError, OpenEndedError) as error:
+            reason = str(error)
+            try:
+                content.decode()
+            except UnicodeDecodeError as wrong:
+                batch.undecodable += 1
+                reason = f"its byte {wrong.start} is not UTF-8"
+            found = SetAside(content, offset, reason, legible_identifier(content))
+            batch.set_aside.append(found)
+        else:
+            self._each(elements, text, content, offset, batch)
+
+    def _carefully(self, offset: int) -> Iterator[Batch]:
+        """The rest of a list that cannot be cut at its closing tags."""
+        batch = Batch()
+        for place, raw in whole_elements(self._blocks(), offset, self.file.limits.max_record):
+            self._stretch(raw, place, batch)
+            if batch.users >= _MANY:
+                yield batch
+                batch = Batch()
+        yield batch
+
+    def _tail(self, tail: bytes, offset: int) -> Batch:
+        """What follows the last cut: the root's end, and nothing but it in any usual list."""
+        batch = Batch()
+        try:
+            elements, text = outermost_elements(tail, closed=True)
+        except MalformedError as error:
+            end = tail.rfind(_ROOT_END)
+            if end < 0:
+                raise TruncatedListError(
+                    f"{self.file.name} ends at byte {offset + len(tail)} without having closed "
+                    "its root."
+                ) from error
+            try:
+                outermost_elements(tail[end:], closed=True)
+            except MalformedError:
+                raise DamagedListError(
+                    f"{self.file.name} does not end where its root does, at byte {offset + end}."
+                ) from error
+            self._salvage(tail[:end], offset, batch)
+        else:
+            self._each(elements, text, tail, offset, batch)
+        return batch
+
+    def _conclude(self) -> None:
+        tally, name = self.tally, self.file.name
+        if tally.undecodable * 2 > tally.users + tally.set_aside:
+            raise ListEncodingError(
+                f"{name} is not written in UTF-8: {tally.undecodable} of its Users are not."
+            )
+        if not tally.users and not tally.set_aside:
+            raise EmptyListError(f"{name} names nobody.")
+        if not tally.users or tally.set_aside > max(_MANY, tally.users):
+            raise DamagedListError(
+                f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
+            )
+
+
+def _length(pieces: list[bytes]) -> int:
+    return sum(map(len, pieces)) + len(pieces) * len(END)

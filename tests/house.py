@@ -1,0 +1,107 @@
+"""Hasat as a person runs it: real processes, real signals, a folder of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+PATIENCE_SECONDS = 90.0
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The first true answer of a condition; fails with its name when patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if answer := condition():
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"did not happen: {what}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class House:
+    """One HASAT_HOME and the processes started on it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
+        self._started: list[subprocess.Popen[str]] = []
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
+        self.environ = clean | {
+            "HASAT_HOME": str(home),
+            "HASAT_PORT": str(self.port),
+            "HASAT_JOBS_HEARTBEAT_SECONDS": "0.5",
+            "HASAT_JOBS_STALLED_SECONDS": "3",
+        }
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        log = (self.home.parent / "said.txt").open("a")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hasat", *arguments],
+            env=self.environ,
+            stdout=log,
+            stderr=log,
+            text=True,
+            cwd=self.home.parent,
+            start_new_session=True,
+        )
+        log.close()
+        self._started.append(process)
+        return process
+
+    def said(self) -> str:
+        return (self.home.parent / "said.txt").read_text()
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hasat", *arguments],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            cwd=self.home.parent,
+            timeout=PATIENCE_SECONDS,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        done = self.call(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def get(self, path: str) -> httpx2.Response | None:
+        try:
+            return httpx2.get(f"{self.address}{path}", timeout=5)
+        except httpx2.HTTPError:
+            return None
+
+    def ready(self) -> bool:
+        answer = self.get("/readyz")
+        return answer is not None and answer.status_code == 200
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+        for process in self._started:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self.call("db", "stop", "--force")

@@ -1,0 +1,322 @@
+"""Broken lists by the thousand: no crash, nobody lost, and the shortcut hides nothing.
+
+What the reader finds is held against a second, simple reading of the same bytes (a DOM of the whole
+document). HASAT_FUZZ sets how many lists are tried, HASAT_FUZZ_SEED repeats a run.
+"""
+
+import io
+import os
+import random
+import re
+import zipfile
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from xml.dom import expatbuilder, minidom
+from xml.parsers.expat import ExpatError
+
+import pytest
+
+from hasat.sources.gib import opening
+from hasat.sources.gib.wire import Known, ListError, Part, Reader, SetAside, moment, open_list
+
+ROUNDS = int(os.environ.get("HASAT_FUZZ", "3000"))
+IDENTIFIER = re.compile(rb"<Identifier>([0-9]{10,11})</Identifier>")
+
+
+def _user(identifier: str, title: str, documents: str, rest: str = "") -> str:
+    return f"""
+    <User>
+        <Identifier>{identifier}</Identifier>
+        <Title>{title}</Title>
+        <Type>OZEL</Type>
+        <FirstCreationTime>2017-11-30T23:25:33</FirstCreationTime>
+        <AccountType>GIBPORTAL</AccountType>{rest}
+        <Documents>{documents}
+        </Documents>
+    </User>"""
+
+
+def _document(kind: str, *aliases: str) -> str:
+    return f"""
+            <Document type="{kind}">{"".join(aliases)}
+            </Document>"""
+
+
+def _alias(name: str, created: str, deleted: str | None = None) -> str:
+    closed = f"<DeletionTime>{deleted}</DeletionTime>" if deleted else ""
+    return f"""
+                <Alias>
+                    <Name>{name}</Name>
+                    <CreationTime>{created}</CreationTime>{closed}
+                </Alias>"""
+
+
+EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
+USERS = [
+    _user("1111113261", "DİMAK MAKİNE ŞTİ.", _document("Invoice", _alias("urn:mail:a@b.tr", LATE))),
+    _user(
+        "2970610282",
+        "A &amp; B",
+        _document("Invoice", _alias("defaultpk", LATE), _alias("defaultpk", EARLY))
+        + _document("DespatchAdvice", _alias(" pk ", EARLY), _alias("urn:x", EARLY, LATE)),
+    ),
+    _user("12345678901", "GÜN\tEŞ", _document("Invoice", _alias("x", EARLY, LATE))),
+    _user("0010030481", "IŞIK", _document("Receipt", _alias("ağ", EARLY)), "<Extra>1</Extra>"),
+    _user("0700718891", "<![CDATA[KALE <B>]]>", _document("Invoice", _alias("k", EARLY))),
+    "<!-- between -->" + _user("5555553198", "Y", "<Document/>"),
+    "<User><Identifier>0590337285</Identifier><Alias>urn:flat</Alias><Title>F</Title>"
+    "<Type>Özel</Type><AliasCreationTime>2020-03-12T15:41:37</AliasCreationTime></User>",
+    _user("7666822682", "LALE", _document("Invoice", _alias("l", LATE), _alias("m", LATE))),
+    _user("1400025722", "NİL", _document("DespatchAdvice", _alias("n", LATE))),
+]
+TOKENS = (
+    b"<!--,-->,<![CDATA[,]]>,<?x,?>,</User>,<User>,<User/>,<User >,</User >,&amp;,&x;,&#65;,&#0;,"
+    b"<,>,&,\",',<!DOCTYPE a>,\xff,\xef\xbf\xbf,\xc4,\r,\0,</UserList>,<UserList>,<Documents>,"
+    b"</Title>,<Title>,<Name/>,<Identifier/>,<DeletionTime/>,<a><User>,</a>, type='Invoice'"
+).split(b",")
+
+
+def _list(dice: random.Random) -> bytes:
+    users = dice.sample(USERS, dice.randint(1, len(USERS)))
+    text = "".join(users)
+    if dice.random() < 0.3:
+        text = re.sub(r"\n *", "", text)
+    start = dice.choice(['<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n', "", "\ufeff"])
+    return f"{start}<UserList>{text}\n</UserList>\n".encode()
+
+
+def _mutated(data: bytes, dice: random.Random) -> bytes:
+    for _ in range(dice.choice((0, 1, 1, 1, 2, 3, 8))):
+        at = dice.randrange(len(data) + 1)
+        kind = dice.randrange(8)
+        if kind == 0:
+            data = data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
+        elif kind <= 3:
+            data = data[:at] + dice.choice(TOKENS) + data[at:]
+        elif kind == 4:
+            data = data[:at] + data[at + dice.choice((1, 2, 9, 700)) :]
+        elif kind == 5:
+            end = at + dice.choice((5, 60, 600))
+            data = data[:end] + data[at:end] + data[end:]
+        elif kind == 6:
+            other = dice.randrange(len(data) + 1)
+            data = data[:other] + data[at : at + 40] + data[other:]
+        elif dice.random() < 0.1:
+            data = data[:at]
+    return data
+
+
+@dataclass(frozen=True)
+class Found:
+    """A list as some reading found it."""
+
+    parts: Counter[Any]
+    set_aside: list[SetAside]
+
+    @property
+    def identifiers(self) -> set[str]:
+        read = {key[0] for key in self.parts}
+        return read | {one.identifier for one in self.set_aside if one.identifier}
+
+    @property
+    def may_be_anybody(self) -> bool:
+        return any(one.identifier is None for one in self.set_aside)
+
+
+def _key(part: Part) -> Any:
+    return (*part[:5], tuple(sorted(part.documents.items())))
+
+
+def _read(data: bytes, known: Known | None = None, parts: dict[bytes, Part] | None = None) -> Found:
+    """What the reader finds; with `known`, parts of records seen before come from `parts`."""
+    reader = Reader(open_list(io.BytesIO(data)), 7, known)
+    found: Counter[Any] = Counter()
+    set_aside: list[SetAside] = []
+    for batch in reader:
+        set_aside += batch.set_aside
+        found.update(_key(part) for _, part in batch.new)
+    if known is not None and parts is not None:
+        gone = known.gone()
+        missing = {gone[at : at + 16] for at in range(0, len(gone), 16)}
+        found.update({_key(part) for print_, part in parts.items() if print_ not in missing})
+    assert reader.tally.set_aside == len(set_aside)
+    return Found(found, set_aside)
+
+
+def _reference(data: bytes) -> Counter[Any] | None:
+    """The same by a DOM: None if this is no list, and None as a key for what is unreadable."""
+    try:
+        document = expatbuilder.parseString(data, namespaces=False)
+    except (ExpatError, LookupError, ValueError):
+        return None
+    root = document.documentElement
+    if document.doctype or root is None or root.tagName != "UserList":
+        return None
+    found: Counter[Any] = Counter()
+    for child in _elements(root):
+        if child.tagName == "User":
+            found[_reference_part(child)] += 1
+        elif child.getElementsByTagName("User"):
+            found[None] += 1
+    return found
+
+
+def _elements(node: Any, name: str | None = None) -> list[minidom.Element]:
+    return [
+        child
+        for child in node.childNodes
+        if child.nodeType == child.ELEMENT_NODE and name in (None, child.tagName)
+    ]
+
+
+def _text(node: Any) -> str:
+    return "".join(
+        child.data for child in node.childNodes if child.nodeType in (child.TEXT_NODE, 4)
+    )
+
+
+def _reference_part(user: minidom.Element) -> Any:
+    texts = ("Identifier", "Title", "Type", "AccountType", "FirstCreationTime")
+    first = {name: nodes[0] for name in texts if (nodes := _elements(user, name))}
+    beside = {
+        name: nodes[0]
+        for name in ("AliasCreationTime", "DeletionTime")
+        if (nodes := _elements(user, name))
+    }
+    identifiers = {_text(node).strip() for node in _elements(user, "Identifier")}
+    plain = [*first.values(), *beside.values(), *_elements(user, "Identifier")]
+    documents = [
+        (document.getAttribute("type").strip(), alias, {})
+        for group in _elements(user, "Documents")
+        for document in _elements(group, "Document")
+        for alias in _elements(document, "Alias")
+    ]
+    older = [("Invoice", alias, beside) for alias in _elements(user, "Alias")]
+    active: dict[str, dict[str, list[str]]] = {}
+    for kind, alias, near in documents + older:
+        if "DeletionTime" in near and _text(near["DeletionTime"]).strip():
+            continue
+        names = _elements(alias, "Name")
+        plain += names + _elements(alias, "CreationTime")
+        if any(_text(node).strip() for node in _elements(alias, "DeletionTime")):
+            continue
+        times = [_text(node).strip() for node in _elements(alias, "CreationTime")]
+        times += [_text(near["AliasCreationTime"]).strip()] if "AliasCreationTime" in near else []
+        time = next(filter(None, times), "")
+        for name in [_text(node).strip() for node in names] or [_text(alias).strip()]:
+            active.setdefault(kind, {}).setdefault(name, []).append(time)
+    nameless = any("" in names for names in active.values())
+    unreadable = (
+        user.getElementsByTagName("User")
+        or len(identifiers) != 1
+        or not re.fullmatch(r"\S{1,40}", next(iter(identifiers)))
+        or any(_elements(node) for node in plain)
+        or nameless
+    )
+    if unreadable:
+        return None
+    fields = {name: _text(node) for name, node in first.items()}
+    return (
+        next(iter(identifiers)),
+        fields.get("Title"),
+        *(fields.get(name, "").strip() or None for name in texts[2:3]),
+        *(fields.get(name, "").strip() or None for name in texts[3:]),
+        tuple(
+            sorted(
+                (
+                    kind,
+                    tuple(
+                        sorted(
+                            (name, min(filter(None, times), key=_when, default=None))
+                            for name, times in names.items()
+                        )
+                    ),
+                )
+                for kind, names in active.items()
+            )
+        ),
+    )
+
+
+def _when(text: str) -> Any:
+    found = moment(text)
+    return (found is None, found, text) if found else (True, text)
+
+
+def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
+    reference = _reference(data)
+    try:
+        found = _read(data)
+    except ListError:
+        # A list that a DOM reads is refused only where no User in it can be read.
+        assert not reference or set(reference) == {None}
+        state["refused"] += 1
+        return
+    if reference is not None:
+        assert found.parts == Counter({key: n for key, n in reference.items() if key is not None})
+        assert len(found.set_aside) == reference[None]
+        state["well-formed"] += 1
+    else:
+        there = {match.decode() for match in IDENTIFIER.findall(data)}
+        assert found.may_be_anybody or there <= found.identifiers
+        state["damaged"] += 1
+    _check_shortcut(data, before, found)
+
+
+def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
+    """With every record of the list before known, the same is found as without."""
+    parts = {
+        print_: part
+        for batch in Reader(open_list(io.BytesIO(before)), 7)
+        for print_, part in batch.new
+    }
+    known = Known(b"".join(parts))
+    again = _read(data, known, parts)
+    assert set(again.parts) == set(found.parts)
+    assert again.set_aside == found.set_aside
+
+
+def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
+    print(f"HASAT_FUZZ_SEED={seed}")
+    dice = random.Random(seed)
+    state = {"refused": 0, "well-formed": 0, "damaged": 0}
+    for number in range(ROUNDS):
+        monkeypatch.setattr(opening, "BLOCK", dice.choice((1 << 18, 1000, 61, 7)))
+        before = _list(dice)
+        data = _mutated(before, dice)
+        try:
+            _try(data, before, state)
+        except Exception as error:
+            pytest.fail(f"HASAT_FUZZ_SEED={seed}, list {number}: {error!r}\n{data!r}")
+    print(state)
+    assert all(state.values())
+
+
+def test_a_damaged_archive_is_refused_or_read_unharmed() -> None:
+    seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
+    print(f"HASAT_FUZZ_SEED={seed}")
+    dice = random.Random(seed)
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("newUserPkList.xml", f"<UserList>{''.join(USERS)}</UserList>")
+    expected = _read(whole.getvalue())
+    refused = 0
+    for number in range(ROUNDS):
+        data = bytearray(whole.getvalue())
+        for _ in range(dice.choice((1, 1, 2, 5))):
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        if dice.random() < 0.1:
+            del data[dice.randrange(len(data)) :]
+        try:
+            found = _read(bytes(data))
+        except ListError:
+            refused += 1
+        except Exception as error:
+            pytest.fail(f"HASAT_FUZZ_SEED={seed}, archive {number}: {error!r}\n{bytes(data)!r}")
+        else:
+            assert found == expected, f"HASAT_FUZZ_SEED={seed}, archive {number}"
+    assert refused
