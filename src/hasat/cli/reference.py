@@ -1,9 +1,10 @@
 """The page docs/reference/commands.md, written from the commands themselves."""
 
 import inspect
+from typing import Any
 
 import typer.main
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from hasat.cli import app, manners
 
@@ -37,7 +38,7 @@ def _pages(group: TyperGroup, path: str) -> list[str]:
     return pages
 
 
-def _page(command: TyperCommand, path: str) -> str:
+def _page(command: Any, path: str) -> str:
     arguments = " ".join(
         _shown(parameter) if parameter.required else f"[{_shown(parameter)}]"
         for parameter in command.params
@@ -47,7 +48,7 @@ def _page(command: TyperCommand, path: str) -> str:
     return f"## `{usage}`\n\n{inspect.cleandoc(command.help or '')}\n\n{_options(command)}"
 
 
-def _options(command: TyperCommand) -> str:
+def _options(command: Any) -> str:
     rows = []
     for parameter in command.params:
         told = getattr(parameter, "help", None) or ""

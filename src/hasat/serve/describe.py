@@ -13,6 +13,7 @@ from hasat.errors import (
     NotAllowedError,
     NotKnownError,
     TooManyRequestsError,
+    UsageError,
 )
 from hasat.serve import refusals
 from hasat.serve.doors import Problem, problem_answers
@@ -22,6 +23,7 @@ from hasat.serve.problems import kinds
 _METHODS = ("get", "post", "put", "patch", "delete")
 # What any operation can answer, apart from the problems of its own.
 _COMMON = problem_answers(
+    UsageError,
     NotKnownError,
     refusals.CredentialsMalformedError,
     refusals.KeyUnknownError,
@@ -88,7 +90,7 @@ def _declare_problems(path: str, operation: dict[str, Any]) -> None:
     if not needs_no_caller(path):
         common |= {401, 503}
     if "requestBody" in operation:
-        common.add(413)
+        common |= {400, 413}
     if "application/json" in answers.get("422", {}).get("content", {}):
         # The framework's own form, which is never sent.
         del answers["422"]
