@@ -1,24 +1,33 @@
 """`hasat jobs`: what runs when, what has run, and running it now."""
 
+import asyncio
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from json import JSONDecodeError, dumps, loads
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo
 
 import typer
-import yaml
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of, open_house
+from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.context import OnProgress
 from hasat.jobs.queue import retry_run
-from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview
+from hasat.jobs.runs import (
+    ScheduledJob,
+    get_run,
+    list_runs,
+    schedule_overview,
+    workers_alive,
+)
 from hasat.settings import Settings
 
 app = typer.Typer(help="What runs when, what has run, and running it now.", no_args_is_help=True)
@@ -48,23 +57,24 @@ def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
             "enabled": entry.job.enabled,
             "cron": entry.job.cron,
             "zone": entry.job.zone or settings.jobs.timezone,
-            "next_due": entry.next_due,
-            "last_run": asdict(entry.last_run) if entry.last_run else None,
+            "next_due": _local(entry.next_due, settings),
+            "last_run": _public(entry.last_run, settings) if entry.last_run else None,
         }
         for entry in entries
     ]
 
     def human() -> Table:
-        table = Table("job", "source", "lane", "cron", "next due", "last run", "outcome")
+        table = _table("job", "source", "lane", "cron", "next due", "last run", "outcome")
         for entry in entries:
             job, last = entry.job, entry.last_run
             due = _moment(entry.next_due, settings) if job.enabled else "off"
+            cron = f"{job.cron} {job.zone}" if job.cron else "by hand"
             began = _moment(last.started_at or last.queued_at, settings) if last else "never"
             table.add_row(
                 job.name,
                 job.source or "",
                 job.lane,
-                job.cron or "by hand",
+                cron,
                 due,
                 began,
                 (last.outcome or last.state) if last else "",
@@ -82,7 +92,7 @@ def run_now(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter of the job, read as YAML."),
+        typer.Option(metavar="KEY=VALUE", help="A parameter: JSON, or else text."),
     ] = None,
     json: manners.JsonFlag = False,
 ) -> None:
@@ -98,11 +108,11 @@ def run_now(
         raise UsageError(
             "Which job?", remedy="Name it, or set JOB_ID; `hasat jobs list` shows them."
         )
-    chosen = {key: yaml.safe_load(text) for key, text in manners.parse_pairs(param or []).items()}
+    chosen = {key: _value(text) for key, text in manners.parse_pairs(param or []).items()}
 
     async def run() -> Run:
         async with open_house(settings) as store:
-            with _shown_progress(name) as on_progress:
+            with _sigterm_interrupts(), _shown_progress(name) as on_progress:
                 return await run_in_foreground(
                     catalogue_of(settings),
                     store,
@@ -113,8 +123,12 @@ def run_now(
                     manners.note,
                 )
 
-    done = manners.run_async(run())
-    manners.emit(asdict(done), json=json, human=lambda: _one(done, settings))
+    try:
+        done = manners.run_async(run())
+    except (asyncio.CancelledError, typer.Exit):
+        manners.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
+        raise typer.Exit(130) from None
+    manners.emit(_public(done, settings), json=json, human=lambda: _one(done, settings))
     raise typer.Exit(_EXIT.get(done.outcome or "", 1))
 
 
@@ -131,19 +145,21 @@ def history(
     Examples: `hasat jobs history` · `hasat jobs history housekeeping --failed --json`
     """
     settings = manners.settings_of(ctx)
-    if name is not None:
-        catalogue_of(settings).get(name)
 
     async def read() -> list[Run]:
         async with open_house(settings) as store:
-            return await list_runs(store, job=name, bad=failed, limit=limit)
+            runs = await list_runs(store, job=name, bad=failed, limit=limit)
+            if name is not None and not runs:
+                # Runs of a job that is gone are shown; a name that never was is an error.
+                catalogue_of(settings).get(name)
+            return runs
 
     runs = manners.run_async(read())
 
-    def human() -> Table | str:
+    def human() -> Table | Text:
         if not runs:
-            return "No run is kept that fits."
-        table = Table("run", "job", "by", "started", "finished", "outcome", "rows", "message")
+            return Text("There are no such runs.")
+        table = _table("run", "job", "by", "started", "finished", "outcome", "rows", "message")
         for run in runs:
             table.add_row(
                 str(run.id),
@@ -153,11 +169,11 @@ def history(
                 _moment(run.finished_at, settings),
                 run.outcome or run.state,
                 str(run.rows_changed),
-                run.message or run.error or "",
+                Text(run.message or run.error or ""),
             )
         return table
 
-    manners.emit([asdict(run) for run in runs], json=json, human=human)
+    manners.emit([_public(run, settings) for run in runs], json=json, human=human)
 
 
 @app.command()
@@ -177,7 +193,7 @@ def show(
             return await get_run(store, run)
 
     found = manners.run_async(read())
-    manners.emit(asdict(found), json=json, human=lambda: _one(found, settings))
+    manners.emit(_public(found, settings), json=json, human=lambda: _one(found, settings))
 
 
 @app.command()
@@ -192,14 +208,26 @@ def retry(
     """
     settings = manners.settings_of(ctx)
 
-    async def queue() -> Run:
+    async def queue() -> tuple[Run, int]:
         async with open_house(settings) as store:
-            return await retry_run(store, catalogue_of(settings), run)
+            queued = await retry_run(store, catalogue_of(settings), run)
+            return queued, await workers_alive(store, settings)
 
-    queued = manners.run_async(queue())
+    queued, workers = manners.run_async(queue())
+    if not workers:
+        manners.note("No worker is running; start one with `hasat worker` or `hasat up`.")
     manners.emit(
-        asdict(queued), json=json, human=lambda: f"Run {queued.id} of {queued.job} is queued."
+        _public(queued, settings),
+        json=json,
+        human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
     )
+
+
+def _value(text: str) -> Any:
+    try:
+        return loads(text)
+    except JSONDecodeError:
+        return text
 
 
 def _params(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +236,7 @@ def _params(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one(run: Run, settings: Settings) -> Table:
-    table = Table(show_header=False, box=None)
+    table = Table(show_header=False, box=None, pad_edge=False)
     rows = {
         "run": run.id,
         "job": run.job,
@@ -222,17 +250,50 @@ def _one(run: Run, settings: Settings) -> Table:
         "finished": _moment(run.finished_at, settings),
         "rows changed": run.rows_changed,
         "requests": run.requests,
-        "detail": dict(run.detail) or None,
+        "progress": dumps(run.progress, ensure_ascii=False) if run.progress else None,
+        "detail": dumps(run.detail, ensure_ascii=False) if run.detail else None,
     }
     for label, value in rows.items():
         if value is not None:
-            table.add_row(label, str(value))
+            table.add_row(label, Text(str(value)))
     return table
 
 
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _public(run: Run, settings: Settings) -> dict[str, Any]:
+    """A run as JSON shows it, with its times in the scheduler's zone."""
+    return {
+        key: _local(value, settings) if isinstance(value, datetime) else value
+        for key, value in asdict(run).items()
+    }
+
+
+def _local(value: datetime | None, settings: Settings) -> datetime | None:
+    return value.astimezone(zone(settings.jobs.timezone)) if value else None
+
+
 def _moment(value: datetime | None, settings: Settings) -> str:
-    zone = ZoneInfo(settings.jobs.timezone)
-    return value.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S") if value else "–"
+    local = _local(value, settings)
+    return local.strftime("%Y-%m-%d %H:%M:%S") if local else "-"
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does: recorded, not left for others to find."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 @contextmanager

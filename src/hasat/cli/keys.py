@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -105,12 +105,10 @@ def _table(keys: Sequence[ApiKey]) -> RenderableType:
     for heading in ("id", "name", "scope", "state", "created", "last used", "expires"):
         table.add_column(heading)
     for key in keys:
-        times = (key.created_at, key.last_used_at, key.expires_at)
-        table.add_row(
-            key.id, Text(key.name), key.scope, key.state, *(_moment(time) for time in times)
-        )
-    return Group(table)
+        days = (_shown(time) for time in (key.created_at, key.last_used_at, key.expires_at))
+        table.add_row(key.id, Text(key.name), key.scope, key.state, *days)
+    return table
 
 
-def _moment(time: datetime | None) -> str:
-    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else "-"
+def _shown(time: datetime | None) -> str:
+    return f"{time.astimezone():%Y-%m-%d}" if time else "-"

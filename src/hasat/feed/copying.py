@@ -1,6 +1,7 @@
 """Binary COPY rows of (key, body, digest), made without PostgreSQL, in any process."""
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hasat.feed.digest import SIZE, record_digest, weight
@@ -36,7 +37,7 @@ def pack_row(key: bytes, canonical_body: bytes, digest: bytes) -> bytes:
     )
 
 
-def pack(records: list[tuple[str, bytes]]) -> Chunk:
+def pack(records: Iterable[tuple[str, bytes]]) -> Chunk:
     """Rows of (key, canonical body)."""
     rows = []
     total = 0

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,15 +25,23 @@ from psycopg.errors import UniqueViolation
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from hasat.errors import HasatError
-from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk
+from hasat.errors import ConflictError, HasatError
+from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk, pack
 from hasat.feed.dataset import WHOLE, Dataset, Scope
-from hasat.feed.digest import record_digest, shift, weight
+from hasat.feed.digest import shift, weight
 from hasat.feed.guard import Counts
 from hasat.store import Store
 from hasat.store.statements import statement
 
 CHANNEL = "hasat_feed"
+
+_BATCH = 5_000
+
+
+class BusyError(ConflictError):
+    """Another run is at work on the same datasets."""
+
+    code = "busy"
 
 
 class Record(NamedTuple):
@@ -87,9 +96,17 @@ class Reconcile:
 
     @classmethod
     @asynccontextmanager
-    async def begin(cls, store: Store, datasets: Sequence[Dataset]) -> AsyncIterator["Reconcile"]:
-        """Lock the heads of the datasets, in the order of their names, until the end."""
+    async def begin(
+        cls, store: Store, datasets: Sequence[Dataset], *, unless_locked: int | None = None
+    ) -> AsyncIterator["Reconcile"]:
+        """Lock the heads of the datasets, in the order of their names, until the end.
+
+        `unless_locked` names an advisory lock by which a second writer learns at once, with a
+        BusyError, that it need not wait for its turn. It is a hint; the heads are what counts.
+        """
         async with store.connection() as conn:
+            if unless_locked is not None:
+                await _claim(conn, unless_locked)
             yield cls(conn, datasets, await lock_heads(conn, datasets))
 
     def never_filled(self, dataset: Dataset) -> bool:
@@ -97,13 +114,19 @@ class Reconcile:
 
     async def stage(self, dataset: Dataset, records: Iterable[Record]) -> None:
         """Put down what the run saw; the same key twice is an error of the source."""
+
+        async def chunks() -> AsyncIterator[Chunk]:
+            waiting = iter(records)
+            while batch := list(islice(waiting, _BATCH)):
+                yield pack(batch)
+
+        await self.stage_chunks(dataset, chunks())
+
+    async def stage_chunks(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> None:
+        """The same from rows that were packed elsewhere."""
         staged = _temporary("staged", dataset)
         await self._execute("stage", staged=staged)
-        copy_in = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(staged)
-        async with self.connection.cursor() as cursor, cursor.copy(copy_in) as copy:
-            copy.set_types(["text", "jsonb", "bytea"])
-            for key, body in records:
-                await copy.write_row((key, Jsonb(body, dumps=_as_it_is), record_digest(body)))
+        await self._copy(staged, chunks)
         try:
             await self.connection.execute(
                 sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (key)").format(staged)
@@ -152,23 +175,12 @@ class Reconcile:
         made anew in this transaction, it is written without a log of every row.
         """
         assert self.never_filled(dataset)
-        columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)")
         primary_key = sql.Identifier(f"{dataset.name}_pkey")
         await self.connection.execute(sql.SQL("TRUNCATE {}").format(dataset.table))
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(dataset.table, primary_key)
         )
-        records = moved = 0
-        async with (
-            self.connection.cursor() as cursor,
-            cursor.copy(columns.format(dataset.table)) as copy,
-        ):
-            await copy.write(COPY_HEADER)
-            async for chunk in chunks:
-                await copy.write(chunk.rows)
-                records += chunk.records
-                moved += chunk.weight
-            await copy.write(COPY_TRAILER)
+        records, moved = await self._copy(dataset.table, chunks)
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY (key)").format(
                 dataset.table, primary_key
@@ -180,7 +192,10 @@ class Reconcile:
         return counts
 
     async def write(self, *, run: int | None, retention_days: int) -> Version:
-        """Apply all differences and move the heads; takes effect when the block ends."""
+        """Apply all differences and move the heads; takes effect when the block ends.
+
+        A dataset without a diff is recorded as seen and unchanged.
+        """
         source = next(iter(self._datasets.values())).source
         at = await self._value("commit_moment", {"datasets": list(self._datasets)})
         version = await self._value(
@@ -199,9 +214,9 @@ class Reconcile:
         self, dataset: Dataset, version: int, at: datetime, retention_days: int
     ) -> int:
         head = self.heads[dataset.name]
-        counts = self._counts[dataset.name]
-        first = self.never_filled(dataset) and self._scopes[dataset.name] == WHOLE.told
-        if dataset.name in self._loaded:
+        counts = self._counts.setdefault(dataset.name, Counts(records=head.records))
+        first = self.never_filled(dataset) and self._scopes.get(dataset.name) == WHOLE.told
+        if dataset.name in self._loaded or not counts.total:
             seq = head.seq
         elif first:
             seq = head.seq
@@ -227,7 +242,7 @@ class Reconcile:
             "modified": counts.modified,
             "removed": counts.removed,
             "records": head.records + counts.added - counts.removed,
-            "digest": shift(head.digest, self._weights[dataset.name]),
+            "digest": shift(head.digest, self._weights.get(dataset.name, 0)),
             "retention_days": retention_days,
         }
         await self._execute("add_version_dataset", state)
@@ -235,6 +250,19 @@ class Reconcile:
         if floor > head.floor:
             await self._execute("drop_old_changes", {"dataset": dataset.name, "floor": floor})
         return seq
+
+    async def _copy(self, table: sql.Identifier, chunks: AsyncIterable[Chunk]) -> tuple[int, int]:
+        """Copy rows in; how many they are, and their weight in the state digest."""
+        columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(table)
+        records = total = 0
+        async with self.connection.cursor() as cursor, cursor.copy(columns) as copy:
+            await copy.write(COPY_HEADER)
+            async for chunk in chunks:
+                await copy.write(chunk.rows)
+                records += chunk.records
+                total += chunk.weight
+            await copy.write(COPY_TRAILER)
+        return records, total
 
     def _note(self, dataset: Dataset, counts: Counts, moved: int, scope: Scope) -> None:
         self._counts[dataset.name] = counts
@@ -273,9 +301,11 @@ async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) ->
     return heads
 
 
+async def _claim(conn: AsyncConnection[Any], lock: int) -> None:
+    row = await (await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])).fetchone()
+    if row is None or not row[0]:
+        raise BusyError("Another run is at work on the same datasets; this one is not needed.")
+
+
 def _temporary(what: str, dataset: Dataset) -> sql.Identifier:
     return sql.Identifier(f"{what}_{dataset.name}")
-
-
-def _as_it_is(body: bytes) -> bytes:
-    return body

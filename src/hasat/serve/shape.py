@@ -1,12 +1,15 @@
 """How large a request may be, and how HEAD is answered."""
 
+import asyncio
 from contextlib import suppress
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.serve.doors import body_limit_of
+
+_LINGER_BYTES = 10_000_000
+_LINGER_SECONDS = 2.0
 
 
 class BodyLimit:
@@ -27,26 +30,26 @@ class BodyLimit:
         async def receive_counted() -> Message:
             nonlocal seen
             limit = body_limit_of(scope.get("endpoint"))
-            if seen == 0 and _announced(scope) > limit:
+            if seen == 0 and (announced := _announced(scope)) > limit:
+                if announced <= limit + _LINGER_BYTES:
+                    await _linger(receive)
                 raise _too_large(limit)
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
+                if message.get("more_body", False):
+                    await _linger(receive)
                 raise _too_large(limit)
             return message
 
         await self._app(scope, receive_counted, send)
 
 
-class _HungUpError(OSError):
-    """Nobody reads on; an OSError is how a server tells a stream so."""
-
-
 class HeadFromGet:
     """Answers HEAD with the headers that GET would have.
 
-    To the route it looks like a GET whose caller hangs up after the headers, so that a stream
-    ends as it does when a caller leaves.
+    To the route it is a GET whose caller hangs up after the headers: the server says so through
+    `receive` once the answer is complete, and a stream ends as it does when a caller leaves.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -56,23 +59,29 @@ class HeadFromGet:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
-        started = False
-
-        async def receive_until_started() -> Message:
-            return {"type": "http.disconnect"} if started else await receive()
 
         async def send_start(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body"})
-                started = True
-            elif message.get("more_body", False):
-                raise _HungUpError
+            else:
+                await asyncio.sleep(0)
 
         scope["method"] = "GET"
-        with suppress(ClientDisconnect, _HungUpError):
-            await self._app(scope, receive_until_started, send_start)
+        # From 2.4 on streams listen to errors of `send` instead, which leave them half closed.
+        scope["asgi"] = {**scope.get("asgi", {}), "spec_version": "2.3"}
+        await self._app(scope, receive, send_start)
+
+
+async def _linger(receive: Receive) -> None:
+    """Throw away some more: who is still sending would hear a reset instead of the answer."""
+    left, more = _LINGER_BYTES, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while more and left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                more = message.get("more_body", False)
 
 
 def _announced(scope: Scope) -> int:

@@ -73,27 +73,10 @@ class Known:
         """These were met in this run."""
         self._met[places[places >= 0]] = True
 
-    @property
-    def met(self) -> int:
-        """How many different ones this run has met."""
-        return int(self._met.sum())
-
     def gone(self) -> bytes:
         """The fingerprints that this run has not met."""
-        return self._select(~self._met)
-
-    def after(self, new: bytes, keep: bytes = b"") -> bytes:
-        """What will be known after this run: met again, new, and those to `keep` though gone.
-
-        Keep those whose record could not be read this time: only what is known can be gone later.
-        """
-        return self._select(self._met) + new + keep
-
-    def _select(self, which: NDArray[np.bool_]) -> bytes:
-        chosen = np.empty((int(which.sum()), 2), np.uint64)
-        chosen[:, 0] = self._first[:-1][which]
-        chosen[:, 1] = self._second[:-1][which]
-        return chosen.tobytes()
+        places = np.flatnonzero(~self._met)
+        return np.column_stack((self._first[places], self._second[places])).tobytes()
 
 
 class Difference(NamedTuple):

@@ -221,7 +221,8 @@ def _active(
 def legible_identifier(damaged: bytes) -> str | None:
     """Whose record this was, if it is certain that it was one record of one taxpayer.
 
-    Where more than one tag lost its partner, the damage may have swallowed other Users whole.
+    One tag may be lost, or one misspelt. Where more of them lost their partners, the damage may
+    have swallowed other Users whole.
     """
     identifiers = _LEGIBLE_IDENTIFIER(damaged)
     if len(identifiers) != 1 or damaged.count(b"<Identifier") != 1:
@@ -229,6 +230,8 @@ def legible_identifier(damaged: bytes) -> str | None:
     partners: Counter[bytes] = Counter()
     for slash, name in _TAG_NAMES(damaged):
         partners[name] += -1 if slash else 1
-    if sum(map(abs, partners.values())) > 1:
+    alone = [name for name, count in partners.items() for _ in range(abs(count))]
+    misspelt = len(alone) == 2 and sum(partners.values()) == 0 and len(set(map(len, alone))) == 1
+    if len(alone) > 1 and not misspelt:
         return None
     return str(identifiers[0], "ascii")

@@ -1,5 +1,7 @@
 """Which ground of an area is still unknown: a raster of one bit a cell, changed only locally."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import shapely
 from numpy.typing import NDArray
@@ -60,6 +62,13 @@ class Coverage:
             ]
         return out
 
+    def tiles(self, size: int) -> Iterator[tuple[int, int]]:
+        """Column and row of the tiles of `size` cells (a multiple of 8) with unknown ground."""
+        for row in range(0, self.rows, size):
+            some = self._bits[row : row + size].any(axis=0)
+            for column in np.unique(np.flatnonzero(some) * 8 // size).tolist():
+                yield (column, row // size)
+
     def _apply(self, geometry: Polygon | MultiPolygon, *, unknown: bool) -> Box:
         starts, ends = _edges(geometry)
         origin = np.array([self.west, self.south])
@@ -82,6 +91,16 @@ class Coverage:
                 self.unknown_cells -= int(np.bitwise_count(gone).sum(dtype=np.int64))
                 view ^= gone
         return (int(low[0]), int(low[1]), int(high[0]), int(high[1]))
+
+
+def spread(column: int, row: int) -> float:
+    """A number in [0, 1) whose highest values pick out an even, ever finer pattern of places."""
+    value, weight = 0.0, 0.5
+    for _ in range(12):
+        # The order of the four quarters matters little, the diagonal ones are farthest apart.
+        value += weight * ((column ^ row) & 1) + weight / 2 * (row & 1)
+        column, row, weight = column >> 1, row >> 1, weight / 4
+    return value
 
 
 def _edges(

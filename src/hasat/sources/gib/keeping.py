@@ -1,0 +1,63 @@
+"""What a sync keeps beside the mirror: taxpayers' parts, and records that could not be read."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from hasat.sources.gib.datasets import SOURCE
+from hasat.sources.gib.parts import Kept, dump_parts, load_parts
+from hasat.sources.gib.records import SetAside
+from hasat.store.statements import statement
+
+_ROOM = "hasat.sources.gib"
+
+Parts = dict[str, list[Kept]]
+"""A taxpayer's parts by list."""
+
+
+async def parts_of(
+    conn: AsyncConnection[Any], identifiers: Collection[str], *, odd: bool
+) -> dict[str, Parts]:
+    """The kept parts of taxpayers; with `odd`, also of all whose identifier is not a number."""
+    cursor = await conn.execute(
+        statement(_ROOM, "parts_of"), {"identifiers": list(identifiers), "odd": odd}
+    )
+    return {identifier: load_parts(parts) async for identifier, parts in cursor}
+
+
+async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts]) -> None:
+    """Keep the parts of these taxpayers as they are now; who has none is forgotten."""
+    gone = [identifier for identifier, parts in after.items() if not any(parts.values())]
+    kept = {
+        identifier: dump_parts(parts["PK"], parts["GB"])
+        for identifier, parts in after.items()
+        if any(parts.values())
+    }
+    await conn.execute("DELETE FROM gib.taxpayer WHERE identifier = ANY (%s)", [gone])
+    await conn.execute(
+        statement(_ROOM, "keep_taxpayers"),
+        {"identifiers": list(kept), "parts": list(kept.values())},
+    )
+
+
+async def keep_set_aside(
+    conn: AsyncConnection[Any], run: int, set_aside: Mapping[str, list[SetAside]]
+) -> None:
+    """Put records that could not be read where a person can look at them."""
+    async with conn.cursor() as cursor:
+        await cursor.executemany(
+            statement(_ROOM, "keep_set_aside"),
+            [
+                {
+                    "source": SOURCE,
+                    "run": run,
+                    "origin": f"{box} list, byte {one.offset}",
+                    "key": one.identifier,
+                    "reason": one.reason,
+                    "content": one.raw,
+                }
+                for box, found in set_aside.items()
+                for one in found
+            ],
+        )

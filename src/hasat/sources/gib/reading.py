@@ -1,0 +1,118 @@
+"""Reading both lists at once, each in a process of its own: what is new, what is gone."""
+
+import asyncio
+import multiprocessing
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hasat.errors import HasatError
+from hasat.sources.gib.fingerprints import SIZE, Known
+from hasat.sources.gib.opening import open_list
+from hasat.sources.gib.parts import Kept
+from hasat.sources.gib.records import SetAside
+from hasat.sources.gib.splitting import Reader, Tally
+from hasat.sources.gib.state import ListState
+
+T = TypeVar("T")
+
+# Beyond so many new records, everything is read anew through shelves on disk, in bounded memory.
+MOST_NEW = 50_000
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Whose removal this list cannot justify: those named, or anybody at all."""
+
+    named: frozenset[str] = frozenset()
+    anybody: bool = False
+
+    @classmethod
+    def of(cls, set_aside: list[SetAside]) -> "Unreadable":
+        named = frozenset(one.identifier for one in set_aside if one.identifier is not None)
+        return cls(named, any(one.identifier is None for one in set_aside))
+
+    def __bool__(self) -> bool:
+        return bool(self.named) or self.anybody
+
+
+@dataclass
+class Reading:
+    """What one list has that differs from the last run; `too_many` if it is too much to hold."""
+
+    tally: Tally
+    new: dict[str, list[Kept]] = field(default_factory=dict)
+    gone: set[bytes] = field(default_factory=set)
+    set_aside: list[SetAside] = field(default_factory=list)
+    too_many: bool = False
+
+
+def read_changes(path: Path, name: str, state: ListState) -> Reading:
+    """Read a list against what is known of it; runs in a process of its own."""
+    known = Known(state.fingerprints)
+    reader = Reader(open_list(path, name), state.seed, known)
+    new: defaultdict[str, list[Kept]] = defaultdict(list)
+    reading = Reading(reader.tally)
+    count = 0
+    for batch in reader:
+        reading.set_aside += batch.set_aside
+        for fingerprint, part in batch.new:
+            new[part.identifier].append((fingerprint, part))
+        count += len(batch.new)
+        if count > MOST_NEW:
+            return Reading(reader.tally, too_many=True)
+    reading.new = dict(new)
+    gone = known.gone()
+    if len(gone) > MOST_NEW * SIZE:
+        return Reading(reader.tally, too_many=True)
+    reading.gone = {gone[at : at + SIZE] for at in range(0, len(gone), SIZE)}
+    return reading
+
+
+def remaining(
+    old: list[Kept], gone: set[bytes], new: list[Kept], *, named: bool, anybody: bool
+) -> list[Kept]:
+    """A taxpayer's parts in one list after a run.
+
+    Who has an unreadable record keeps what is gone, for that may be it. If a record is unreadable
+    and nobody knows whose it is, nobody loses his place in the list for want of it.
+    """
+    if named:
+        return [*old, *new]
+    if anybody and not new:
+        return old
+    return [*(kept for kept in old if kept[0] not in gone), *new]
+
+
+@asynccontextmanager
+async def processes(count: int = 2) -> AsyncIterator["Processes"]:
+    """Processes to read and merge in; started fresh, so that they carry nothing of this one."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, mp_context=context)
+    try:
+        yield Processes(pool)
+    finally:
+        # Not waited for: after a cancellation a reader may still be busy for seconds.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Processes:
+    """Runs functions elsewhere, as coroutines."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._pool, function, *arguments)
+        except BrokenProcessPool as error:
+            raise HasatError(
+                "A process that was reading the lists died; nothing was changed.",
+                remedy="Run it again; if it dies again, see whether the machine is out of memory.",
+            ) from error

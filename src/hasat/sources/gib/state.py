@@ -1,0 +1,89 @@
+"""What is kept of each list between runs: its fingerprints, and whose record each one is."""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from hasat.store.statements import statement
+
+BOXES = ("PK", "GB")
+_ODD = 0
+_ROOM = "hasat.sources.gib"
+
+
+@dataclass(frozen=True)
+class ListState:
+    """One list as of the last good run; fingerprints and identifiers are parallel arrays."""
+
+    name: str
+    run: int | None
+    users: int
+    xml_bytes: int
+    sha256: bytes
+    seed: int
+    fingerprints: bytes
+    identifiers: bytes
+
+    def whose(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
+        """The identifiers behind fingerprints; and whether some are too odd to be kept here."""
+        numbers = np.frombuffer(self.identifiers, np.uint64)[self._at(fingerprints)]
+        found = {str(number)[1:] for number in numbers.tolist() if number != _ODD}
+        return found, bool((numbers == _ODD).any())
+
+    def without(self, fingerprints: Iterable[bytes]) -> tuple[bytes, bytes]:
+        """Both arrays, less the given fingerprints."""
+        stay = ~self._at(fingerprints)
+        pairs = np.frombuffer(self.fingerprints, np.uint64).reshape(-1, 2)
+        return (
+            pairs[stay].tobytes(),
+            np.frombuffer(self.identifiers, np.uint64)[stay].tobytes(),
+        )
+
+    def _at(self, fingerprints: Iterable[bytes]) -> NDArray[np.bool_]:
+        wanted = np.frombuffer(b"".join(fingerprints), np.uint64).reshape(-1, 2)
+        pairs = np.frombuffer(self.fingerprints, np.uint64).reshape(-1, 2)
+        # Halves of different fingerprints meet as good as never; here that would only make the
+        # next run read a record once more.
+        return np.isin(pairs[:, 0], wanted[:, 0]) & np.isin(pairs[:, 1], wanted[:, 1])
+
+
+def pack_identifiers(identifiers: Iterable[str]) -> bytes:
+    """Identifiers as numbers, a 1 put in front to keep leading zeros; odd ones as 0."""
+    numbers = [
+        int(f"1{name}") if len(name) <= 18 and name.isascii() and name.isdigit() else _ODD
+        for name in identifiers
+    ]
+    return np.array(numbers, np.uint64).tobytes()
+
+
+async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
+    """The state of each list that was ever read."""
+    async with conn.cursor(row_factory=class_row(ListState), binary=True) as cursor:
+        await cursor.execute(
+            "SELECT name, run, users, xml_bytes, sha256, seed, fingerprints, identifiers"
+            " FROM gib.list"
+        )
+        return {state.name: state async for state in cursor}
+
+
+async def save_state(conn: AsyncConnection[Any], state: ListState) -> None:
+    """Keep a list's state, in the transaction of the run that it belongs to."""
+    await conn.execute(statement(_ROOM, "save_list"), vars(state))
+
+
+def new_seed() -> int:
+    """A seed nobody can guess; see `fingerprints` for why."""
+    return secrets.randbits(62)
+
+
+def sha256_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -1,0 +1,325 @@
+"""One synchronisation: both lists against the mirror, in one transaction, under the guard."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from psycopg import sql
+
+from hasat.errors import HeldError
+from hasat.feed.dataset import Scope
+from hasat.feed.guard import Limits, Measure, exceeded, measure_changes, measure_drop, share
+from hasat.feed.reconcile import Reconcile, Record, Version
+from hasat.settings import Settings
+from hasat.sources.gib.bulk_load import load_everything
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.keeping import keep_set_aside, keep_taxpayers, parts_of
+from hasat.sources.gib.merging import canonical_body, merge
+from hasat.sources.gib.reading import (
+    Processes,
+    Reading,
+    Unreadable,
+    processes,
+    read_changes,
+    remaining,
+)
+from hasat.sources.gib.records import SetAside
+from hasat.sources.gib.splitting import Tally
+from hasat.sources.gib.state import (
+    BOXES,
+    ListState,
+    load_states,
+    pack_identifiers,
+    save_state,
+    sha256_of,
+)
+from hasat.store import Store
+
+ADVISORY_LOCK = 8370142691
+"""The original service's lock; it only tells a second sync early that it is not needed."""
+
+Outcome = Literal["committed", "unchanged"]
+Tell = Callable[[float, float | None, str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class ListReport:
+    """What a list had."""
+
+    users: int
+    rejected: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a synchronisation did."""
+
+    outcome: Outcome
+    seconds: float
+    lists: Mapping[str, ListReport]
+    version: Version
+
+
+class HeldBackError(HeldError):
+    """The guard holds the run; carries what it saw."""
+
+    def __init__(self, measures: list[Measure], lists: Mapping[str, ListReport]) -> None:
+        over = exceeded(measures)
+        super().__init__(
+            f"The guard holds this run: {'; '.join(map(str, over))}. Nothing was changed.",
+            remedy="Look at it with `hasat gib show RUN`, then approve or reject it.",
+        )
+        self.measures = measures
+        self.lists = lists
+
+
+@dataclass
+class Found:
+    """What both lists said, as far as the sync needs it after the diff."""
+
+    tallies: dict[str, Tally]
+    states: dict[str, ListState]
+    set_aside: dict[str, list[SetAside]] = field(default_factory=dict)
+
+    def reports(self) -> dict[str, ListReport]:
+        return {
+            box.lower(): ListReport(tally.users, len(self.set_aside.get(box, [])), tally.bytes)
+            for box, tally in self.tallies.items()
+        }
+
+
+async def synchronise(
+    store: Store,
+    settings: Settings,
+    lists: Mapping[str, Path],
+    *,
+    run: int,
+    approved: bool = False,
+    tell: Tell | None = None,
+) -> Report:
+    """Bring both datasets to what the lists say; raises and changes nothing if that is unsafe."""
+    began = time.monotonic()
+    hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
+    async with (
+        _working_folder(settings, run) as folder,
+        processes() as elsewhere,
+        Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
+    ):
+        states = await load_states(work.connection)
+        task = _Task(work, elsewhere, lists, hashes, states, run, folder, tell or _quiet)
+        found = await task.find()
+        measures = _measures(settings, task, found)
+        if exceeded(measures) and not approved:
+            raise HeldBackError(measures, found.reports())
+        for state in found.states.values():
+            await save_state(work.connection, state)
+        await keep_set_aside(work.connection, run, found.set_aside)
+        await work.connection.execute(
+            "UPDATE gib.held SET state = 'superseded', decided_at = clock_timestamp()"
+            " WHERE state = 'waiting' AND run <> %s",
+            [run],
+        )
+        version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
+    return Report(
+        "committed" if version.changed else "unchanged",
+        round(time.monotonic() - began, 3),
+        found.reports(),
+        version,
+    )
+
+
+class _Task:
+    """Finds out what the lists changed, and puts it into the reconcile."""
+
+    def __init__(
+        self,
+        work: Reconcile,
+        elsewhere: Processes,
+        lists: Mapping[str, Path],
+        hashes: Mapping[str, bytes],
+        states: dict[str, ListState],
+        run: int,
+        folder: Path,
+        tell: Tell,
+    ) -> None:
+        self.work = work
+        self.elsewhere = elsewhere
+        self.lists = lists
+        self.hashes = hashes
+        self.states = states
+        self.run = run
+        self.folder = folder
+        self.tell = tell
+        self.counts: dict[str, Any] = {}
+
+    async def find(self) -> Found:
+        if len(self.states) < len(BOXES):
+            return await self._everything()
+        changed = [box for box in BOXES if self.hashes[box] != self.states[box].sha256]
+        await self.tell(0, None, "reading the lists" if changed else "the lists are the same")
+        readings = dict(
+            zip(
+                changed,
+                await asyncio.gather(
+                    *(
+                        self.elsewhere.run(
+                            read_changes, self.lists[box], f"The {box} list", self.states[box]
+                        )
+                        for box in changed
+                    )
+                ),
+                strict=True,
+            )
+        )
+        if any(reading.too_many for reading in readings.values()):
+            return await self._everything()
+        return await self._differences(readings)
+
+    async def _everything(self) -> Found:
+        """Read and merge all there is: the first time, or when too much is new to hold."""
+        await self.tell(0, None, "reading both lists anew")
+        loaded = await load_everything(self, spare=bool(self.states))
+        self.counts = loaded.counts
+        return Found(loaded.tallies, loaded.states, loaded.set_aside)
+
+    async def _differences(self, readings: dict[str, Reading]) -> Found:
+        """Merge anew those taxpayers of whom a record came or went."""
+        unreadable = {box: Unreadable.of(found.set_aside) for box, found in readings.items()}
+        affected: set[str] = set()
+        odd = False
+        for box, reading in readings.items():
+            owners, has_odd = self.states[box].whose(reading.gone)
+            affected |= owners | reading.new.keys()
+            odd |= has_odd
+        old = await parts_of(self.work.connection, affected, odd=odd)
+        affected |= old.keys()
+        after: dict[str, dict[str, list[Any]]] = {}
+        records: dict[str, list[Record]] = {dataset.name: [] for dataset in DATASETS}
+        for identifier in affected:
+            parts = after[identifier] = {
+                box: self._after(identifier, box, old, readings, unreadable) for box in BOXES
+            }
+            if not any(parts.values()):
+                continue
+            taxpayer = merge(*([part for _, part in parts[box]] for box in BOXES))
+            for name, lines in records.items():
+                body = canonical_body(taxpayer, name)
+                if body is not None:
+                    lines.append(Record(identifier, body))
+        touched = Scope(
+            {"whole": True}, sql.SQL("m.key = ANY (%(touched)s)"), {"touched": list(affected)}
+        )
+        for dataset in DATASETS:
+            await self.work.stage(dataset, records[dataset.name])
+            self.counts[dataset.name] = await self.work.diff(dataset, touched)
+        await keep_taxpayers(self.work.connection, after)
+        return Found(
+            {box: self._tally(box, readings) for box in BOXES},
+            {box: self._next_state(box, reading, after) for box, reading in readings.items()},
+            {box: reading.set_aside for box, reading in readings.items()},
+        )
+
+    def _after(
+        self,
+        identifier: str,
+        box: str,
+        old: dict[str, dict[str, list[Any]]],
+        readings: dict[str, Reading],
+        unreadable: dict[str, Unreadable],
+    ) -> list[Any]:
+        before = old[identifier][box] if identifier in old else []
+        reading = readings.get(box)
+        if reading is None:
+            return before
+        return remaining(
+            before,
+            reading.gone,
+            reading.new.get(identifier, []),
+            named=identifier in unreadable[box].named,
+            anybody=unreadable[box].anybody,
+        )
+
+    def _tally(self, box: str, readings: dict[str, Reading]) -> Tally:
+        if box in readings:
+            return readings[box].tally
+        state = self.states[box]
+        return Tally(users=state.users, bytes=state.xml_bytes)
+
+    def _next_state(
+        self, box: str, reading: Reading, after: dict[str, dict[str, list[Any]]]
+    ) -> ListState:
+        kept = {fingerprint for parts in after.values() for fingerprint, _ in parts[box]}
+        fingerprints, identifiers = self.states[box].without(reading.gone - kept)
+        new = [
+            (fingerprint, identifier)
+            for identifier, parts in reading.new.items()
+            for fingerprint, _ in parts
+        ]
+        return ListState(
+            box,
+            self.run,
+            reading.tally.users,
+            reading.tally.bytes,
+            self.hashes[box],
+            self.states[box].seed,
+            fingerprints + b"".join(fingerprint for fingerprint, _ in new),
+            identifiers + pack_identifiers(identifier for _, identifier in new),
+        )
+
+
+def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
+    """Everything the guard looks at; a first run has nothing to be measured against."""
+    if not task.states:
+        return []
+    gib = settings.gib
+    limits = Limits(
+        gib.max_allowed_removal_percent, gib.max_modified_percent, gib.max_added_percent
+    )
+    measures = [*measure_changes(task.counts, limits)]
+    for box, tally in found.tallies.items():
+        before = task.states.get(box)
+        name = f"{box} list"
+        if before is not None:
+            measures += [
+                measure_drop(
+                    name, "fewer users", before.users, tally.users, gib.max_list_users_drop_percent
+                ),
+                measure_drop(
+                    name,
+                    "fewer bytes",
+                    before.xml_bytes,
+                    tally.bytes,
+                    gib.max_list_bytes_drop_percent,
+                ),
+            ]
+        rejected = len(found.set_aside.get(box, []))
+        measures.append(
+            Measure(
+                name,
+                "unreadable users",
+                share(rejected, tally.users + rejected),
+                gib.max_rejects_percent,
+            )
+        )
+    return measures
+
+
+@asynccontextmanager
+async def _working_folder(settings: Settings, run: int) -> AsyncIterator[Path]:
+    folder = settings.home / "gib" / f"work-{run}"
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _quiet(_done: float, _total: float | None, _note: str) -> None:
+    return

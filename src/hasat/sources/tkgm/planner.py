@@ -1,0 +1,381 @@
+"""Plans a scan: which points and numbers to ask so that all parcels of an area are found.
+
+Every gap in the known ground has a chance of holding a parcel. The likeliest gaps are asked about
+first, answers move the chances of all the others, and the scan is complete when the gaps that are
+left hold, all chances added up, no more parcels than the quality allows to miss.
+
+A planner is a pure function of the calls made to it: the same calls in the same order ask the same
+questions. Nothing here reads a clock, a file or a network.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+from shapely import MultiPolygon, Polygon
+
+from hasat.sources.tkgm.coverage import Box, Coverage, spread
+from hasat.sources.tkgm.gaps import MARGIN, OPEN, TILE, WINDOW, Mark, find_gaps
+from hasat.sources.tkgm.numbering import Numbering
+from hasat.sources.tkgm.odds import OPEN_GROUND, Odds, Vector, chances, describe
+from hasat.sources.tkgm.plane import Plane
+from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
+from hasat.sources.tkgm.shelf import Shelf, Tile
+
+Quality = Literal["fast", "standard", "thorough"]
+
+# The first questions go to random points: they tell what the scan will cost.
+SAMPLE = 40
+# Parcels below this are found by the way, not looked for.
+SMALL_SQUARE_METRES = 60.0
+# So many tiles are looked at anew in one call, however many have changed.
+REFRESH = 48
+# A gap likelier than this is as good as any other such; the widest goes first.
+LIKELY = 0.6
+# Gaps less likely than this are not shown as unknown.
+DOUBT = 0.01
+FIRST_SCALE = 20.0
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a quality means: the share of parcels that may be missed, and the smallest gap."""
+
+    missing: float
+    smallest_gap: int
+
+
+AIMS: dict[str, Aim] = {
+    "fast": Aim(missing=0.02, smallest_gap=3),
+    "standard": Aim(missing=0.003, smallest_gap=2),
+    "thorough": Aim(missing=0.0006, smallest_gap=2),
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How far a scan is: parcels found and expected in all (with the bounds of a 95 % interval),
+    the share of ground known, and roughly how many questions are left."""
+
+    found: int
+    expected: float
+    low: float
+    high: float
+    coverage: float
+    questions_left: int
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is remembered of a question in flight."""
+
+    column: int
+    row: int
+    spacing: float
+    features: Vector | None
+    number_class: str | None = None
+
+
+class Planner:
+    """Asks for all parcels of an area in degrees; see the module for how.
+
+    Answers may come in any order and after further calls of `next_batch`. A question that failed
+    is asked again by the caller, or given back with `forget`.
+    """
+
+    def __init__(
+        self,
+        area: Polygon | MultiPolygon,
+        quality: Quality = "standard",
+        batch: int = 20,
+        by_number: bool = False,
+    ) -> None:
+        self._aim = AIMS[quality]
+        self._batch = batch
+        self._plane = Plane.around([area])
+        self._coverage = Coverage(self._plane.to_metres(area), MARGIN)
+        self._shelf = Shelf(len(OPEN_GROUND))
+        self._odds = Odds()
+        self._numbering = Numbering() if by_number else None
+        self._known: set[ParcelKey] = set()
+        self._counted = 0
+        self._pending: dict[Question, _Asked] = {}
+        self._marks: dict[Tile, list[tuple[int, int, bool]]] = {}
+        self._scales: dict[Tile, tuple[int, float]] = {}
+        self._scale_sum = 0.0
+        self._blocks: dict[Tile, set[tuple[int, str]]] = {}
+        self._stale: dict[Tile, None] = {}
+        self._sampled: list[float] = []
+        self._sample = self._random_places()
+        self._lay_out()
+
+    @property
+    def complete(self) -> bool:
+        """True when nothing is in flight and the gaps left hold too little to go on."""
+        return not self._pending and not self.next_batch()
+
+    def next_batch(self) -> list[Question]:
+        """Up to `batch` questions; none when the area is complete as far as is known now.
+
+        While answers are outstanding, none only means that nothing better is left to ask meanwhile.
+        """
+        if self._sample:
+            return self._ask_sample()
+        self._odds.fit()
+        refreshed = 0
+        while True:
+            shelf = self._shelf
+            chance = chances(shelf.features[: shelf.top], self._odds.weights)
+            chance[~shelf.alive[: shelf.top]] = 0.0
+            enough = float(chance.sum()) <= self._aim.missing * max(self._counted, 1)
+            order = self._order(chance)
+            stale = [tile for slot in order if (tile := shelf.tiles[slot]) in self._stale]
+            fresh = len(order) - len(stale)
+            if enough or not order.size:
+                stale = list(self._stale)
+            elif fresh and (refreshed >= REFRESH or fresh >= 4 * self._batch):
+                break
+            if not stale:
+                break
+            todo = list(dict.fromkeys(stale))[:REFRESH // 2]
+            for tile in todo:
+                self._look(tile)
+            refreshed += len(todo)
+        return self._choose(order, chance, enough)
+
+    def tell(self, question: Question, answer: Answer) -> None:
+        """Takes in an answer, whenever and in whatever order it comes."""
+        asked = self._pending.pop(question, None) or self._unplanned(question)
+        new = isinstance(answer, Parcel) and answer.key not in self._known
+        counts = False
+        if isinstance(answer, Parcel) and new:
+            counts = self._take_in(answer, asked)
+        if isinstance(question, Number):
+            if self._numbering is not None and asked.number_class is not None:
+                self._numbering.learn(question, asked.number_class, counts)
+            return
+        if asked.features is not None and (new or not isinstance(answer, Parcel)):
+            self._odds.learn(asked.features, counts)
+        if self._coverage.window(asked.column, asked.row, 1, 1)[0, 0]:
+            place = (asked.column, asked.row, not isinstance(answer, Parcel))
+            self._marks.setdefault(_tile(asked.column, asked.row), []).append(place)
+            self._touch((asked.column, asked.row, asked.column, asked.row))
+
+    def forget(self, question: Question) -> None:
+        """Gives a question back that will not be answered; its place may be asked again."""
+        self._pending.pop(question, None)
+
+    def estimate(self) -> Estimate:
+        """Parcels found and expected, known share of the ground, questions left: rough, but honest
+        about how rough."""
+        shelf = self._shelf
+        alive = shelf.alive[: shelf.top]
+        chance = chances(shelf.features[: shelf.top], self._odds.weights)[alive]
+        side = np.minimum(2 * shelf.radii[: shelf.top][alive], TILE) * self._coverage.cell
+        fits = np.maximum(1.0, (side / self._scale_everywhere()) ** 2)
+        missing = float((chance * fits).sum())
+        spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
+        if self._sampled and self._counted < 10 * SAMPLE:
+            total = np.array(self._sampled)
+            expected = max(float(total.mean()), float(len(self._known)))
+            spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0
+        else:
+            expected = len(self._known) + missing
+        left = float((fits * (chance > self._aim.missing)).sum())
+        return Estimate(
+            found=len(self._known),
+            expected=expected,
+            low=max(float(len(self._known)), expected - spread),
+            high=expected + spread,
+            coverage=1.0 - self._coverage.unknown_cells / max(1, self._coverage.area_cells),
+            questions_left=round(max(left, expected - len(self._known))),
+        )
+
+    def unknown(self) -> MultiPolygon:
+        """The gaps that may still hold a parcel, as discs in degrees."""
+        shelf = self._shelf
+        chance = chances(shelf.features[: shelf.top], self._odds.weights)
+        slots = np.flatnonzero(shelf.alive[: shelf.top] & (chance >= DOUBT))
+        if not slots.size:
+            return MultiPolygon()
+        cell = self._coverage.cell
+        centres = (shelf.places[slots] + 0.5) * cell + [self._coverage.west, self._coverage.south]
+        discs = shapely.buffer(shapely.points(centres), shelf.radii[slots] * cell)
+        union = self._plane.to_degrees(shapely.union_all(discs))
+        return union if isinstance(union, MultiPolygon) else MultiPolygon([union])
+
+    def _random_places(self) -> list[tuple[int, int]]:
+        """Uniform places in the area, always the same for the same area."""
+        dice = np.random.default_rng(self._coverage.area_cells)
+        places: list[tuple[int, int]] = []
+        for _ in range(100 * SAMPLE):
+            column = int(dice.integers(self._coverage.columns))
+            row = int(dice.integers(self._coverage.rows))
+            if self._coverage.window(column, row, 1, 1)[0, 0]:
+                places.append((column, row))
+                if len(places) == SAMPLE:
+                    break
+        return places
+
+    def _lay_out(self) -> None:
+        """Takes all ground for open until a tile is looked at for the first time."""
+        for tile in self._coverage.tiles(TILE):
+            middle = (tile[0] * TILE + TILE // 2, tile[1] * TILE + TILE // 2)
+            self._shelf.put(tile, [OPEN_GROUND], [middle], [OPEN], FIRST_SCALE, spread(*tile))
+            self._stale[tile] = None
+
+    def _ask_sample(self) -> list[Question]:
+        asked: list[Question] = []
+        while self._sample and len(asked) < self._batch:
+            column, row = self._sample.pop()
+            asked.append(self._point(column, row, FIRST_SCALE, None))
+        return asked
+
+    def _order(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The best slots, best first: likely ones by width, the rest by chance."""
+        shelf = self._shelf
+        merit = np.minimum(chance, LIKELY) * 1000 + shelf.radii[: shelf.top]
+        merit += shelf.ranks[: shelf.top]
+        merit[chance <= 0.0] = -1.0
+        count = min(8 * self._batch, shelf.top)
+        best = np.argpartition(-merit, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
+        best = best[merit[best] > 0]
+        return best[np.argsort(-merit[best], kind="stable")]
+
+    def _choose(
+        self, order: NDArray[np.intp], chance: NDArray[np.float64], enough: bool
+    ) -> list[Question]:
+        shelf = self._shelf
+        taken = [(asked.column, asked.row, asked.spacing) for asked in self._pending.values()]
+        busy = np.array(taken, dtype=np.float64).reshape(-1, 3)
+        questions: list[Question] = []
+        for slot in order.tolist() if not enough else ():
+            if len(questions) >= self._batch:
+                break
+            if shelf.tiles[slot] in self._stale:
+                continue
+            while len(questions) < self._batch and (by_number := self._number(float(chance[slot]))):
+                questions.append(by_number)
+            column, row = (int(v) for v in shelf.places[slot])
+            spacing = max(float(shelf.spacing[slot]), float(shelf.radii[slot]))
+            apart = np.abs(busy[:, 0] - column) + np.abs(busy[:, 1] - row)
+            if (apart < 2 * np.maximum(spacing, busy[:, 2])).any():
+                continue
+            if len(questions) < self._batch:
+                questions.append(self._point(column, row, spacing, shelf.features[slot].copy()))
+                busy = np.vstack([busy, (column, row, spacing)])
+        while len(questions) < self._batch and (by_number := self._number(0.3)):
+            questions.append(by_number)
+        return questions
+
+    def _point(self, column: int, row: int, spacing: float, features: Vector | None) -> Point:
+        x, y = self._coverage.metres_of(column, row)
+        scale = self._plane.scale
+        lat = round(float(y / scale[1] + self._plane.lat), 7)
+        question = Point(lat, round(float(x / scale[0] + self._plane.lon), 7))
+        self._pending[question] = _Asked(column, row, spacing, features)
+        return question
+
+    def _number(self, above: float) -> Number | None:
+        best = self._numbering.best(above) if self._numbering is not None else None
+        if best is None or self._numbering is None:
+            return None
+        # Far away from every place: a number keeps no point waiting.
+        asked = _Asked(-(10**6), -(10**6), 0.0, None, self._numbering.class_of(best[0]))
+        self._pending[best[0]] = asked
+        return best[0]
+
+    def _unplanned(self, question: Question) -> _Asked:
+        """An answer to a question of an earlier planner, as in a scan that goes on."""
+        if isinstance(question, Number):
+            number_class = self._numbering.class_of(question) if self._numbering else None
+            return _Asked(0, 0, 0.0, None, number_class)
+        degrees = np.array([question.lon - self._plane.lon, question.lat - self._plane.lat])
+        column, row = self._coverage.cells_of(degrees * self._plane.scale).tolist()
+        return _Asked(column, row, 0.0, None)
+
+    def _take_in(self, parcel: Parcel, asked: _Asked) -> bool:
+        """Notes a new parcel; False if it is too small to be looked for."""
+        self._known.add(parcel.key)
+        ground = self._plane.to_metres(parcel.geometry)
+        area = max(float(ground.area), 1.0)
+        box = self._coverage.cover(ground)
+        self._touch(box)
+        tile = _tile((box[0] + box[2]) // 2, (box[1] + box[3]) // 2)
+        count, total = self._scales.get(tile, (0, 0.0))
+        side = math.log(max(3.0, math.sqrt(area)))
+        self._scales[tile] = (count + 1, total + side)
+        self._scale_sum += side
+        if self._numbering is not None:
+            self._numbering.know(parcel.key)
+            self._blocks.setdefault(tile, set()).add(parcel.key[:2])
+        counts = area >= SMALL_SQUARE_METRES
+        self._counted += counts
+        return counts
+
+    def _touch(self, box: Box) -> None:
+        """Marks the tiles for a new look whose gaps a change in the box may alter."""
+        low, high = _tile(box[0] - MARGIN, box[1] - MARGIN), _tile(box[2] + MARGIN, box[3] + MARGIN)
+        for column in range(low[0], high[0] + 1):
+            for row in range(low[1], high[1] + 1):
+                self._stale[(column, row)] = None
+
+    def _look(self, tile: Tile) -> None:
+        """Finds the gaps of a tile anew."""
+        self._stale.pop(tile, None)
+        column, row = tile[0] * TILE, tile[1] * TILE
+        unknown = self._coverage.window(column - MARGIN, row - MARGIN, WINDOW, WINDOW)
+        if not unknown[MARGIN:-MARGIN, MARGIN:-MARGIN].any():
+            self._shelf.drop(tile)
+            return
+        marks = [
+            Mark(c - column + MARGIN, r - row + MARGIN, road)
+            for beside in _around(tile)
+            for c, r, road in self._marks.get(beside, ())
+            if abs(c - column - TILE // 2) < WINDOW // 2 and abs(r - row - TILE // 2) < WINDOW // 2
+        ]
+        scale = self._scale_at(tile)
+        apart = min(20, max(5, int(scale / self._coverage.cell / 2)))
+        gaps = find_gaps(unknown, marks, self._aim.smallest_gap, apart)
+        sealed = self._sealed(tile)
+        self._shelf.put(
+            tile,
+            [describe(gap, scale, sealed) for gap in gaps],
+            [(column + gap.column, row + gap.row) for gap in gaps],
+            [gap.radius for gap in gaps],
+            scale / self._coverage.cell,
+            spread(*tile),
+        )
+
+    def _scale_at(self, tile: Tile) -> float:
+        """The side of a square as large as the parcels around are on (geometric) average."""
+        count, total = 2.0, 2.0 * math.log(self._scale_everywhere())
+        for beside in _around(tile):
+            known = self._scales.get(beside)
+            if known is not None:
+                count, total = count + known[0], total + known[1]
+        return math.exp(total / count)
+
+    def _scale_everywhere(self) -> float:
+        if not self._known:
+            return FIRST_SCALE
+        return math.exp(self._scale_sum / len(self._known))
+
+    def _sealed(self, tile: Tile) -> float:
+        if self._numbering is None:
+            return 0.0
+        blocks = set().union(*(self._blocks.get(beside, set()) for beside in _around(tile)))
+        if not blocks:
+            return 0.0
+        return sum(self._numbering.complete(block) for block in blocks) / len(blocks)
+
+
+def _tile(column: int, row: int) -> Tile:
+    return (column // TILE, row // TILE)
+
+
+def _around(tile: Tile) -> list[Tile]:
+    return [(tile[0] + i, tile[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]

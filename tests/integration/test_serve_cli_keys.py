@@ -1,0 +1,91 @@
+"""`hasat keys` as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hasat.serve.keys import KeyRing
+from hasat.store import Store
+from hasat.testing.database import ThrowAwayDatabase
+
+
+class Hasat:
+    """The command line over the test's own database."""
+
+    def __init__(self, database: ThrowAwayDatabase, home: Path) -> None:
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "COLUMNS": "100",
+            "HASAT_HOME": str(home),
+            "HASAT_DATABASE_URL": database.url,
+        }
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hasat", "keys", *words],
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Hasat:
+    return Hasat(database, tmp_path)
+
+
+@pytest.mark.anyio
+async def test_a_key_from_making_to_revoking(hasat: Hasat, store: Store) -> None:
+    assert "no keys yet" in hasat("list").stdout
+    made = hasat("create", "grafana [bold]")
+    token = made.stdout.strip()
+    assert made.returncode == 0
+    assert "not shown again" in made.stderr
+    assert (await KeyRing(store).check(token)).name == "grafana [bold]"
+    (key,) = hasat.json("list")
+    assert (key["name"], key["scope"], key["state"]) == ("grafana [bold]", "read", "active")
+    assert key["last_used_at"] is not None
+    listed = hasat("list").stdout
+    assert "grafana [bold]" in listed
+    assert token.split("_", 2)[2] not in listed
+    assert hasat("revoke", key["id"]).returncode == 0
+    assert hasat("revoke", key["id"]).returncode == 3
+    assert hasat.json("list")[0]["state"] == "revoked"
+
+
+def test_scope_and_time_are_chosen(hasat: Hasat) -> None:
+    made = hasat.json("create", "ops", "--scope", "operate", "--expires", "90d")
+    assert made["key"].startswith(f"hsk_{made['id']}_")
+    assert (made["scope"], made["state"]) == ("operate", "active")
+    assert made["expires_at"] > made["created_at"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("create", "x", "--expires", "soon"), 2, "--expires 'soon' is not a duration"),
+        (("create", "x", "--expires", "0d"), 2, "longer than no time"),
+        (("create", "x", "--scope", "everything"), 2, "everything"),
+        (("create", " "), 2, "between 1 and 100"),
+        (("revoke", "nosuchkey"), 1, "`hasat keys list` shows the ids"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    hasat: Hasat, words: tuple[str, ...], code: int, says: str
+) -> None:
+    done = hasat(*words)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert done.stdout == ""

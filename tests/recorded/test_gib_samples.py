@@ -1,0 +1,104 @@
+"""Fragments of lists as they were really published: every oddity in them is read rightly."""
+
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from hasat.feed.digest import canonical
+from hasat.sources.gib.wire import Part, Reader, body, canonical_body, merge, open_list
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
+pytestmark = pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="the recorded lists are kept beside the repository, not in it"
+)
+ODDITIES = SAMPLES / "gibtest_pk_oddities_subset_vkn_only.xml"
+
+
+def _parts(path: Path) -> dict[str, Part]:
+    reader = Reader(open_list(path), 1)
+    parts = {part.identifier: part for batch in reader for _, part in batch.new}
+    assert len(parts) == reader.tally.users
+    assert reader.tally.set_aside == 0
+    return parts
+
+
+def _tagged(tag: str) -> list[str]:
+    index = json.loads((SAMPLES / "gibtest_pk_oddities_index.json").read_text())
+    return [entry["identifier"] for entry in index if tag in entry["tags"]]
+
+
+def test_every_record_says_what_elementtree_finds_in_it() -> None:
+    parts = _parts(ODDITIES)
+    users = ElementTree.parse(ODDITIES).getroot().findall("User")  # noqa: S314 - a kept sample
+    assert list(parts) == [user.findtext("Identifier") for user in users]
+    for user in users:
+        part = parts[user.findtext("Identifier", "")]
+        assert part.title == user.findtext("Title")
+        assert part.type == user.findtext("Type")
+        assert part.account_type == user.findtext("AccountType")
+        assert part.first_creation_time == user.findtext("FirstCreationTime")
+        active: dict[str, dict[str, str]] = {}
+        for document in user.iterfind("Documents/Document"):
+            for alias in document.iterfind("Alias"):
+                if alias.find("DeletionTime") is None:
+                    times = active.setdefault(document.attrib["type"], {})
+                    name = alias.findtext("Name", "").strip()
+                    time = alias.findtext("CreationTime", "")
+                    times[name] = min(time, times.get(name, time))
+        assert part.documents == {
+            kind: tuple(sorted(times.items())) for kind, times in active.items()
+        }
+        assert not part.extra
+
+
+def test_the_oddities_are_there_and_read() -> None:
+    parts = _parts(ODDITIES)
+    assert all(parts[one].type == "KAMU" for one in _tagged("kamu"))
+    assert all(one.startswith("0") for one in _tagged("leading_zero"))
+    assert all("&" in (parts[one].title or "") for one in _tagged("title_amp"))
+    assert all("Invoice" not in parts[one].documents for one in _tagged("despatch_only"))
+    for one in _tagged("all_deleted"):
+        assert None in (
+            body(merge([parts[one]], []), "einvoice"),
+            body(merge([parts[one]], []), "edespatch"),
+        )
+    for one in _tagged("alias_ws"):
+        names = [name for kind in parts[one].documents.values() for name, _ in kind]
+        assert names == [name.strip() for name in names]
+
+
+def test_bodies_are_canonical() -> None:
+    for part in _parts(ODDITIES).values():
+        taxpayer = merge([part], [part])
+        for dataset in ("einvoice", "edespatch"):
+            found = body(taxpayer, dataset)
+            assert canonical_body(taxpayer, dataset) == (found and canonical(found))
+
+
+def test_order_and_closed_aliases_change_nothing_that_is_published() -> None:
+    root = ElementTree.parse(ODDITIES).getroot()  # noqa: S314 - a kept sample
+    for user in root:
+        for document in user.iterfind("Documents/Document"):
+            for alias in [one for one in document if one.find("DeletionTime") is not None]:
+                document.remove(alias)
+            document[:] = list(document)[::-1]
+    root[:] = list(root)[::-1]
+    other = Reader(open_list(io.BytesIO(ElementTree.tostring(root, "utf-8"))), 1)
+    changed = {part.identifier: part for batch in other for _, part in batch.new}
+    assert changed == _parts(ODDITIES)
+
+
+def test_the_current_and_the_older_format() -> None:
+    (current,) = _parts(SAMPLES / "fragment_current_format.xml").values()
+    assert current.documents["Invoice"] == (
+        ("urn:mail:defaultpk@dimes.com.tr", "2019-07-22T13:58:28"),
+    )
+    (older,) = _parts(SAMPLES / "fragment_legacy_flat_format.xml").values()
+    assert older.flat
+    assert older.type == "Özel"
+    assert older.documents == {
+        "Invoice": (("urn:mail:defaultpk@abalioglu.com.tr", "2020-03-12T15:41:37"),)
+    }

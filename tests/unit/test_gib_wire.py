@@ -1,0 +1,284 @@
+"""Opening and reading lists: what is read in full, what is set aside, what is refused and why."""
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hasat.errors import HasatError
+from hasat.sources.gib import errors, opening
+from hasat.sources.gib.wire import Batch, Limits, ListError, Reader, open_list
+
+DECLARATION = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+
+
+def user(identifier: str = "2970610282", title: str = "DİMAK", inside: str | None = None) -> str:
+    documents = """<Documents>
+            <Document type="Invoice">
+                <Alias>
+                    <Name>urn:mail:defaultpk@dimes.com.tr</Name>
+                    <CreationTime>2019-07-22T13:58:28</CreationTime>
+                </Alias>
+            </Document>
+        </Documents>"""
+    return f"""
+    <User>
+        <Identifier>{identifier}</Identifier>
+        <Title>{title}</Title>
+        <Type>OZEL</Type>
+        <FirstCreationTime>2017-11-30T23:25:33</FirstCreationTime>
+        <AccountType>ENTEGRASYON</AccountType>
+        {documents if inside is None else inside}
+    </User>"""
+
+
+def users(count: int) -> str:
+    return "".join(user(f"{number:010d}", f"ŞİRKET {number}") for number in range(count))
+
+
+def xml(content: str) -> bytes:
+    return f"{DECLARATION}<UserList>{content}\n</UserList>\n".encode()
+
+
+def packed(data: bytes, name: str = "newUserPkList.xml", more: tuple[str, ...] = ()) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in (name, *more):
+            archive.writestr(one, data)
+    return out.getvalue()
+
+
+def read(data: bytes, limits: Limits | None = None) -> tuple[Reader, list[Batch]]:
+    reader = Reader(open_list(io.BytesIO(data), "pk.zip", limits), 1)
+    return reader, list(reader)
+
+
+def identifiers(batches: list[Batch]) -> list[str]:
+    return [part.identifier for batch in batches for _, part in batch.new]
+
+
+def set_aside(batches: list[Batch]) -> list[tuple[str | None, str]]:
+    return [(one.identifier, one.reason) for batch in batches for one in batch.set_aside]
+
+
+# ── opening ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_zip_and_its_xml_read_alike_from_a_path_and_from_a_file(tmp_path: Path) -> None:
+    data = xml(users(3))
+    path = tmp_path / "pk.zip"
+    path.write_bytes(packed(data))
+    from_path = Reader(open_list(path), 1)
+    expected = [batch.new for batch in from_path]
+    assert [batch.new for batch in read(data)[1]] == expected
+    assert [batch.new for batch in read(packed(data))[1]] == expected
+    assert [batch.new for batch in read(b"\xef\xbb\xbf" + data)[1]] == expected
+    assert from_path.tally.users == 3
+    assert from_path.tally.bytes == len(data)
+
+
+def test_a_zip_with_sizes_after_the_data_and_utf8_names_is_read() -> None:
+    class Unseekable(io.RawIOBase):
+        def __init__(self) -> None:
+            self.written = bytearray()
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: object) -> int:
+            self.written += memoryview(data).tobytes()  # type: ignore[arg-type]
+            return len(memoryview(data))  # type: ignore[arg-type]
+
+    out = Unseekable()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[arg-type]
+        archive.writestr("newUserPkList.xml", xml(users(2)))
+    data = bytearray(out.written)
+    for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = data.index(signature) + place
+        flags = struct.unpack_from("<H", data, at)[0] | 0x800
+        assert flags == 0x808
+        struct.pack_into("<H", data, at, flags)
+    assert len(identifiers(read(bytes(data))[1])) == 2
+
+
+def test_files_beside_the_only_xml_file_do_not_matter() -> None:
+    assert read(packed(xml(users(1)), more=("readme.txt",)))[0].tally.users == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "says"),
+    [
+        (b"", errors.NotAListError, "an empty file"),
+        (b"PK\x03\x04", errors.ArchiveError, "not a whole ZIP"),
+        (packed(xml(users(1)))[:-30], errors.ArchiveError, "not a whole ZIP"),
+        (packed(b"", "a.txt"), errors.ArchiveError, "0 XML files"),
+        (packed(xml(users(1)), more=("b.XML",)), errors.ArchiveError, "2 XML files"),
+        (b"<html><body>502</body></html>", errors.NotAListError, "'html'"),
+        (b"<!DOCTYPE html><html/>", errors.NotAListError, "'html'"),
+        (b"upstream timed out", errors.NotAListError, "not XML"),
+        (b"<x:UserList xmlns:x='u'/>", errors.NotAListError, "'x:UserList'"),
+        (b"<?xml version='1.0'?>\n", errors.TruncatedListError, "before its root"),
+        (b"<!DOCTYPE UserList [<!ENTITY a 'b'>]><UserList/>", errors.ForbiddenMarkupError, "type"),
+        (xml(""), errors.EmptyListError, "names nobody"),
+        (b"<UserList/>", errors.EmptyListError, "names nobody"),
+        (xml(users(2))[:-13], errors.TruncatedListError, "without having closed its root"),
+        (xml(users(2))[:-200], errors.TruncatedListError, "without having closed its root"),
+        (xml(users(2)) + b"<a/>", errors.DamagedListError, "does not end where"),
+        (xml(users(2)) + xml(users(2)), errors.DamagedListError, "after its end"),
+        (xml(users(2)).decode().encode("utf-16"), errors.ListEncodingError, "UTF-16"),
+        (xml(users(2)).decode().encode("utf-16-le"), errors.ListEncodingError, "UTF-16"),
+        (xml(users(3)).decode().encode("cp1254"), errors.ListEncodingError, "3 of its Users"),
+        (
+            xml(users(2)).replace(b"UTF-8", b"ISO-8859-9"),
+            errors.ListEncodingError,
+            "'ISO-8859-9'",
+        ),
+        (xml("<User><Identifier/></User>"), errors.DamagedListError, "hardly legible"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_refused_with_a_reason(
+    data: bytes, kind: type[ListError], says: str
+) -> None:
+    with pytest.raises(HasatError) as caught:
+        read(data)
+    assert type(caught.value) is kind
+    assert says in caught.value.message
+    assert "pk.zip" in caught.value.message
+    assert "Nothing was changed" in (caught.value.remedy or "")
+
+
+def test_a_wrong_checksum_refuses_the_whole_archive() -> None:
+    data = bytearray(packed(xml(users(50))))
+    at = data.index(b"PK\x01\x02") + 16
+    data[at] ^= 1
+    with pytest.raises(errors.ArchiveError, match="CRC"):
+        read(bytes(data))
+
+
+def test_archives_that_unpack_too_far_are_refused_before_and_while_unpacking() -> None:
+    tight = packed(b"<UserList>" + b" " * 5_000_000 + b"</UserList>")
+    with pytest.raises(errors.TooLargeError, match="times its size"):
+        read(tight)
+    forged = bytearray(tight)
+    struct.pack_into("<I", forged, forged.index(b"PK\x01\x02") + 24, 1000)
+    with pytest.raises(ListError):
+        read(bytes(forged))
+    with pytest.raises(errors.TooLargeError, match="more than 5000 bytes"):
+        read(xml(users(50)), Limits(max_bytes=5000))
+
+
+def test_a_file_that_is_not_there_is_an_error_of_hasat(tmp_path: Path) -> None:
+    with pytest.raises(ListError, match="No such file"):
+        list(Reader(open_list(tmp_path / "pk.zip"), 1))
+
+
+def test_a_record_without_end_does_not_fill_the_memory() -> None:
+    endless = b"<UserList><User>" + b"x" * 100_000
+    with pytest.raises(errors.DamagedListError, match="more than 5000 bytes"):
+        read(endless, Limits(max_record=5000))
+
+
+# ── splitting ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1 << 18])
+def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(opening, "BLOCK", block)
+    reader, batches = read(xml(users(5)))
+    assert identifiers(batches) == [f"{number:010d}" for number in range(5)]
+    assert reader.tally.users == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (f"<!-- {user('1')} -->{user('2')}", ["2"]),
+        (f"<!-- </User> -->{user('2')}", ["2"]),
+        (f"{user('1')}<![CDATA[</User>]]>{user('2')}", ["1", "2"]),
+        (f"<?x </User> ?>{user('2')}", ["2"]),
+        (user("1", "<![CDATA[</User><User>]]>") + user("2"), ["1", "2"]),
+        (user("1", "A<!-- </User> -->B") + user("2"), ["1", "2"]),
+        (user("1").replace("</User>", "</User  >") + user("2"), ["1", "2"]),
+        (user("1").replace("<User>", '<User note="a>b">') + user("2"), ["1", "2"]),
+        (f"<Made>2026</Made>{user('1')}<Made/>{user('2')}<Made/>", ["1", "2"]),
+        (user("1").replace("</User>", "</User\n>"), ["1"]),
+    ],
+)
+def test_markup_that_looks_like_the_end_of_a_user_is_not_taken_for_one(
+    content: str, expected: list[str]
+) -> None:
+    _, batches = read(xml(content))
+    assert identifiers(batches) == expected
+    assert not set_aside(batches)
+
+
+def test_what_stands_between_users_is_counted() -> None:
+    reader, _ = read(xml(f"<Made>2026</Made>{user('1')}text{user('2')}<Made/>"))
+    assert reader.tally.strange == {"Made": 2, "text": 1}
+
+
+# ── set aside ──────────────────────────────────────────────────────────────────────────────────
+
+DAMAGES = {
+    "a bare ampersand": (user("1111113261", "A & B"), "1111113261"),
+    "an unknown entity": (user("1111113261", "A &nbsp; B"), "1111113261"),
+    "a control character": (user("1111113261", "A \x01 B"), "1111113261"),
+    "a tag not closed": (user("1111113261").replace("</Title>", ""), "1111113261"),
+    "a comment not closed": (user("1111113261", "A <!-- B"), "1111113261"),
+    "no end": (user("1111113261").replace("</User>", ""), "1111113261"),
+    "no start": (user("1111113261").replace("<User>", ""), "1111113261"),
+    "a misspelt end": (user("1111113261").replace("</User>", "</Uzer>"), "1111113261"),
+    "a hole": (user("1111113261").replace("</Title>\n        <Type>OZEL</Type>", ""), "1111113261"),
+    "a large hole": (user("1111113261")[:90] + user("2222222222")[-200:], None),
+    "no identifier": (user(""), None),
+    "two identifiers": (user("1111113261</Identifier><Identifier>2222222222"), None),
+    "an open alias without name": (
+        user(
+            "1111113261",
+            inside="<Documents><Document><Alias><Name/></Alias></Document></Documents>",
+        ),
+        "1111113261",
+    ),
+    "a User in a User": (user("1111113261", inside=user("2222222222")), None),
+    "Users in something else": (f"<Group>{user('1111113261')}</Group>", None),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_user_that_cannot_be_read_is_set_aside_and_costs_nobody_else_anything(
+    damage: str,
+) -> None:
+    broken, identifier = DAMAGES[damage]
+    first, last = user("0000000001"), user("0000000002")
+    for content in (broken + first + last, first + broken + last, first + last + broken):
+        reader, batches = read(xml(content))
+        assert sorted(identifiers(batches)) == ["0000000001", "0000000002"]
+        assert [found for found, _ in set_aside(batches)] == [identifier]
+        assert reader.tally.set_aside == 1
+
+
+def test_what_is_set_aside_keeps_its_bytes_its_place_and_its_reason() -> None:
+    data = xml(user("0000000001") + user("1111113261", "A & B") + user("0000000002"))
+    _, batches = read(data)
+    (one,) = [one for batch in batches for one in batch.set_aside]
+    assert data[one.offset : one.offset + len(one.raw)] == one.raw
+    assert b"A & B" in one.raw
+    assert one.raw.strip().endswith(b"</User>")
+    assert "not well-formed" in one.reason
+
+
+def test_one_user_in_another_encoding_is_set_aside() -> None:
+    bad = user("1111113261", "DİŞ").encode("cp1254")
+    data = xml(users(3)).replace(b"\n</UserList>", bad + b"\n</UserList>")
+    _, batches = read(data)
+    assert len(identifiers(batches)) == 3
+    assert set_aside(batches) == [("1111113261", "its byte 67 is not UTF-8")]
+
+
+def test_a_list_of_which_most_is_illegible_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hasat.sources.gib.splitting._MANY", 5)
+    broken = "".join(user(f"{number:010d}", "A & B") for number in range(8))
+    with pytest.raises(errors.DamagedListError, match="hardly legible"):
+        read(xml(broken + users(3)))

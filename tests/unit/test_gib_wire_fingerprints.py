@@ -1,0 +1,71 @@
+"""Which records are new, which are gone: exactly, whatever the order and however often."""
+
+import io
+import os
+import random
+
+from hasat.sources.gib.fingerprints import fingerprints_of
+from hasat.sources.gib.wire import Known, Reader, difference, open_list
+
+
+def _each(fingerprints: bytes) -> set[bytes]:
+    return {fingerprints[at : at + 16] for at in range(0, len(fingerprints), 16)}
+
+
+def test_fingerprints_are_split_as_sets_are() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(200):
+        pool = [dice.randbytes(16) for _ in range(dice.randint(1, 60))]
+        # Ends of the range, and halves shared by several.
+        pool += [bytes(16), b"\xff" * 16, b"\xff" * 8 + bytes(8), pool[0][:8] + bytes(8)]
+        last = dice.choices(pool, k=dice.randint(0, 80))
+        current = dice.choices(pool, k=dice.randint(0, 80))
+        found = difference(b"".join(last), b"".join(current))
+        assert _each(found.new) >= set(current) - set(last)
+        assert _each(found.gone) >= set(last) - set(current)
+        assert found.seen * 16 + len(found.new) == len(current) * 16
+        # Where first halves collide, a record may count as new and gone: read again, never lost.
+        twins = {one for one in pool if sum(other[:8] == one[:8] for other in pool) > 1}
+        assert _each(found.new) <= set(current) - set(last) | twins
+        assert _each(found.gone) <= set(last) - set(current) | twins
+
+
+def test_a_fingerprint_met_once_or_twice_is_not_gone() -> None:
+    a, b, c, d = (os.urandom(16) for _ in range(4))
+    known = Known(a + b + a + c)
+    assert len(known) == 3
+    known.mark(known.find(a + d + a))
+    assert _each(known.gone()) == {b, c}
+
+
+def _list(*titles: str) -> bytes:
+    users = "".join(
+        f"<User><Identifier>{number:010d}</Identifier><Title>{title}</Title></User>"
+        for number, title in enumerate(titles)
+    )
+    return f"<UserList>{users}</UserList>".encode()
+
+
+def _run(data: bytes, known: Known) -> list[str | None]:
+    return [
+        p.title for batch in Reader(open_list(io.BytesIO(data)), 5, known) for _, p in batch.new
+    ]
+
+
+def test_only_records_with_other_bytes_are_read_again() -> None:
+    known = Known(b"")
+    assert _run(_list("A", "B & C".replace("&", "&amp;")), known) == ["A", "B & C"]
+    first = Reader(open_list(io.BytesIO(_list("A", "B", "C"))), 5)
+    seen = b"".join(fingerprint for batch in first for fingerprint, _ in batch.new)
+    known = Known(seen)
+    reader = Reader(open_list(io.BytesIO(_list("A", "b", "C", "D"))), 5, known)
+    assert [p.title for batch in reader for _, p in batch.new] == ["b", "D"]
+    assert reader.tally.users == 4
+    assert known.gone() == seen[16:32]
+
+
+def test_another_seed_knows_nothing() -> None:
+    assert fingerprints_of([b"a", b"b"], 1) != fingerprints_of([b"a", b"b"], 2)
+    assert len(fingerprints_of([b"a", b"b"], 1)) == 32

@@ -1,0 +1,290 @@
+"""What a record says, and what is published of it: aliases, times, both lists, one digest."""
+
+import io
+import random
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from hasat.feed.digest import canonical
+from hasat.sources.gib.markup import outermost_elements, read_element
+from hasat.sources.gib.records import read_piece
+from hasat.sources.gib.times import earlier
+from hasat.sources.gib.wire import (
+    SHELVES,
+    Part,
+    Reader,
+    body,
+    canonical_body,
+    groups,
+    merge,
+    moment,
+    open_list,
+    shelve,
+)
+
+EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
+
+
+def part_of(inside: str) -> Part:
+    """The part in one User, by the usual way where it is that, and always by expat too."""
+    record = f"<User>{inside}</User>".encode()
+    (element,), _ = outermost_elements(record)
+    part = read_element(element)
+    usual = read_piece(record.removesuffix(b"</User>"))
+    assert usual in (None, part)
+    return part
+
+
+def user(documents: str = "", title: str = "<Title>T</Title>", account: str = "") -> str:
+    return (
+        f"<Identifier>0010030481</Identifier>{title}<Type>OZEL</Type>"
+        f"<FirstCreationTime>{EARLY}</FirstCreationTime>{account}"
+        f"<Documents>{documents}</Documents>"
+    )
+
+
+def document(*aliases: str, kind: str = "Invoice") -> str:
+    return f'<Document type="{kind}">{"".join(aliases)}</Document>'
+
+
+def alias(name: str, created: str = EARLY, more: str = "") -> str:
+    return f"<Alias><Name>{name}</Name><CreationTime>{created}</CreationTime>{more}</Alias>"
+
+
+def closed(name: str, created: str = EARLY) -> str:
+    return alias(name, created, f"<DeletionTime>{LATE}</DeletionTime>")
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ("", {}),
+        (document(), {}),
+        (document(alias("a")), {"Invoice": (("a", EARLY),)}),
+        (document(closed("a")), {}),
+        (document(alias("a"), closed("a", LATE)), {"Invoice": (("a", EARLY),)}),
+        (document(alias("a", LATE), alias("a", EARLY)), {"Invoice": (("a", EARLY),)}),
+        (
+            document(alias("B"), alias("a"), alias("b")),
+            {"Invoice": (("B", EARLY), ("a", EARLY), ("b", EARLY))},
+        ),
+        (document(alias(" urn:mail:x@y.tr ")), {"Invoice": (("urn:mail:x@y.tr", EARLY),)}),
+        (document(alias("\u00a0a\u00a0")), {"Invoice": (("a", EARLY),)}),
+        (document(alias("a</Name><Name>b")), {"Invoice": (("a", EARLY), ("b", EARLY))}),
+        (document(alias("a", more="<DeletionTime/>")), {"Invoice": (("a", EARLY),)}),
+        (document("<Alias><Name>a</Name></Alias>"), {"Invoice": (("a", None),)}),
+        (document(alias("a"), kind="Receipt"), {"Receipt": (("a", EARLY),)}),
+        ("<Document>" + alias("a") + "</Document>", {"": (("a", EARLY),)}),
+        (
+            document(alias("a"))
+            + document(alias("b"), kind="DespatchAdvice")
+            + document(alias("c")),
+            {"Invoice": (("a", EARLY), ("c", EARLY)), "DespatchAdvice": (("b", EARLY),)},
+        ),
+    ],
+)
+def test_the_active_aliases_of_a_record(documents: str, expected: dict[str, Any]) -> None:
+    assert part_of(user(documents)).documents == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("<Title>A &amp; B &lt;C&gt; &#304;&#x15E;</Title>", "A & B <C> İŞ"),
+        ("<Title>  A\tB  C\u00ad </Title>", "  A\tB  C\u00ad "),
+        ("<Title>A\r\nB</Title>", "A\nB"),
+        ("<Title><![CDATA[A & <B>]]></Title>", "A & <B>"),
+        ("<Title>İIıi</Title>", "İIıi"),
+        ("<Title/>", ""),
+        ("", None),
+    ],
+)
+def test_titles_are_kept_verbatim(written: str, title: str | None) -> None:
+    assert part_of(user(title=written)).title == title
+
+
+def test_unknown_values_and_elements_are_kept() -> None:
+    part = part_of(
+        user(document(alias("a")), account="<AccountType>Özel 2</AccountType><Note>x</Note>")
+    )
+    assert part.account_type == "Özel 2"
+    assert part.extra == (("Note", "x"),)
+    assert part_of(user()).account_type is None
+
+
+def test_the_older_format_has_one_record_an_alias() -> None:
+    def record(name: str, created: str, more: str = "") -> Part:
+        return part_of(
+            f"<Identifier>0010030481</Identifier><Alias>{name}</Alias><Title>T</Title>"
+            f"<Type>Özel</Type><FirstCreationTime>{EARLY}</FirstCreationTime>"
+            f"<AliasCreationTime>{created}</AliasCreationTime>{more}"
+        )
+
+    parts = [
+        record("b", LATE, "<AccountType>1</AccountType>"),
+        record("a", EARLY),
+        record("c", EARLY, f"<DeletionTime>{LATE}</DeletionTime>"),
+    ]
+    assert all(part.flat for part in parts)
+    assert body(merge(parts, []), "einvoice") == {
+        "identifier": "0010030481",
+        "title": "T",
+        "accountType": "1",
+        "type": "Özel",
+        "firstCreationTime": EARLY,
+        "aliases": [
+            {"alias": "a", "type": "PK", "creationTime": EARLY},
+            {"alias": "b", "type": "PK", "creationTime": LATE},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (EARLY, "2014-03-19 10:54:25"),
+        ("2014-03-19T07:54:25Z", "2014-03-19 09:54:25"),
+        ("2020-03-19T07:54:25.5+00:00", "2020-03-19 10:54:25.500000"),
+        ("19.03.2014 10:54:25", "2014-03-19 10:54:25"),
+        ("2014-03-19", "2014-03-19 00:00:00"),
+        ("yesterday", "None"),
+        ("0001-01-01T00:00:00+23:59", "None"),
+        ("", "None"),
+    ],
+)
+def test_published_times_become_moments_where_they_are_legible(text: str, expected: str) -> None:
+    assert str(moment(text)) == expected
+
+
+def test_the_earlier_time_is_the_same_whichever_comes_first() -> None:
+    times = [None, EARLY, LATE, "01.01.2015 00:00:00", "yesterday", "2014-03-19T07:00:00Z"]
+    for one, two in permutations(times, 2):
+        assert earlier(one, two) == earlier(two, one)
+    assert earlier("yesterday", LATE) == LATE
+    assert earlier("01.01.2015 00:00:00", LATE) == "01.01.2015 00:00:00"
+
+
+def _part(**changes: Any) -> Part:
+    usual = Part("1234567890", "T", "OZEL", "GIBPORTAL", LATE, {"Invoice": (("a", LATE),)})
+    return usual._replace(**changes)
+
+
+def test_pk_wins_but_the_earlier_first_creation_counts_and_both_boxes_are_listed() -> None:
+    gb = _part(title="T2", type="KAMU", account_type="X", first_creation_time=EARLY)
+    found = body(merge([_part()], [gb]), "einvoice")
+    assert found == {
+        "identifier": "1234567890",
+        "title": "T",
+        "accountType": "GIBPORTAL",
+        "type": "OZEL",
+        "firstCreationTime": EARLY,
+        "aliases": [
+            {"alias": "a", "type": "GB", "creationTime": LATE},
+            {"alias": "a", "type": "PK", "creationTime": LATE},
+        ],
+    }
+    assert body(merge([_part(account_type=None)], [gb]), "einvoice") == {
+        **found,
+        "accountType": "X",
+    }
+    assert body(merge([], [gb]), "einvoice") == {
+        **found,
+        "title": "T2",
+        "type": "KAMU",
+        "accountType": "X",
+        "aliases": found["aliases"][:1],
+    }
+    assert body(merge([_part()], [gb]), "edespatch") is None
+
+
+def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(300):
+        parts = [
+            _part(
+                title=dice.choice(("A", "B", "", None)),
+                type=dice.choice(("OZEL", None)),
+                account_type=dice.choice(("X", "Y", None)),
+                first_creation_time=dice.choice((EARLY, LATE, "?", None)),
+                documents={
+                    kind: tuple(
+                        (name, dice.choice((EARLY, LATE, None)))
+                        for name in sorted(dice.sample("abcd", dice.randint(1, 3)))
+                    )
+                    for kind in dice.sample(("Invoice", "DespatchAdvice"), dice.randint(0, 2))
+                },
+            )
+            for _ in range(dice.randint(2, 4))
+        ]
+        other = dice.sample(parts, len(parts))
+        cut = dice.randint(0, 1)
+        assert merge(parts[cut:], parts[:cut]) == merge(
+            [part for part in other if part in parts[cut:]] if cut else other, parts[:cut]
+        )
+
+
+def test_the_canonical_body_is_what_the_feed_takes_its_digest_over() -> None:
+    hard = _part(title='"\\\n\t\x7f\u2028\U0001f600/é', account_type=None)
+    for parts in ([hard], [_part(title=None)], [_part(documents={"Invoice": (('"', None),)})]):
+        taxpayer = merge(parts, parts)
+        found = body(taxpayer, "einvoice")
+        assert canonical_body(taxpayer, "einvoice") == canonical(found)
+    assert canonical_body(merge([_part(documents={})], []), "einvoice") is None
+
+
+def test_every_published_field_moves_the_canonical_body() -> None:
+    bodies = {
+        canonical_body(merge([part], []), "einvoice")
+        for part in (
+            _part(),
+            _part(identifier="1234567891"),
+            _part(title="t"),
+            _part(title=""),
+            _part(title=None),
+            _part(title="TOZEL", type=""),
+            _part(type="KAMU"),
+            _part(account_type=None),
+            _part(first_creation_time=EARLY),
+            _part(documents={"Invoice": (("A", LATE),)}),
+            _part(documents={"Invoice": (("a", EARLY),)}),
+            _part(documents={"Invoice": (("a", LATE), ("b", LATE))}),
+        )
+    } | {canonical_body(merge([], [_part()]), "einvoice")}
+    assert len(bodies) == 13
+
+
+def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
+    def numbered(start: int) -> bytes:
+        records = "".join(
+            f"<User>{user(document(alias('a'))).replace('0010030481', f'{number:010d}')}</User>"
+            for number in [*range(start, start + 300), start]
+        )
+        return f"<UserList>{records}<User>&x;</User></UserList>".encode()
+
+    for box, start in (("PK", 0), ("GB", 200)):
+        shelved = shelve(open_list(io.BytesIO(numbered(start))), tmp_path, box, 1)
+        assert shelved.tally.users == 301
+        assert len(shelved.set_aside) == 1
+    found = {
+        group.identifier: (len(group.pk), len(group.gb))
+        for number in range(SHELVES)
+        for group in groups(tmp_path, number)
+    }
+    assert len(found) == 500
+    assert found["0000000000"] == (2, 0)
+    assert found["0000000200"] == (1, 2)
+    assert found["0000000299"] == (1, 1)
+    assert found["0000000499"] == (0, 1)
+
+
+def test_a_record_reads_the_same_with_and_without_white_space() -> None:
+    text = user(document(alias("a"), closed("b")) + document(alias("c"), kind="DespatchAdvice"))
+    spread = text.replace("><", ">\n \t<")
+    assert part_of(text) == part_of(spread)
+    data = f"<UserList><User>{text}</User>\n<User>{spread}</User></UserList>".encode()
+    parts = [part for batch in Reader(open_list(io.BytesIO(data)), 1) for _, part in batch.new]
+    assert parts[0] == parts[1]
