@@ -22,6 +22,8 @@ from hasat.errors import (
     OutOfQuotaError,
 )
 from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, platform_jobs
+from hasat.jobs.attempt import Attempt
+from hasat.jobs.link import open_link
 from hasat.jobs.queue import queue_run, retry_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview, workers_alive
 from hasat.settings import Settings
@@ -438,6 +440,35 @@ async def _queued_as_doing(connection: Any) -> int:
     return int(run_id)
 
 
+async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
+    store: Store, settings: Settings
+) -> None:
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=done)
+    ((late,), (current,)) = await rows(
+        store, "INSERT INTO procrastinate_workers SELECT FROM generate_series(1, 2) RETURNING id"
+    )
+    async with store.connection() as connection:
+        run_id = await _queued_as_doing(connection)  # the newest worker has it
+    ((queue_id,),) = await rows(store, "SELECT id FROM procrastinate_jobs")
+    async with open_link(store) as link:
+        begun = [
+            await Attempt.begin(
+                link,
+                run_id=run_id,
+                queue_id=queue_id,
+                worker_id=worker_id,
+                worker="somewhere:1",
+                job_of=catalogue.get,
+                settings=settings,
+                store=store,
+            )
+            # The second time stands for a start whose answer got lost: it counts once.
+            for worker_id in (late, current, current)
+        ]
+    assert [attempt and attempt.run.attempt for attempt in begun] == [None, 1, 1]
+
+
 async def test_a_run_without_a_place_in_the_queue_does_not_block_its_job(
     store: Store, settings: Settings
 ) -> None:
@@ -580,6 +611,43 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
     engine = Engine(catalogue, store, settings, poll_seconds=0.05)
     task = asyncio.create_task(engine.run())
     await entered.wait()
+    async with database_away(store):
+        engine.stop_now()
+        await asyncio.wait_for(task, 30)
+    run = await get_run(store, queued.id)
+    assert (run.state, run.attempt) == ("running", 1)  # left for the others to take up
+
+
+async def test_a_worker_that_is_cut_off_stops_its_run_before_others_begin_it_anew(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hasat.jobs.engine._RETRY_PAUSE_SECONDS", 0.05)
+    entered, stopped = asyncio.Event(), asyncio.Event()
+
+    async def cut_off(context: RunContext) -> Outcome:
+        if stopped.is_set():
+            return Outcome()
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return Outcome()
+
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, cut_off=cut_off)
+    queued = await queue_run(store, catalogue, "cut_off")
+    async with running(catalogue, store, settings):
+        await asyncio.wait_for(entered.wait(), 10)
+        async with database_away(store):
+            await asyncio.wait_for(stopped.wait(), 10)
+        run = await finished(store, queued.id)
+    assert (run.outcome, run.attempt) == ("done", 2)
+
+
+@asynccontextmanager
+async def database_away(store: Store) -> AsyncIterator[None]:
+    """As if PostgreSQL were gone: every connection is cut, none can be made."""
     async with await psycopg.AsyncConnection.connect(
         store.url, dbname="postgres", autocommit=True
     ) as admin:
@@ -589,8 +657,5 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
         await admin.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
         )
-        engine.stop_now()
-        await asyncio.wait_for(task, 30)
+        yield
         await admin.execute(allow.format(psycopg.sql.Identifier(name), True))
-    run = await get_run(store, queued.id)
-    assert (run.state, run.attempt) == ("running", 1)  # left for the others to take up

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import hypothesis
 import pytest
@@ -14,6 +14,7 @@ from anyio.from_thread import BlockingPortal
 from fastapi import APIRouter, Depends, Query
 from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
+from schemathesis.core.result import Ok
 
 from hasat.errors import GoneError, NotFoundError
 from hasat.jobs import Catalogue, platform_jobs
@@ -102,13 +103,14 @@ def test_every_operation_keeps_its_promise(
     schema.config.generation.update(with_security_parameters=False)
     tried = []
     for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
         operation = found.ok()
         tried.append(operation.label)
 
         @hypothesis.seed(seed)
         @LIMITS
         @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
-        def keeps_its_promise(case: schemathesis.Case) -> None:
+        def keeps_its_promise(case: schemathesis.Case[Any]) -> None:
             case.call_and_validate(headers={"X-API-Key": served.key})
 
         with suppress(Unsatisfiable):  # an operation without input cannot be called wrongly

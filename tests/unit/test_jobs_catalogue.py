@@ -1,5 +1,6 @@
 """The catalogue: what the operator may change, and what is refused with a sentence."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -62,6 +63,7 @@ def test_an_unknown_job_is_named_with_its_nearest_neighbour() -> None:
         [Job("a-b", work, "A dash.")],
         [Job("bad", work, "Bad.", cron="every day")],
         [Job("bad", work, "Bad.", cron="0 4 * * *", zone="Europe/Atlantis")],
+        [Job("bad", work, "Bad.", params={"day": date(2026, 5, 1)})],
     ],
 )
 def test_a_wrong_catalogue_is_refused_at_the_start(jobs: list[Job]) -> None:

@@ -446,3 +446,32 @@ async def test_what_lacks_a_description_is_named(settings: Settings) -> None:
     source = Source("bare", "Bare", routers=(bare,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     assert undescribed(app) == ["GET /api/v1/bare has no example answer"]
+
+
+# --- what is written for people ------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+
+
+def test_every_kind_of_problem_is_documented() -> None:
+    ours = [kind for kind in kinds().values() if kind.code != "toy-locked"]
+    page = PAGE.read_text("utf-8")
+    for kind in ours:
+        row = next(
+            line for line in page.splitlines() if line.startswith("|") and f"`{kind.code}`" in line
+        )
+        assert str(kind.status) in row
+
+
+async def test_every_path_metric_and_header_is_documented(client: httpx2.AsyncClient) -> None:
+    page = PAGE.read_text("utf-8")
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in paths:
+        assert f"`{path}`" in page or path == "/problems/{code}" or path.startswith("/api/v1/")
+    for line in (await client.get("/metrics")).text.splitlines():
+        if line.startswith("# TYPE hasat_"):
+            name = line.split()[2].removesuffix("_created")
+            assert name in page, name
+    for name, value in PINNED.items():
+        assert name in page.lower()
+        assert value in page

@@ -54,11 +54,12 @@ def _show_version(on: bool) -> None:
 
 
 def _assemble() -> None:
-    from hasat.cli import config, db, doctor, jobs, keys, roles, simulate
+    from hasat.cli import config, db, doctor, gib, jobs, keys, roles, simulate
 
     app.add_typer(db.app, name="db")
     app.add_typer(config.app, name="config")
     app.add_typer(jobs.app, name="jobs")
+    app.add_typer(gib.app, name="gib")
     app.add_typer(keys.app, name="keys")
     app.add_typer(simulate.app, name="sim")
     doctor.add_to(app)

@@ -112,7 +112,7 @@ def run_now(
 
     async def run() -> Run:
         async with open_house(settings) as store:
-            with _sigterm_interrupts(), _shown_progress(name) as on_progress:
+            with _sigterm_interrupts(), shown_progress(name) as on_progress:
                 return await run_in_foreground(
                     catalogue_of(settings),
                     store,
@@ -297,7 +297,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _shown_progress(name: str) -> Iterator[OnProgress | None]:
+def shown_progress(name: str) -> Iterator[OnProgress | None]:
     """A bar on stderr, for a person at a terminal only."""
     if not manners.is_terminal():
         yield None

@@ -1,5 +1,6 @@
 """The jobs of an installation, with the operator's changes applied."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ class Catalogue:
         for job in catalogue:
             try:
                 catalogue.cron(job)
+                _check_params(job)
             except SettingsError as error:
                 raise SettingsError(
                     f"Job {job.name}: {error.message}", remedy=error.remedy
@@ -82,6 +84,16 @@ class Catalogue:
     def cron(self, job: Job) -> Cron | None:
         """When a job of this catalogue is due, if it has a cron at all."""
         return Cron.parse(job.cron, job.zone or self.zone) if job.cron else None
+
+
+def _check_params(job: Job) -> None:
+    try:
+        json.dumps(dict(job.params), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"its params cannot be written as JSON: {error}.",
+            remedy="Use texts, numbers, true, false, null, lists and mappings of them.",
+        ) from error
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

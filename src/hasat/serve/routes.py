@@ -1,6 +1,6 @@
 """Which route a path belongs to, for labels that stay few and for the header Allow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fastapi import FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
@@ -17,19 +17,21 @@ class RouteTable:
 
     def template(self, path: str, method: str) -> str:
         """The path as it was declared (`/api/v1/runs/{id}`), never as it was called."""
-        fitting = self._fitting(path)
-        for route in fitting:
+        partly = UNMATCHED
+        for route in self._fitting(path):
             if not route.methods or method in route.methods:
                 return route.path_format or UNMATCHED
-        return (fitting[0].path_format or UNMATCHED) if fitting else UNMATCHED
+            if partly == UNMATCHED:
+                partly = route.path_format or UNMATCHED
+        return partly
 
     def methods(self, path: str) -> Sequence[str]:
         """All methods that this path takes, over all of its routes."""
         found = {method for route in self._fitting(path) for method in route.methods or ()}
         return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
-    def _fitting(self, path: str) -> list[RouteContext]:
-        return [route for route in self._routes() if route.path_regex.match(path)]
+    def _fitting(self, path: str) -> Iterator[RouteContext]:
+        return (route for route in self._routes() if route.path_regex.match(path))
 
     def _routes(self) -> tuple[RouteContext, ...]:
         count, routes = self._known

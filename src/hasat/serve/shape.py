@@ -10,6 +10,7 @@ from hasat.serve.doors import body_limit_of
 
 _LINGER_BYTES = 10_000_000
 _LINGER_SECONDS = 2.0
+_LET_GO_SECONDS = 1.0
 
 
 class BodyLimit:
@@ -60,17 +61,30 @@ class HeadFromGet:
             await self._app(scope, receive, send)
             return
 
+        listening = False
+
+        async def receive_noted() -> Message:
+            nonlocal listening
+            listening = True
+            try:
+                return await receive()
+            finally:
+                listening = False
+
         async def send_start(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body"})
+                if listening:
+                    # A stream is ended by its listener now, before it has begun.
+                    await asyncio.sleep(_LET_GO_SECONDS)
             else:
                 await asyncio.sleep(0)
 
         scope["method"] = "GET"
         # From 2.4 on streams listen to errors of `send` instead, which leave them half closed.
         scope["asgi"] = {**scope.get("asgi", {}), "spec_version": "2.3"}
-        await self._app(scope, receive, send_start)
+        await self._app(scope, receive_noted, send_start)
 
 
 async def _linger(receive: Receive) -> None:

@@ -15,6 +15,9 @@ from hasat.store.store import Reached, connect
 
 _MAGIC = b"PGDMP"
 _LOCK_WAIT_SECONDS = 10
+# A newer pg_restore sets this whatever the server's version, among its first lines.
+_HEADER_LINES = 30
+_UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
 
 
 class Client:
@@ -27,8 +30,8 @@ class Client:
         self.environment = os.environ | {"LC_MESSAGES": "C"}
         if password is not None:
             self.environment["PGPASSWORD"] = password
+        self.server_major = server_major
         self._binaries = binaries
-        self._major = server_major
 
     @classmethod
     async def of(cls, reached: Reached, binaries: Path | None) -> "Client":
@@ -36,7 +39,7 @@ class Client:
             return cls(reached.url, binaries, connection.info.server_version // 10000)
 
     def program(self, name: str) -> str:
-        return client_program(name, self._binaries, self._major)
+        return client_program(name, self._binaries, self.server_major)
 
 
 async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
@@ -132,7 +135,9 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
     )
     try:
         _, script_said, psql_said = await asyncio.gather(
-            _feed(script, psql), _read_all(script.stderr), _read_all(psql.stderr)
+            _feed(script, psql, client.server_major),
+            _read_all(script.stderr),
+            _read_all(psql.stderr),
         )
         codes = await script.wait(), await psql.wait()
     except BaseException:
@@ -149,7 +154,9 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
         raise _failed(doing, psql_said)
 
 
-async def _feed(script: asyncio.subprocess.Process, psql: asyncio.subprocess.Process) -> None:
+async def _feed(
+    script: asyncio.subprocess.Process, psql: asyncio.subprocess.Process, server_major: int
+) -> None:
     if script.stdout is None or psql.stdin is None:
         raise HasatError("PostgreSQL's programs could not be connected.")
     psql.stdin.write(
@@ -157,6 +164,10 @@ async def _feed(script: asyncio.subprocess.Process, psql: asyncio.subprocess.Pro
         f"SET LOCAL client_min_messages = warning;\n{statement('hasat.store', 'wipe')}\n".encode()
     )
     try:
+        for _ in range(_HEADER_LINES):
+            line = await script.stdout.readline()
+            if line != _UNKNOWN_BEFORE_17 or server_major >= 17:
+                psql.stdin.write(line)
         while piece := await script.stdout.read(1 << 16):
             psql.stdin.write(piece)
             await psql.stdin.drain()
@@ -166,6 +177,7 @@ async def _feed(script: asyncio.subprocess.Process, psql: asyncio.subprocess.Pro
         await psql.stdin.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
         script.kill()
+        await script.stdout.read()
 
 
 async def _read_all(stream: asyncio.StreamReader | None) -> str:

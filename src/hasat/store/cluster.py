@@ -80,7 +80,8 @@ class Cluster:
         It is nobody's child and has a session of its own: neither Ctrl-C nor the end of this
         process reaches it.
         """
-        self._remove_stale(socket_folder)
+        # The pid of a server that was killed may be anybody's by now.
+        (self.layout.data / "postmaster.pid").unlink(missing_ok=True)
         with self._reachable() as place:
             replace_file(self.layout.configuration, await self._configuration(place), mode=0o644)
             settings = {
@@ -116,11 +117,6 @@ class Cluster:
         """Drop what an initdb that was killed left behind."""
         if self.layout.unfinished.exists():
             shutil.rmtree(self.layout.unfinished)
-
-    def _remove_stale(self, socket_folder: Path) -> None:
-        """Drop what a server that was killed left behind: a pid that may be anybody's by now."""
-        for file in (self.layout.data / "postmaster.pid", *socket_folder.glob(".s.PGSQL.*")):
-            file.unlink(missing_ok=True)
 
     def start_failure(self, logged_before: dict[Path, int]) -> DatabaseError:
         """Why the server did not start, in its own words."""

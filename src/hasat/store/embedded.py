@@ -142,6 +142,7 @@ class EmbeddedServer:
         if not layout.data.exists():
             log.info("creating the database", folder=str(layout.data), version=binaries.version)
             await cluster.initialise(server_lock)
+        layout.remove_sockets()
         socket_folder = layout.choose_socket_folder(account)
         launch = _Launch(cluster, cluster.logged())
         await cluster.launch(server_lock, socket_folder, layout.identity())
@@ -162,10 +163,7 @@ class EmbeddedServer:
                         os.kill(pid, signal.SIGINT)
                         asked = True
             await patience.pause()
-        for folder in self.layout.socket_folders():
-            if folder != self.layout.run:
-                with suppress(OSError):
-                    folder.rmdir()
+        self.layout.remove_sockets()
         if not self._durable:
             self._forget_data()
 

@@ -103,6 +103,15 @@ class Layout:
         elsewhere = Path("/tmp") / self.identity()  # noqa: S108
         return [folder for folder in (self.run, elsewhere) if _fits(folder)]
 
+    def remove_sockets(self) -> None:
+        """Drop the sockets of a server that is gone, and the folder outside our own with them."""
+        for folder in self.socket_folders():
+            for file in folder.glob(".s.PGSQL.*"):
+                file.unlink(missing_ok=True)
+            if folder != self.run:
+                with suppress(OSError):
+                    folder.rmdir()
+
     def choose_socket_folder(self, account: Account) -> Path:
         """A folder that only the server's user (and root) can open."""
         for folder in self.socket_folders():

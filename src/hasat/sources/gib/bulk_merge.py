@@ -38,7 +38,7 @@ def shelve_old(folder: Path, rows: list[tuple[str, str]]) -> None:
     lines: dict[int, list[str]] = {}
     for identifier, parts in rows:
         number = crc32(identifier.encode()) % SHELVES
-        lines.setdefault(number, []).append(json.dumps([identifier, parts]) + "\\n")
+        lines.setdefault(number, []).append(json.dumps([identifier, parts]) + "\n")
     for number, batch in lines.items():
         with old_shelf(folder, number).open("a", encoding="utf-8") as file:
             file.writelines(batch)

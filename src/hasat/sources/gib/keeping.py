@@ -61,3 +61,8 @@ async def keep_set_aside(
                 for one in found
             ],
         )
+
+
+async def decide_held(conn: AsyncConnection[Any], approved: int | None) -> None:
+    """The mirror moved on: the approved run is done, others that waited are out of date."""
+    await conn.execute(statement(_ROOM, "decide_held"), {"approved": approved})

@@ -52,7 +52,7 @@ class Reading:
     too_many: bool = False
 
 
-def read_changes(path: Path, name: str, state: ListState) -> Reading:
+def read_changes(path: Path, name: str, state: ListState, most_new: int) -> Reading:
     """Read a list against what is known of it; runs in a process of its own."""
     known = Known(state.fingerprints)
     reader = Reader(open_list(path, name), state.seed, known)
@@ -64,11 +64,11 @@ def read_changes(path: Path, name: str, state: ListState) -> Reading:
         for fingerprint, part in batch.new:
             new[part.identifier].append((fingerprint, part))
         count += len(batch.new)
-        if count > MOST_NEW:
+        if count > most_new:
             return Reading(reader.tally, too_many=True)
     reading.new = dict(new)
     gone = known.gone()
-    if len(gone) > MOST_NEW * SIZE:
+    if len(gone) > most_new * SIZE:
         return Reading(reader.tally, too_many=True)
     reading.gone = {gone[at : at + SIZE] for at in range(0, len(gone), SIZE)}
     return reading

@@ -18,9 +18,10 @@ from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.settings import Settings
 from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.gib.keeping import keep_set_aside, keep_taxpayers, parts_of
+from hasat.sources.gib.keeping import decide_held, keep_set_aside, keep_taxpayers, parts_of
 from hasat.sources.gib.merging import canonical_body, merge
 from hasat.sources.gib.reading import (
+    MOST_NEW,
     Processes,
     Reading,
     Unreadable,
@@ -100,10 +101,14 @@ async def synchronise(
     lists: Mapping[str, Path],
     *,
     run: int,
-    approved: bool = False,
+    approving: int | None = None,
     tell: Tell | None = None,
+    most_new: int = MOST_NEW,
 ) -> Report:
-    """Bring both datasets to what the lists say; raises and changes nothing if that is unsafe."""
+    """Bring both datasets to what the lists say; raises and changes nothing if that is unsafe.
+
+    `approving` names the held run whose lists these are: the guard lets them pass.
+    """
     began = time.monotonic()
     hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
     async with (
@@ -112,20 +117,17 @@ async def synchronise(
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
     ):
         states = await load_states(work.connection)
-        task = _Task(work, elsewhere, lists, hashes, states, run, folder, tell or _quiet)
+        task = _Task(work, elsewhere, lists, hashes, states, run, folder, most_new, tell or _quiet)
         found = await task.find()
         measures = _measures(settings, task, found)
-        if exceeded(measures) and not approved:
+        if exceeded(measures) and approving is None:
             raise HeldBackError(measures, found.reports())
         for state in found.states.values():
             await save_state(work.connection, state)
         await keep_set_aside(work.connection, run, found.set_aside)
-        await work.connection.execute(
-            "UPDATE gib.held SET state = 'superseded', decided_at = clock_timestamp()"
-            " WHERE state = 'waiting' AND run <> %s",
-            [run],
-        )
         version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
+        if version.changed or approving is not None:
+            await decide_held(work.connection, approving)
     return Report(
         "committed" if version.changed else "unchanged",
         round(time.monotonic() - began, 3),
@@ -146,6 +148,7 @@ class _Task:
         states: dict[str, ListState],
         run: int,
         folder: Path,
+        most_new: int,
         tell: Tell,
     ) -> None:
         self.work = work
@@ -155,6 +158,7 @@ class _Task:
         self.states = states
         self.run = run
         self.folder = folder
+        self.most_new = most_new
         self.tell = tell
         self.counts: dict[str, Any] = {}
 
@@ -169,7 +173,11 @@ class _Task:
                 await asyncio.gather(
                     *(
                         self.elsewhere.run(
-                            read_changes, self.lists[box], f"The {box} list", self.states[box]
+                            read_changes,
+                            self.lists[box],
+                            f"The {box} list",
+                            self.states[box],
+                            self.most_new,
                         )
                         for box in changed
                     )

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from hasat.sources.tkgm.coverage import Bits
 
 TILE = 64
-MARGIN = 40
+MARGIN = 32
 WINDOW = TILE + 2 * MARGIN
 # Discs are measured up to this radius; anything larger is simply open ground.
-OPEN = 24
+OPEN = 16
 # No road is taken out with a half-width beyond this: it may as well be a field.
 WIDEST_ROAD = 12
 SIGHT = 60.0
@@ -28,6 +28,8 @@ _ANGLES = np.arange(16) * (2 * math.pi / 16)
 _STEPS = np.arange(1, MARGIN)
 _RAY_X = np.rint(np.cos(_ANGLES)[:, None] * _STEPS).astype(np.int64)
 _RAY_Y = np.rint(np.sin(_ANGLES)[:, None] * _STEPS).astype(np.int64)
+_LAST_ROW = (1 << WINDOW) - 1
+_FIRST_ROW = _LAST_ROW << WINDOW * (WINDOW - 1)
 _ALONG = np.linspace(0.0, 1.0, 25)[1:]
 
 
@@ -37,7 +39,7 @@ def _disc(radius: int) -> Bits:
     return (~inside).astype(np.uint8)
 
 
-_OUTSIDE_DISC = [_disc(radius) for radius in range(WIDEST_ROAD + 3)]
+_OUTSIDE_DISC = [_disc(radius) for radius in range(WIDEST_ROAD + 5)]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Gap:
     between_roads: bool
     narrowest: int
     open_rays: int
+    room: float
 
 
 def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -> list[Gap]:
@@ -70,12 +73,11 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
     roads = np.array([(m.column, m.row) for m in marks if m.road], dtype=np.int64).reshape(-1, 2)
     if marks:
         free = unknown.copy()
+        usual = _usual_width(wide, roads)
         for mark in marks:
-            radius = wide[mark.row, mark.column]
-            if not mark.road or radius > WIDEST_ROAD:
-                radius = 3 if mark.road else 2
-            _erase(free, mark.column, mark.row, int(radius) + 1)
-        _erase_stretches(free, wide, roads, 2.0 * apart)
+            radius = int(wide[mark.row, mark.column]) if mark.road else 1
+            _erase(free, mark.column, mark.row, min(radius, usual) + 1)
+        _erase_stretches(free, wide, roads, 2.0 * apart, usual)
         room = clearance(free)
     else:
         room = wide
@@ -87,7 +89,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
         if radius < smallest:
             return gaps
         row, column = _middle(core, row, column, radius)
-        gaps.append(_describe(unknown, wide, roads, column, row, radius))
+        gaps.append(_describe(unknown, free, wide, roads, column, row, radius))
         reach = max(radius + radius // 3, apart)
         core[max(0, row - reach) : row + reach + 1, max(0, column - reach) : column + reach + 1] = 0
 
@@ -95,26 +97,20 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
 def clearance(unknown: Bits) -> Bits:
     """For each cell the radius of the disc of unknown ground around it, up to `OPEN`.
 
-    Erosion by diamonds and squares in turn makes octagons: within a few per cent of discs, and a
-    few simple operations on bytes.
+    Erosion by diamonds and squares in turn makes octagons: within a few per cent of discs. The
+    window is one long integer, eroded by shifting; rows run on into each other, which reaches no
+    further than the margin.
     """
     depth = unknown.copy()
-    left = unknown
+    left = int.from_bytes(np.packbits(unknown).tobytes(), "big")
     for step in range(1, OPEN):
-        eroded = left.copy()
-        eroded[1:] &= left[:-1]
-        eroded[:-1] &= left[1:]
-        eroded[:, 1:] &= left[:, :-1]
-        eroded[:, :-1] &= left[:, 1:]
-        if step % 2 == 0:
-            eroded[1:, 1:] &= left[:-1, :-1]
-            eroded[:-1, :-1] &= left[1:, 1:]
-            eroded[1:, :-1] &= left[:-1, 1:]
-            eroded[:-1, 1:] &= left[1:, :-1]
-        left = eroded
-        if not left.any():
+        across = left & (left << 1) & (left >> 1)
+        upright = across if step % 2 == 0 else left
+        left = across & (upright << WINDOW | _LAST_ROW) & (upright >> WINDOW | _FIRST_ROW)
+        if not left:
             break
-        depth += left
+        raw = np.frombuffer(left.to_bytes(WINDOW * WINDOW // 8, "big"), dtype=np.uint8)
+        depth += np.unpackbits(raw).reshape(WINDOW, WINDOW)
     return depth
 
 
@@ -129,8 +125,15 @@ def _erase(free: Bits, column: int, row: int, radius: int) -> None:
         ]
 
 
+def _usual_width(wide: Bits, roads: NDArray[np.int64]) -> int:
+    """Half the width that roads have here: where one seems wider, a parcel may lie beside it."""
+    widths = wide[roads[:, 1], roads[:, 0]]
+    widths = widths[widths <= WIDEST_ROAD]
+    return int(1.2 * float(np.median(widths)) + 0.5) if widths.size else 3
+
+
 def _erase_stretches(
-    free: Bits, wide: Bits, roads: NDArray[np.int64], longest: float
+    free: Bits, wide: Bits, roads: NDArray[np.int64], longest: float, usual: int
 ) -> None:
     """Takes out the road between each two points that were answered empty and see each other."""
     if len(roads) < 2:
@@ -150,7 +153,8 @@ def _erase_stretches(
     for index in np.flatnonzero((least >= 1) & (least * 2 >= most) & (most <= WIDEST_ROAD)):
         stride = max(1, int(len(_ALONG) * 3 / length[index]))
         for k in range(0, len(_ALONG), stride):
-            _erase(free, int(columns[index, k]), int(rows[index, k]), int(widths[index, k]) + 1)
+            radius = min(int(widths[index, k]), usual) + 1
+            _erase(free, int(columns[index, k]), int(rows[index, k]), radius)
 
 
 def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
@@ -159,18 +163,22 @@ def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
     rows, columns = np.nonzero(
         core[low : row + radius + 1, left : column + radius + 1] == radius
     )
-    off = (rows - rows.mean()) ** 2 + (columns - columns.mean()) ** 2
+    off = (rows - rows.sum() / rows.size) ** 2 + (columns - columns.sum() / rows.size) ** 2
     best = int(off.argmin())
     return int(rows[best]) + low, int(columns[best]) + left
 
 
 def _describe(
-    unknown: Bits, wide: Bits, roads: NDArray[np.int64], column: int, row: int, radius: int
+    unknown: Bits, free: Bits, wide: Bits, roads: NDArray[np.int64], column: int, row: int, radius: int
 ) -> Gap:
     x, y = column + MARGIN, row + MARGIN
     rays = unknown[y + _RAY_Y, x + _RAY_X]
     reach = min(MARGIN - 1, 2 * radius + 2)
     open_rays = int(rays[:, :reach].all(axis=1).sum())
+    ends = free[y + _RAY_Y, x + _RAY_X].argmin(axis=1).astype(np.float64)
+    # A ray that never ends has its least element first; what it sees is cut at the margin.
+    ends[(ends == 0) & (free[y + _RAY_Y[:, 0], x + _RAY_X[:, 0]] == 1)] = MARGIN
+    room = float((ends + 0.5) @ (ends + 0.5)) * math.pi / len(_ANGLES)
     width = int(wide[y, x])
     nearest, between, narrowest = FAR, False, radius
     if len(roads):
@@ -187,4 +195,4 @@ def _describe(
             nearest = float(distance[k])
             narrowest = int(wide[rows[seen][k], columns[seen][k]].min())
             between = bool((away @ away[k] < -0.5 * distance * distance[k]).any())
-    return Gap(column, row, radius, width, nearest, between, narrowest, open_rays)
+    return Gap(column, row, radius, width, nearest, between, narrowest, open_rays, room)

@@ -132,15 +132,15 @@ class Planner:
             chance[~shelf.alive[: shelf.top]] = 0.0
             enough = float(chance.sum()) <= self._aim.missing * max(self._counted, 1)
             order = self._order(chance)
-            stale = [tile for slot in order if (tile := shelf.tiles[slot]) in self._stale]
-            fresh = len(order) - len(stale)
-            if enough or not order.size:
+            best = order[: 2 * self._batch].tolist()
+            stale = [tile for slot in best if (tile := shelf.tiles[slot]) in self._stale]
+            if enough or not best:
                 stale = list(self._stale)
-            elif fresh and (refreshed >= REFRESH or fresh >= 4 * self._batch):
+            elif refreshed >= REFRESH and len(stale) < len(best):
                 break
             if not stale:
                 break
-            todo = list(dict.fromkeys(stale))[:REFRESH // 2]
+            todo = list(dict.fromkeys(stale))[:REFRESH]
             for tile in todo:
                 self._look(tile)
             refreshed += len(todo)

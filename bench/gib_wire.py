@@ -1,0 +1,210 @@
+"""What reading the taxpayer lists costs, as ratios to the least any reader must do, in one run.
+
+a  inflating both lists, one after the other, and nothing else
+b  expat tokenising both lists, one after the other, without a handler
+c  both lists, nothing new: split, fingerprinted and looked up, two processes / a
+d  both lists, everything new: read, merged and made into rows to copy, two processes / b
+e  fingerprints of the larger list compared with the last run's / a
+
+    python bench/gib_wire.py [--taxpayers 1000000] [--layout compact] [--lists FOLDER]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event, Thread
+from xml.parsers import expat
+
+import psutil
+from gib_lists import LAYOUTS, Publisher
+
+from hasat.feed.copying import pack_row
+from hasat.feed.digest import record_digest
+from hasat.sources.gib.wire import (
+    DOCUMENT_OF,
+    SHELVES,
+    Known,
+    Reader,
+    canonical_body,
+    difference,
+    groups,
+    merge,
+    open_list,
+    shelve,
+)
+
+BOXES = ("PK", "GB")
+SEED = 20_260_219
+
+
+def inflate(paths: list[Path]) -> int:
+    """(a): what unzipping alone costs."""
+    done = 0
+    for path in paths:
+        with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
+            while block := stream.read(1 << 20):
+                done += len(block)
+    return done
+
+
+def tokenise(paths: list[Path]) -> None:
+    """(b): what expat needs without calling anybody."""
+    for path in paths:
+        parser = expat.ParserCreate()
+        with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
+            while block := stream.read(1 << 20):
+                parser.Parse(block, False)
+        parser.Parse(b"", True)
+
+
+def fingerprint(path: Path, target: Path) -> int:
+    """Read a list for the first time and keep its fingerprints."""
+    reader = Reader(open_list(path), SEED)
+    with target.open("wb") as file:
+        for batch in reader:
+            file.writelines(print_ for print_, _ in batch.new)
+    return reader.tally.users
+
+
+def read_again(path: Path, last: Path) -> int:
+    """(c): a list of which everything is known."""
+    known = Known(last.read_bytes())
+    reader = Reader(open_list(path), SEED, known)
+    new = sum(len(batch.new) for batch in reader)
+    assert not new, "nothing is new"
+    assert not known.gone(), "nothing is gone"
+    return reader.tally.users
+
+
+def merge_shelf(folder: Path, number: int) -> dict[str, int]:
+    """(d): one shelf's taxpayers as rows in the database's own format, in a file a dataset."""
+    rows = dict.fromkeys(DOCUMENT_OF, 0)
+    files = {name: (folder / f"{name}.{number:02d}").open("wb") for name in rows}
+    for group in groups(folder, number):
+        taxpayer = merge([part for _, part in group.pk], [part for _, part in group.gb])
+        for name, file in files.items():
+            body = canonical_body(taxpayer, name)
+            if body is not None:
+                file.write(pack_row(group.identifier.encode(), body, record_digest(body)))
+                rows[name] += 1
+    for file in files.values():
+        file.close()
+    return rows
+
+
+class Memory:
+    """The largest resident set of this process and all it started, sampled."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Sample while the block runs."""
+        stop = Event()
+        me = psutil.Process()
+
+        def watch() -> None:
+            while not stop.wait(0.02):
+                total = 0
+                for process in (me, *me.children(recursive=True)):
+                    try:
+                        total += process.memory_info().rss
+                    except psutil.NoSuchProcess:
+                        continue
+                self.peak = max(self.peak, total)
+
+        self.peak = 0
+        thread = Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def timed(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def measure(paths: list[Path], folder: Path, repeats: int) -> None:
+    """Everything in turn, `repeats` times, so that a busy moment of the machine hits all alike."""
+    context = get_context("spawn")
+    kept = [folder / f"{box}.fingerprints" for box in BOXES]
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        users = list(pool.map(fingerprint, paths, kept))
+    size = inflate(paths)
+    print(f"{size / 1e6:.0f} MB of XML, {users[0]:,} + {users[1]:,} records")
+
+    def nothing_new() -> None:
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            assert list(pool.map(read_again, paths, kept)) == users
+
+    def everything_new() -> None:
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            for box, task in [
+                (box, pool.submit(shelve, open_list(path), folder, box, SEED))
+                for box, path in zip(BOXES, paths, strict=True)
+            ]:
+                assert task.result().tally.users == users[BOXES.index(box)]
+            rows = list(pool.map(merge_shelf, [folder] * SHELVES, range(SHELVES)))
+        assert sum(row["einvoice"] for row in rows) > max(users) * 0.9
+
+    last = kept[0].read_bytes()
+    current = last[: -16 * 300] + bytes(range(160))
+
+    def compare() -> None:
+        found = difference(last, current)
+        assert (len(found.new), len(found.gone)) == (160, 4800)
+
+    memory = {"c": Memory(), "d": Memory()}
+    times: dict[str, list[float]] = {name: [] for name in "abcde"}
+    for _ in range(repeats):
+        times["a"].append(timed(lambda: inflate(paths)))
+        times["b"].append(timed(lambda: tokenise(paths)))
+        with memory["c"].watched():
+            times["c"].append(timed(nothing_new))
+        with memory["d"].watched():
+            times["d"].append(timed(everything_new))
+        times["e"].append(timed(compare))
+    best = {name: min(found) for name, found in times.items()}
+    middle = {name: statistics.median(found) for name, found in times.items()}
+    for name, to in (("a", "a"), ("b", "b"), ("c", "a"), ("d", "b"), ("e", "a")):
+        peak = f"  {memory[name].peak / 1e6:.0f} MB" if name in memory else ""
+        print(
+            f"{name}  {best[name]:6.2f} s  {name}/{to} = {best[name] / best[to]:.2f} (fastest), "
+            f"{middle[name] / middle[to]:.2f} (median){peak}"
+        )
+
+
+def main() -> None:
+    """Write lists, unless there are some, and measure."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--taxpayers", type=int, default=200_000)
+    parser.add_argument("--layout", choices=LAYOUTS, default="published")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--lists", type=Path, help="where lists are, or will be kept")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        lists = options.lists or Path(scratch) / "lists"
+        paths = [lists / f"newUser{box.title()}Listxml.zip" for box in BOXES]
+        if not all(path.exists() for path in paths):
+            lists.mkdir(parents=True, exist_ok=True)
+            Publisher(options.taxpayers, layout=LAYOUTS[options.layout]).write(lists)
+        folder = Path(scratch) / "work"
+        folder.mkdir()
+        measure(paths, folder, options.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""`hasat gib`: the taxpayer lists."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import catalogue_of, open_house
+from hasat.cli.jobs import shown_progress
+from hasat.errors import NotFoundError
+from hasat.jobs import Run, run_in_foreground
+from hasat.jobs.runs import get_run, list_runs
+from hasat.settings import Settings
+
+app = typer.Typer(help="The taxpayer lists of the Revenue Administration.", no_args_is_help=True)
+
+_EXIT = {"committed": 0, "unchanged": 0, "skipped": 3, "held": 4, "interrupted": 130}
+RunArgument = Annotated[int, typer.Argument(help="The run's number.")]
+
+
+@app.command()
+def sync(
+    ctx: typer.Context,
+    pk: Annotated[
+        str | None, typer.Option(metavar="SRC", help="The PK list: a file or an address.")
+    ] = None,
+    gb: Annotated[
+        str | None, typer.Option(metavar="SRC", help="The GB list: a file or an address.")
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Bring both datasets to what the lists say, now.
+
+    Exits 0 when committed or unchanged, 3 when another sync is at work, 4 when the guard holds the
+    run, 1 when it failed. Examples: `hasat gib sync` · `hasat gib sync --pk pk.zip --gb gb.zip`
+    """
+    params = {key: value for key, value in (("pk", pk), ("gb", gb)) if value is not None}
+    _run(manners.settings_of(ctx), params, json=json)
+
+
+@app.command()
+def approve(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+    """Apply the lists of a run that the guard held, exactly as they were.
+
+    Example: `hasat gib approve 42`
+    """
+    _run(manners.settings_of(ctx), {"approve": run}, json=json)
+
+
+@app.command()
+def reject(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+    """Drop a run that the guard held; it cannot be approved afterwards.
+
+    Example: `hasat gib reject 42`
+    """
+    from hasat.sources.gib.job import reject as drop_held
+
+    settings = manners.settings_of(ctx)
+
+    async def drop() -> None:
+        async with open_house(settings) as store:
+            await drop_held(store, run)
+
+    manners.run_async(drop())
+    manners.emit(
+        {"run": run, "state": "rejected"}, json=json, human=lambda: f"Run {run} is dropped."
+    )
+
+
+@app.command()
+def runs(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
+    json: manners.JsonFlag = False,
+) -> None:
+    """The synchronisations that are kept, newest first; held ones wait for a decision.
+
+    Examples: `hasat gib runs` · `hasat gib runs --json`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> list[dict[str, Any]]:
+        async with open_house(settings) as store:
+            found = await list_runs(store, job="gib_sync", limit=limit)
+            async with store.connection() as conn:
+                cursor = await conn.execute("SELECT run, state FROM gib.held")
+                held = dict(await cursor.fetchall())
+        return [{**_result(run), "decision": held.get(run.id)} for run in found]
+
+    results = manners.run_async(read())
+
+    def human() -> Table:
+        table = Table("run", "outcome", "decision", "einvoice +/~/-", "edespatch +/~/-", "message")
+        for result in results:
+            counts = [
+                "/".join(str(one[kind]) for kind in ("added", "modified", "removed"))
+                for one in result.get("datasets", {}).values()
+            ] or ["", ""]
+            table.add_row(
+                str(result["run"]),
+                result["outcome"],
+                result["decision"] or "",
+                *counts,
+                result.get("message") or "",
+            )
+        return table
+
+    manners.emit(results, json=json, human=human)
+
+
+@app.command()
+def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+    """One synchronisation; for a held one, everything the guard looked at.
+
+    Example: `hasat gib show 42`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> tuple[Run, tuple[Any, ...] | None]:
+        async with open_house(settings) as store:
+            found = await get_run(store, run)
+            async with store.connection() as conn:
+                cursor = await conn.execute(
+                    "SELECT state, preview FROM gib.held WHERE run = %s", [run]
+                )
+                return found, await cursor.fetchone()
+
+    found, held = manners.run_async(read())
+    if found.job != "gib_sync":
+        raise NotFoundError(f"Run {run} is a run of {found.job}, not of the lists.")
+    result = _result(found)
+    if held is not None:
+        result |= {"decision": held[0], "preview": held[1]}
+    manners.emit(result, json=json, human=lambda: _told(result))
+
+
+def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
+    async def perform() -> Run:
+        async with open_house(settings) as store:
+            with shown_progress("gib sync") as on_progress:
+                return await run_in_foreground(
+                    catalogue_of(settings),
+                    store,
+                    settings,
+                    "gib_sync",
+                    params,
+                    on_progress,
+                    manners.note,
+                )
+
+    result = _result(manners.run_async(perform()))
+    manners.emit(result, json=json, human=lambda: _told(result))
+    raise typer.Exit(_EXIT.get(result["outcome"], 1))
+
+
+def _result(run: Run) -> dict[str, Any]:
+    """A run as the command prints it."""
+    outcome = run.detail.get("outcome") or run.outcome or run.state
+    result: dict[str, Any] = {
+        "run": run.id,
+        "outcome": outcome,
+        "seconds": None,
+        "lists": {},
+        "datasets": {},
+    }
+    result |= dict(run.detail)
+    result["outcome"] = outcome
+    if run.message or run.error:
+        result["message"] = run.message or run.error
+    return result
+
+
+def _told(result: dict[str, Any]) -> Text:
+    lines = [f"Run {result['run']}: {result['outcome']}"]
+    if result.get("message"):
+        lines.append(result["message"])
+    for name, one in result["lists"].items():
+        lines.append(
+            f"  {name} list: {one['users']:,} users, {one['rejected']:,} unreadable, "
+            f"{one['bytes']:,} bytes"
+        )
+    for name, one in result["datasets"].items():
+        lines.append(
+            f"  {name}: {one['added']:,} added, {one['modified']:,} modified, "
+            f"{one['removed']:,} removed; {one['total']:,} in all, change {one['head']:,}"
+        )
+    for measure in result.get("preview", {}).get("measures", []):
+        mark = "OVER" if measure["exceeded"] else "ok  "
+        lines.append(
+            f"  {mark} {measure['subject']}: {measure['what']} {measure['value']:.2f} % "
+            f"(limit {measure['limit']:g} %)"
+        )
+    return Text("\n".join(lines))

@@ -1,0 +1,14 @@
+"""The source `gib`, as the platform sees it."""
+
+from importlib.resources import files
+
+from hasat.sources.gib.datasets import SOURCE
+from hasat.sources.gib.job import SYNC
+from hasat.sources.registry import Source
+
+GIB = Source(
+    SOURCE,
+    "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
+    jobs=(SYNC,),
+    migrations=files("hasat.sources.gib") / "migrations",
+)
