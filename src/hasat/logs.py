@@ -48,7 +48,10 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
     ]
     finish: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_text:
-        render: Processor = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        # Plain: the rich form prints local variables, headers and keys among them.
+        render: Processor = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     else:
         shared.append(structlog.processors.format_exc_info)
         render = structlog.processors.JSONRenderer(

@@ -380,7 +380,7 @@ async def test_a_worker_that_was_given_up_stops_its_run_and_cannot_write_over_th
         await gate.wait()
         return Outcome(rows_changed=1)
 
-    settings = quick(settings, heartbeat_seconds=0.5)
+    settings = quick(settings, heartbeat_seconds=0.5, drain_seconds=60.0)
     slow_catalogue = catalogue_with(settings, sample=slow)
     async with running(slow_catalogue, store, settings) as first:
         queued = await queue_run(store, slow_catalogue, "sample")

@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -35,17 +34,16 @@ HOURLY = Job("hourly", _nothing, "Every hour", cron="0 * * * *", zone="UTC")
 BY_HAND = Job("by_hand", _nothing, "Only by hand")
 
 
-@dataclass(frozen=True)
-class ReportingSource(Source):
+def reporting_source(name: str, title: str, *, says: Any) -> Source:
     """A source with a report; what it says comes from the test."""
 
-    says: Any = None
-
-    async def status(self, store: Store) -> Mapping[str, Any]:
+    async def status(store: Store) -> Mapping[str, Any]:
         assert (await store.now()).tzinfo is not None
-        if isinstance(self.says, Exception):
-            raise self.says
-        return dict(self.says)
+        if isinstance(says, Exception):
+            raise says
+        return dict(says)
+
+    return Source(name, title, status=status)
 
 
 @asynccontextmanager
@@ -259,7 +257,7 @@ async def test_a_source_fills_the_status_and_the_health(settings: Settings, stor
         "datasets": ["einvoice"],
         "checks": {"sync_freshness": {"status": "Degraded", "description": "30 hours old"}},
     }
-    source = ReportingSource("gib", "Taxpayers", says=report)
+    source = reporting_source("gib", "Taxpayers", says=report)
     async with serving(settings, store, source, Source("plain", "Plain")) as client:
         status = (await client.get("/api/v1/status")).json()
         assert status["lastSyncAt"] == "2026-01-02T03:04:05.123456Z"
@@ -282,7 +280,7 @@ async def test_a_source_fills_the_status_and_the_health(settings: Settings, stor
 async def test_a_source_that_cannot_say_how_it_is_is_degraded(
     settings: Settings, store: Store
 ) -> None:
-    source = ReportingSource("gib", "Taxpayers", says=HasatError("The shelf is on fire."))
+    source = reporting_source("gib", "Taxpayers", says=HasatError("The shelf is on fire."))
     async with serving(settings, store, source) as client:
         health = (await client.get("/health")).json()
         assert health["status"] == "Degraded"

@@ -1,25 +1,34 @@
 """What a dataset is: a name, the source it comes from, and the table that mirrors it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import sql
 
 from hasat.errors import SettingsError
-from hasat.feed.guard import Limits
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
+def plain_change(key: str, body: Any) -> dict[str, Any]:
+    """How a change names its record unless the dataset has a form of its own."""
+    return {"key": key, "body": body}
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """A keyed collection of records mirrored from a source."""
+    """A keyed collection of records mirrored from a source.
+
+    `spell` gives the fields by which a change names and shows its record (the body is None after
+    a removal); the feed adds number, kind and time.
+    """
 
     name: str
     source: str
     summary: str
-    limits: Limits = field(default_factory=Limits)
+    spell: Callable[[str, Any], dict[str, Any]] = field(default=plain_change, hash=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

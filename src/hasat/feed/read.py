@@ -10,10 +10,11 @@ from typing import Any, Literal
 from uuid import UUID
 
 from psycopg import AsyncConnection
-from psycopg.rows import dict_row
+from psycopg.rows import class_row, dict_row
 
-from hasat.errors import GoneError, NotFoundError, UnavailableError
+from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor
+from hasat.feed.head import Head
 from hasat.store.statements import statement
 
 Kind = Literal["added", "modified", "removed"]
@@ -130,6 +131,16 @@ async def changes_between(
     return Span(_changes(rows), first["total"], first["until"], first["committed_at"])
 
 
+async def head_of(conn: AsyncConnection[Any], dataset: str) -> Head:
+    """Where the feed stands."""
+    async with conn.cursor(row_factory=class_row(Head)) as cursor:
+        await cursor.execute(statement("hasat.feed", "head"), {"dataset": dataset})
+        head = await cursor.fetchone()
+    if head is None or head.committed_at is None:
+        raise never_filled(dataset)
+    return head
+
+
 async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequence[Change]:
     """Everything still known of one record, oldest first."""
     return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
@@ -147,13 +158,15 @@ def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> 
 
 
 def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if not rows:
-        raise NotFoundError(f"There is no dataset named {dataset!r}.")
-    if rows[0]["committed_at"] is None:
-        raise UnavailableError(
-            f"{dataset} has not been filled yet.", remedy="Try again after the first run."
-        )
+    if not rows or rows[0]["committed_at"] is None:
+        raise never_filled(dataset)
     return rows[0]
+
+
+def never_filled(dataset: str) -> UnavailableError:
+    return UnavailableError(
+        f"{dataset} has not been filled yet.", remedy="Try again after the first run."
+    )
 
 
 def _changes(rows: Sequence[dict[str, Any]]) -> list[Change]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor, sql
 from psycopg.errors import UniqueViolation
@@ -30,6 +29,7 @@ from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk, pack
 from hasat.feed.dataset import WHOLE, Dataset, Scope
 from hasat.feed.digest import shift, weight
 from hasat.feed.guard import Counts
+from hasat.feed.head import Head
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -49,21 +49,6 @@ class Record(NamedTuple):
 
     key: str
     body: bytes
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where a dataset's feed stands."""
-
-    dataset: str
-    epoch: UUID
-    seq: int
-    floor: int
-    floor_at: datetime | None
-    records: int
-    digest: bytes
-    version: int | None
-    committed_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -291,9 +276,7 @@ async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) ->
         )
         async with conn.cursor(row_factory=class_row(Head)) as cursor:
             await cursor.execute(
-                "SELECT dataset, epoch, seq, floor, floor_at, records, digest, version,"
-                " committed_at FROM feed.head WHERE dataset = %s FOR UPDATE",
-                (dataset.name,),
+                f"{statement('hasat.feed', 'head')} FOR UPDATE", {"dataset": dataset.name}
             )
             head = await cursor.fetchone()
             assert head is not None

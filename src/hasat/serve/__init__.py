@@ -3,8 +3,8 @@
 Reads the database through the store; what a source serves comes as routers with the source.
 """
 
+from hasat.doors import Caller, TheSettings, TheStore, answers, body_limit, require
 from hasat.serve.app import create_app
-from hasat.serve.doors import Caller, TheSettings, TheStore, answers, body_limit, require
 from hasat.serve.gate import check_may_start
 
 __all__ = [

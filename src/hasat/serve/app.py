@@ -9,8 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from hasat import __version__
+from hasat.feed.bell import Bell
 from hasat.jobs import Catalogue
 from hasat.serve import describe, health, metrics, problems, status
+from hasat.serve.feed import feed_router
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
 from hasat.serve.observe import Observe
@@ -56,8 +58,9 @@ def create_app(
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
     app.include_router(status.router, prefix="/api/v1")
+    app.state.bell = Bell(store)
     for source in sources:
-        for router in source.routers:
+        for router in (*source.routers, *map(feed_router, source.datasets)):
             app.include_router(router, prefix="/api/v1")
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),

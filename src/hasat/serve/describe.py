@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from hasat.doors import Problem, problem_answers
 from hasat.errors import (
     DatabaseError,
     NotAllowedError,
@@ -16,7 +17,6 @@ from hasat.errors import (
     UsageError,
 )
 from hasat.serve import refusals
-from hasat.serve.doors import Problem, problem_answers
 from hasat.serve.gate import needs_no_caller
 from hasat.serve.problems import kinds
 

@@ -10,8 +10,8 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hasat.doors import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
 from hasat.errors import NotKnownError, SettingsError, TooManyRequestsError
-from hasat.serve.doors import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
 from hasat.serve.keys import KeyRing, list_keys
 from hasat.serve.limits import Buckets, neighbourhood
 from hasat.serve.refusals import (

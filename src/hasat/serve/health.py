@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from hasat.doors import TheStore, answers, exchange_of
 from hasat.errors import DatabaseError, HasatError
-from hasat.serve.doors import TheStore, answers, exchange_of
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
 from hasat.sources.registry import Source

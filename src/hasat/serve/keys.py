@@ -19,8 +19,8 @@ import psycopg
 import structlog
 from psycopg.rows import class_row
 
+from hasat.doors import Access, Caller
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError, UsageError
-from hasat.serve.doors import Access, Caller
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     KeyExpiredError,

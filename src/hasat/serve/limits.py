@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
-from hasat.serve.doors import Allowance
+from hasat.doors import Allowance
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ from psycopg.rows import class_row
 from starlette.responses import Response
 
 from hasat import __version__
+from hasat.doors import answers
 from hasat.errors import DatabaseError
-from hasat.serve.doors import answers
 from hasat.store import Store
 from hasat.store.statements import statement
 

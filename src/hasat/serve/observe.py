@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.serve.doors import Exchange
+from hasat.doors import Exchange
 from hasat.serve.metrics import HttpMetrics
 from hasat.serve.problems import as_hasat_error, problem_of
 from hasat.serve.refusals import UnexpectedError

@@ -12,14 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from hasat.errors import (
-    DatabaseError,
-    HasatError,
-    NotFoundError,
-    TooManyRequestsError,
-    UsageError,
-)
-from hasat.serve.doors import (
+from hasat.doors import (
     PROBLEM_JSON,
     Exchange,
     FieldProblem,
@@ -27,6 +20,13 @@ from hasat.serve.doors import (
     answers,
     exchange_of,
     meaning,
+)
+from hasat.errors import (
+    DatabaseError,
+    HasatError,
+    NotFoundError,
+    TooManyRequestsError,
+    UsageError,
 )
 from hasat.serve.refusals import (
     BodyTooLargeError,

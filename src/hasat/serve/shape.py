@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.serve.doors import body_limit_of
+from hasat.doors import body_limit_of
 
 _LINGER_BYTES = 10_000_000
 _LINGER_SECONDS = 2.0

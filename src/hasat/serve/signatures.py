@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass
 
 from hasat.clock import Clock, system_clock
-from hasat.serve.doors import Caller
+from hasat.doors import Caller
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     SignatureWrongError,

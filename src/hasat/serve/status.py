@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat import __version__
+from hasat.doors import TheStore, answers
 from hasat.errors import DatabaseError
 from hasat.jobs.runs import ScheduledJob, schedule_overview
-from hasat.serve.doors import TheStore, answers
 from hasat.serve.reports import TheSources, report_of
 from hasat.store import Store
 

@@ -32,8 +32,11 @@ class Serve(Section):
     allowed_hosts: tuple[kinds.Host, ...] = Field(
         default=(), description="Host names that requests may use besides the address itself."
     )
-    requests_per_minute: kinds.Count = Field(
-        default=600, description="Requests a key, or a caller without one, may make in a minute."
+    requests_per_minute: int = Field(
+        default=600,
+        ge=0,
+        le=1_000_000,
+        description="Requests a key, or a caller without one, may make in a minute; 0 for any.",
     )
 
 

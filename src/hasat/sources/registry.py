@@ -1,21 +1,27 @@
 """What a source is, and which ones this installation has."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from fastapi import APIRouter
 
 from hasat.errors import SettingsError
+from hasat.feed.dataset import Dataset
 from hasat.jobs import Job
+from hasat.store import Store
 
 GROUP = "hasat.sources"
 
 # By name: a source imports this module, not the other way round.
 _BUILT_IN = (("hasat.sources.gib.source", "GIB"),)
+
+
+StatusHook = Callable[[Store], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -24,9 +30,12 @@ class Source:
 
     name: str
     title: str
+    datasets: tuple[Dataset, ...] = ()
     jobs: tuple[Job, ...] = ()
     routers: tuple[APIRouter, ...] = field(default=(), hash=False)
     migrations: Traversable | None = field(default=None, hash=False)
+    status: StatusHook | None = field(default=None, hash=False)
+    """What the source says of itself in /api/v1/status; `checks` in it are its part of /health."""
 
 
 @cache

@@ -36,6 +36,7 @@ log_rotation_size = 0
 log_truncate_on_rotation = on   # a week of logs
 log_line_prefix = '%m [%p] '
 """
+_NO_SPACE = "No space left on device"
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -129,13 +130,14 @@ class Cluster:
         return {file: file.stat().st_size for file in self.layout.log.glob("*.log")}
 
     def _failure(self, doing: str, said: str) -> DatabaseError:
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        telling = [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
-        quoted = (telling or lines or ["it said nothing"])[-1]
-        quoted = re.sub(r"^.*?(FATAL|PANIC|error): +", "", quoted)
+        lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
         remedy = f"See {self.layout.log} and {self.layout.start_log}."
-        if "No space left on device" in said:
+        # What follows a full disk can sound like anything.
+        telling = [line for line in lines if _NO_SPACE in line]
+        if telling:
             remedy = f"Free some space on the disk of {self.layout.folder}."
+        telling = telling or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
+        quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
         return DatabaseError(f"PostgreSQL could not {doing}: {quoted}", remedy=remedy)
 
     async def _configuration(self, place: "_Place") -> str:

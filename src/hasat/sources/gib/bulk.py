@@ -20,6 +20,7 @@ from hasat.sources.gib.splitting import Reader, Tally
 BOXES = ("PK", "GB")
 SHELVES = 64
 _IN_MEMORY = 20_000
+_LENGTH = 4
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def shelve(file: ListFile, folder: Path, box: str, seed: int) -> Shelved:
 
 def _lay(waiting: list[list[tuple[object, ...]]], shelves: Sequence[BinaryIO]) -> None:
     for parts, shelf in zip(waiting, shelves, strict=True):
-        # Version 2 does not look for equal objects: twice as fast.
-        marshal.dump(parts, shelf, 2)
+        # Version 2 does not look for equal objects, which would take as long again.
+        data = marshal.dumps(parts, 2)
+        shelf.write(len(data).to_bytes(_LENGTH, "big") + data)
         parts.clear()
 
 
@@ -86,8 +88,7 @@ def groups(folder: Path, number: int) -> Iterator[Group]:
 
 
 def _laid(shelf: BinaryIO) -> Iterator[tuple[Any, ...]]:
-    while True:
-        try:
-            yield from marshal.load(shelf)  # noqa: S302 - written by `shelve` a moment ago
-        except EOFError:
-            return
+    # marshal.load would read every number and text by a call of its own.
+    while length := shelf.read(_LENGTH):
+        data = shelf.read(int.from_bytes(length, "big"))
+        yield from marshal.loads(data)  # noqa: S302 - written by `shelve` a moment ago

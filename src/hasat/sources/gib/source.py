@@ -2,13 +2,14 @@
 
 from importlib.resources import files
 
-from hasat.sources.gib.datasets import SOURCE
+from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.job import SYNC
 from hasat.sources.registry import Source
 
 GIB = Source(
     SOURCE,
     "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
+    datasets=DATASETS,
     jobs=(SYNC,),
     migrations=files("hasat.sources.gib") / "migrations",
 )

@@ -61,7 +61,6 @@ class Gap:
     width: int
     nearest_road: float
     between_roads: bool
-    narrowest: int
     open_rays: int
     room: float
 
@@ -82,16 +81,17 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
     else:
         room = wide
     core = room[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
-    gaps = []
+    places = []
     while True:
         row, column = divmod(int(core.argmax()), TILE)
         radius = int(core[row, column])
         if radius < smallest:
-            return gaps
+            break
         row, column = _middle(core, row, column, radius)
-        gaps.append(_describe(unknown, free, wide, roads, column, row, radius))
+        places.append((column, row, radius))
         reach = max(radius + radius // 3, apart)
         core[max(0, row - reach) : row + reach + 1, max(0, column - reach) : column + reach + 1] = 0
+    return _describe(unknown, free, wide, roads, places) if places else []
 
 
 def clearance(unknown: Bits) -> Bits:
@@ -101,17 +101,27 @@ def clearance(unknown: Bits) -> Bits:
     window is one long integer, eroded by shifting; rows run on into each other, which reaches no
     further than the margin.
     """
-    depth = unknown.copy()
     left = int.from_bytes(np.packbits(unknown).tobytes(), "big")
+    # The depth of all cells at once, as binary digits: digits[k] holds the k-th bit of each.
+    digits = [left] + [0] * (OPEN.bit_length() - 1)
     for step in range(1, OPEN):
         across = left & (left << 1) & (left >> 1)
         upright = across if step % 2 == 0 else left
         left = across & (upright << WINDOW | _LAST_ROW) & (upright >> WINDOW | _FIRST_ROW)
         if not left:
             break
-        raw = np.frombuffer(left.to_bytes(WINDOW * WINDOW // 8, "big"), dtype=np.uint8)
-        depth += np.unpackbits(raw).reshape(WINDOW, WINDOW)
-    return depth
+        carry = left
+        for k, digit in enumerate(digits):
+            digits[k] = digit ^ carry
+            carry &= digit
+            if not carry:
+                break
+    depth = np.zeros(WINDOW * WINDOW, dtype=np.uint8)
+    for k, digit in enumerate(digits):
+        if digit:
+            raw = np.frombuffer(digit.to_bytes(WINDOW * WINDOW // 8, "big"), dtype=np.uint8)
+            depth |= np.unpackbits(raw) << k
+    return depth.reshape(WINDOW, WINDOW)
 
 
 def _erase(free: Bits, column: int, row: int, radius: int) -> None:
@@ -121,7 +131,8 @@ def _erase(free: Bits, column: int, row: int, radius: int) -> None:
     if low < high and left < right:
         shape = _OUTSIDE_DISC[radius]
         free[low:high, left:right] &= shape[
-            low - row + radius : high - row + radius, left - column + radius : right - column + radius
+            low - row + radius : high - row + radius,
+            left - column + radius : right - column + radius,
         ]
 
 
@@ -160,39 +171,60 @@ def _erase_stretches(
 def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
     """The cell amid those around that are as far from everything as this one."""
     low, left = max(0, row - radius), max(0, column - radius)
-    rows, columns = np.nonzero(
-        core[low : row + radius + 1, left : column + radius + 1] == radius
-    )
+    rows, columns = np.nonzero(core[low : row + radius + 1, left : column + radius + 1] == radius)
     off = (rows - rows.sum() / rows.size) ** 2 + (columns - columns.sum() / rows.size) ** 2
     best = int(off.argmin())
     return int(rows[best]) + low, int(columns[best]) + left
 
 
 def _describe(
-    unknown: Bits, free: Bits, wide: Bits, roads: NDArray[np.int64], column: int, row: int, radius: int
-) -> Gap:
-    x, y = column + MARGIN, row + MARGIN
-    rays = unknown[y + _RAY_Y, x + _RAY_X]
-    reach = min(MARGIN - 1, 2 * radius + 2)
-    open_rays = int(rays[:, :reach].all(axis=1).sum())
-    ends = free[y + _RAY_Y, x + _RAY_X].argmin(axis=1).astype(np.float64)
-    # A ray that never ends has its least element first; what it sees is cut at the margin.
-    ends[(ends == 0) & (free[y + _RAY_Y[:, 0], x + _RAY_X[:, 0]] == 1)] = MARGIN
-    room = float((ends + 0.5) @ (ends + 0.5)) * math.pi / len(_ANGLES)
-    width = int(wide[y, x])
-    nearest, between, narrowest = FAR, False, radius
+    unknown: Bits,
+    free: Bits,
+    wide: Bits,
+    roads: NDArray[np.int64],
+    places: list[tuple[int, int, int]],
+) -> list[Gap]:
+    """What surrounds each place (column, row, radius)."""
+    place = np.array(places)
+    x, y, radius = place[:, 0] + MARGIN, place[:, 1] + MARGIN, place[:, 2]
+    columns, rows = x[:, None, None] + _RAY_X, y[:, None, None] + _RAY_Y
+    ahead = _run(unknown[rows, columns])
+    open_rays = (ahead >= np.minimum(MARGIN - 1, 2 * radius + 2)[:, None]).sum(axis=1)
+    room = ((_run(free[rows, columns]) + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
+    width = wide[y, x]
+    nearest = np.full(len(place), FAR)
+    between = np.zeros(len(place), dtype=bool)
     if len(roads):
-        away = roads - [x, y]
-        distance = np.hypot(away[:, 0], away[:, 1])
-        near = distance < SIGHT
-        away, distance = away[near], distance[near]
-        path = np.rint([x, y] + away[:, None, :] * _ALONG[None, :, None]).astype(np.int64)
-        columns, rows = path[..., 0], path[..., 1]
-        seen = unknown[rows, columns].all(axis=1)
-        if seen.any():
-            away, distance = away[seen], distance[seen]
-            k = int(distance.argmin())
-            nearest = float(distance[k])
-            narrowest = int(wide[rows[seen][k], columns[seen][k]].min())
-            between = bool((away @ away[k] < -0.5 * distance * distance[k]).any())
-    return Gap(column, row, radius, width, nearest, between, narrowest, open_rays, room)
+        away = roads[None, :, :] - np.stack([x, y], axis=1)[:, None, :]
+        distance = np.hypot(away[..., 0], away[..., 1])
+        path = np.rint(
+            np.stack([x, y], axis=1)[:, None, None, :] + away[:, :, None, :] * _ALONG[:, None]
+        ).astype(np.int64)
+        seen = unknown[path[..., 1], path[..., 0]].all(axis=2) & (distance < SIGHT)
+        distance = np.where(seen, distance, FAR)
+        each = np.arange(len(place))
+        closest = distance.argmin(axis=1)
+        nearest = distance[each, closest]
+        same_way = (away * away[each, closest][:, None, :]).sum(axis=2)
+        between = (seen & (same_way < -0.5 * distance * nearest[:, None])).any(axis=1)
+    return [
+        Gap(*values)
+        for values in zip(
+            place[:, 0].tolist(),
+            place[:, 1].tolist(),
+            radius.tolist(),
+            width.tolist(),
+            nearest.tolist(),
+            between.tolist(),
+            open_rays.tolist(),
+            room.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _run(rays: Bits) -> NDArray[np.int64]:
+    """How many cells from the start of each ray are set."""
+    ends = rays.argmin(axis=-1)
+    ends[(ends == 0) & (rays[..., 0] == 1)] = rays.shape[-1]
+    return ends

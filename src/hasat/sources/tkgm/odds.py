@@ -45,7 +45,7 @@ def describe(gap: Gap, scale: float, sealed: float) -> list[float]:
     ]
 
 
-OPEN_GROUND = describe(Gap(0, 0, OPEN, OPEN, FAR, False, OPEN, 16, 3000.0), 20.0, 0.0)
+OPEN_GROUND = describe(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0), 20.0, 0.0)
 
 
 class Odds:

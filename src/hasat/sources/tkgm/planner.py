@@ -33,6 +33,8 @@ SAMPLE = 40
 SMALL_SQUARE_METRES = 60.0
 # So many tiles are looked at anew in one call, however many have changed.
 REFRESH = 48
+# Besides, so many that changed long ago and are not likely to be asked about soon.
+CATCH_UP = 12
 # A gap likelier than this is as good as any other such; the widest goes first.
 LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
@@ -108,6 +110,7 @@ class Planner:
         self._scale_sum = 0.0
         self._blocks: dict[Tile, set[tuple[int, str]]] = {}
         self._stale: dict[Tile, None] = {}
+        self._changed: dict[Tile, None] = {}
         self._sampled: list[float] = []
         self._sample = self._random_places()
         self._lay_out()
@@ -125,6 +128,8 @@ class Planner:
         if self._sample:
             return self._ask_sample()
         self._odds.fit()
+        for tile in [tile for tile, _ in zip(self._changed, range(CATCH_UP), strict=False)]:
+            self._look(tile)
         refreshed = 0
         while True:
             shelf = self._shelf
@@ -132,7 +137,7 @@ class Planner:
             chance[~shelf.alive[: shelf.top]] = 0.0
             enough = float(chance.sum()) <= self._aim.missing * max(self._counted, 1)
             order = self._order(chance)
-            best = order[: 2 * self._batch].tolist()
+            best = order[: self._batch + self._batch // 2].tolist()
             stale = [tile for slot in best if (tile := shelf.tiles[slot]) in self._stale]
             if enough or not best:
                 stale = list(self._stale)
@@ -322,10 +327,12 @@ class Planner:
         for column in range(low[0], high[0] + 1):
             for row in range(low[1], high[1] + 1):
                 self._stale[(column, row)] = None
+                self._changed[(column, row)] = None
 
     def _look(self, tile: Tile) -> None:
         """Finds the gaps of a tile anew."""
         self._stale.pop(tile, None)
+        self._changed.pop(tile, None)
         column, row = tile[0] * TILE, tile[1] * TILE
         unknown = self._coverage.window(column - MARGIN, row - MARGIN, WINDOW, WINDOW)
         if not unknown[MARGIN:-MARGIN, MARGIN:-MARGIN].any():

@@ -1,6 +1,6 @@
 """What whoever writes a route needs: who may call it, what it answers, what it works with.
 
-Knows nothing of the rest of this room.
+Below the sources, because their routes use it; the rest of HTTP is in `serve`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

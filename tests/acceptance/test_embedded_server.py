@@ -1,0 +1,376 @@
+"""Hasat processes and their server are killed in every way; the next start is clean."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hasat.errors import ConflictError
+from hasat.store.embedded import EmbeddedServer
+from hasat.store.locks import try_lock
+
+_PATIENCE_SECONDS = 120.0
+
+# A Hasat process: says where its database is, works until its input ends, then leaves.
+_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from hasat.settings import load_settings
+from hasat.store import MigrationSet, open_store
+async def main():
+    sets = [MigrationSet("slow", Path(folder)) for folder in sys.argv[1:]]
+    async with open_store(load_settings(), sets) as store:
+        async with store.connection() as connection:
+            await connection.execute("CREATE TABLE IF NOT EXISTS core.kept (id bigserial)")
+            await connection.execute("INSERT INTO core.kept DEFAULT VALUES")
+        print(store.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+asyncio.run(main())
+"""
+
+
+@dataclass
+class Machine:
+    """The Hasat processes of one HASAT_HOME."""
+
+    home: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *migrations: Path, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, *map(str, migrations)],
+            env=os.environ | {"HASAT_HOME": str(self.home)} | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def url_of(self, process: subprocess.Popen[str]) -> str:
+        """Where the process has its database, as soon as it says so."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("postgresql://"):
+                return line.strip()
+        raise AssertionError(f"the process ended with {process.wait()}")
+
+    def leave(self, process: subprocess.Popen[str]) -> None:
+        process.communicate()
+        assert process.returncode == 0
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.kill()
+        process.communicate()
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "postgres" / "server.lock"
+
+    def server_is_gone(self) -> bool:
+        if not self.lock.exists():
+            return True
+        free = try_lock(self.lock, shared=True)
+        if free is not None:
+            os.close(free)
+        return free is not None
+
+    def server_processes(self) -> list[int]:
+        """Every process that has the server's lock open, whatever it is called."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                held = any(fd.readlink() == self.lock for fd in (process / "fd").iterdir())
+            except OSError:
+                continue
+            if held and int(process.name) not in {p.pid for p in self.started}:
+                found.append(int(process.name))
+        return sorted(found)
+
+    def kill_server(self, *, only_postmaster: bool = False) -> None:
+        # The postmaster is older than its children.
+        pids = self.server_processes()
+        for pid in pids[:1] if only_postmaster else pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    if sys.platform != "linux":
+        pytest.skip("looks for processes in /proc")
+    machine = Machine(tmp_path / "home")
+    yield machine
+    for process in machine.started:
+        if process.poll() is None:
+            machine.kill(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+    machine.kill_server()
+    if machine.lock.exists():
+        _until(machine.server_is_gone)
+        asyncio.run(_tidy(machine.home))
+
+
+async def _tidy(home: Path) -> None:
+    async with EmbeddedServer(home).lease():
+        pass
+
+
+def _until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+def _one(url: str, question: str) -> str:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(f"SELECT ({question})::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _started_at(url: str) -> str:
+    return _one(url, "SELECT pg_postmaster_start_time()")
+
+
+def _rows(url: str) -> int:
+    return int(_one(url, "SELECT count(*) FROM core.kept"))
+
+
+def test_two_processes_share_one_server_and_the_last_one_stops_it(machine: Machine) -> None:
+    first = machine.start()
+    url = machine.url_of(first)
+    second = machine.start(TMPDIR="/var/tmp")
+    assert machine.url_of(second) == url
+    began = _started_at(url)
+    machine.leave(first)
+    assert _started_at(url) == began
+    machine.leave(second)
+    assert machine.server_is_gone()
+    assert machine.server_processes() == []
+
+
+def test_twenty_processes_start_at_once_on_an_empty_home(machine: Machine) -> None:
+    processes = [machine.start() for _ in range(20)]
+    urls = {machine.url_of(process) for process in processes}
+    assert len(urls) == 1
+    (url,) = urls
+    assert _rows(url) == 20
+    assert _one(url, "SELECT count(DISTINCT applied_at::date) FROM hasat_migration") == "1"
+    starts = [file.read_text().count("ready to accept") for file in _logs(machine)]
+    assert sum(starts) == 1
+    for process in processes[1:]:
+        machine.leave(process)
+    assert not machine.server_is_gone()
+    machine.leave(processes[0])
+    assert machine.server_is_gone()
+
+
+def _logs(machine: Machine) -> list[Path]:
+    return list((machine.home / "postgres" / "log").iterdir())
+
+
+def test_the_server_outlives_a_killed_process_and_serves_the_next(machine: Machine) -> None:
+    first = machine.start()
+    began = _started_at(machine.url_of(first))
+    machine.kill(first)
+    second = machine.start()
+    url = machine.url_of(second)
+    assert _started_at(url) == began
+    assert _rows(url) == 2
+    machine.leave(second)
+    assert machine.server_is_gone()
+
+
+def test_a_killed_postmaster_leaves_a_clean_start(machine: Machine) -> None:
+    first = machine.start()
+    machine.url_of(first)
+    machine.kill_server(only_postmaster=True)
+    machine.leave(first)
+    second = machine.start()
+    assert _rows(machine.url_of(second)) == 2
+    machine.leave(second)
+    assert machine.server_is_gone()
+
+
+def test_everything_killed_at_once_leaves_a_clean_start(machine: Machine) -> None:
+    first = machine.start()
+    machine.url_of(first)
+    machine.kill_server()
+    machine.kill(first)
+    second = machine.start()
+    assert _rows(machine.url_of(second)) == 2
+    machine.leave(second)
+
+
+@pytest.mark.parametrize("pid", [1, os.getpid()])
+def test_a_pid_that_is_somebody_elses_by_now(machine: Machine, pid: int) -> None:
+    first = machine.start()
+    url = machine.url_of(first)
+    socket_folder = Path(
+        _one(url, "SELECT trim('\"' FROM current_setting('unix_socket_directories'))")
+    )
+    machine.kill_server()
+    machine.kill(first)
+    for file in (
+        machine.home / "postgres/data/postmaster.pid",
+        socket_folder / ".s.PGSQL.5432.lock",
+    ):
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join([str(pid), *lines[1:], ""]))
+    second = machine.start()
+    assert _rows(machine.url_of(second)) == 2
+    machine.leave(second)
+    os.kill(os.getpid(), 0)
+
+
+def test_killed_while_the_data_folder_is_made(machine: Machine) -> None:
+    first = machine.start()
+    _until(lambda: (machine.home / "postgres/data.new/PG_VERSION").exists())
+    machine.kill(first)
+    assert not (machine.home / "postgres/data").exists()
+    second = machine.start()
+    assert _rows(machine.url_of(second)) == 1
+    assert not (machine.home / "postgres/data.new").exists()
+    machine.leave(second)
+
+
+def test_killed_with_initdb_while_the_data_folder_is_made(machine: Machine) -> None:
+    first = machine.start()
+    _until(lambda: (machine.home / "postgres/data.new/PG_VERSION").exists())
+    machine.kill(first)
+    machine.kill_server()
+    second = machine.start()
+    assert _rows(machine.url_of(second)) == 1
+    machine.leave(second)
+
+
+def test_killed_while_it_migrates(machine: Machine, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "0001_half.sql").write_text("CREATE TABLE core.half (id int)")
+    (slow / "0002_other_half.sql").write_text("SELECT pg_sleep(600)")
+    first = machine.start(slow)
+    folders = asyncio.run(_migrating(machine))
+    machine.kill(first)
+    (slow / "0002_other_half.sql").write_text("INSERT INTO core.half VALUES (1)")
+    second = machine.start(slow)
+    url = machine.url_of(second)
+    assert _one(url, "SELECT count(*) FROM core.half") == "1"
+    assert url == folders
+    machine.leave(second)
+
+
+async def _migrating(machine: Machine) -> str:
+    """Until the first process is in the middle of its migrations; the database's URL."""
+    _until(lambda: not machine.server_is_gone())
+    async with EmbeddedServer(machine.home).lease(leave_running=True) as url:
+        _until(
+            lambda: (
+                _one(url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)'")
+                != "0"
+            )
+        )
+        return url
+
+
+def test_killed_at_any_moment(machine: Machine) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    kept = 0
+    for _ in range(8):
+        process = machine.start()
+        if dice.random() < 0.3:
+            machine.url_of(process)
+            kept += 1
+        time.sleep(dice.uniform(0.0, 2.5))
+        victims = dice.choice(["server", "process", "server process", "process server"])
+        for victim in victims.split():
+            if victim == "server":
+                machine.kill_server()
+            else:
+                machine.kill(process)
+        if process.poll() is None:
+            machine.kill(process)
+    last = machine.start()
+    assert _rows(machine.url_of(last)) > kept
+    machine.leave(last)
+    assert machine.server_is_gone()
+
+
+def test_a_server_in_use_is_not_stopped_unless_forced(machine: Machine) -> None:
+    process = machine.start()
+    url = machine.url_of(process)
+    server = EmbeddedServer(machine.home)
+    with pytest.raises(ConflictError):
+        asyncio.run(server.stop())
+    began = _started_at(url)
+    assert asyncio.run(server.stop(force=True))
+    assert machine.server_is_gone()
+    machine.leave(process)
+    assert not asyncio.run(server.stop())
+    again = machine.start()
+    assert _started_at(machine.url_of(again)) != began
+    machine.leave(again)
+
+
+def test_a_copy_of_the_home_is_another_server(machine: Machine, tmp_path: Path) -> None:
+    first = machine.start()
+    machine.url_of(first)
+    machine.leave(first)
+    shutil.copytree(machine.home, tmp_path / "copy")
+    _own_like(machine.home, tmp_path / "copy")
+    first, other = machine.start(), Machine(tmp_path / "copy")
+    second = other.start()
+    url, copied = machine.url_of(first), other.url_of(second)
+    assert url != copied
+    assert _rows(url) == _rows(copied) == 2
+    machine.leave(first)
+    other.leave(second)
+    assert other.server_is_gone()
+
+
+def _own_like(source: Path, target: Path) -> None:
+    for folder, _, files in os.walk(target):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            like = (source / path.relative_to(target)).lstat()
+            os.chown(path, like.st_uid, like.st_gid)
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server(machine: Machine) -> None:
+    process = machine.start()
+    url = machine.url_of(process)
+    began = _started_at(url)
+    # The process leads its session, as a shell's foreground job does; Ctrl-C goes to all of it.
+    os.killpg(process.pid, signal.SIGSTOP)
+    assert _started_at(url) == began
+    os.killpg(process.pid, signal.SIGCONT)
+    assert all(os.getsid(pid) != process.pid for pid in machine.server_processes())
+    machine.leave(process)
+
+
+def test_the_server_inherits_the_environment(machine: Machine) -> None:
+    process = machine.start(HASAT_TEST_MARK="ışık", PGPORT="1", PGDATA="/nowhere")
+    url = machine.url_of(process)
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TEMP TABLE said (line text)")
+        connection.execute("COPY said FROM PROGRAM 'echo \"$HASAT_TEST_MARK\"'")
+        assert connection.execute("SELECT line FROM said").fetchone() == ("ışık",)
+    machine.leave(process)

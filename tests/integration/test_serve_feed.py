@@ -1,0 +1,159 @@
+"""The feed over HTTP: what a follower relies on, in both protocols."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from feed_toys import TOYS, State, make_table, run, state_digest
+from hasat.jobs import Catalogue
+from hasat.serve import create_app
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+from hasat.testing.http import client_of
+
+pytestmark = pytest.mark.anyio
+
+SHOP = Source("toy_shop", "toys", datasets=(TOYS,))
+
+
+@pytest.fixture
+async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+    await make_table(store)
+    app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
+    async with client_of(app) as client:
+        yield client
+
+
+async def _changes(client: httpx2.AsyncClient, **query: Any) -> dict[str, Any]:
+    answer = await client.get("/api/v1/toys/changes", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def _apply(replica: State, changes: list[dict[str, Any]]) -> None:
+    for change in changes:
+        if change["changeType"] == "removed":
+            del replica[change["key"]]
+        else:
+            replica[change["key"]] = change["body"]
+
+
+async def test_followers_of_both_protocols_end_equal_to_the_server(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    truth: State = {f"toy {n}": {"n": n} for n in range(20)}
+    await run(store, truth)
+    by_cursor, by_time = dict(truth), dict(truth)
+    cursor = (await client.get("/api/v1/toys/digest")).json()["cursor"]
+    since = (await _changes(client))["changes"] or (
+        await client.get("/api/v1/toys/digest")
+    ).headers["X-Last-Sync-At"]
+    for _ in range(5):
+        for _ in range(dice.randrange(12)):
+            truth[f"toy {dice.randrange(30)}"] = {"n": dice.randrange(9)}
+        truth.pop(f"toy {dice.randrange(30)}", None)
+        await run(store, truth)
+        while True:
+            page = await _changes(client, after=cursor, limit=3)
+            _apply(by_cursor, page["changes"])
+            cursor = page["next"]
+            if page["upToDate"]:
+                break
+        number = 1
+        while True:
+            span = await _changes(client, since=since, page=number, pageSize=4)
+            _apply(by_time, span["changes"])
+            if number >= span["totalPages"]:
+                break
+            number += 1
+        since = span["until"]
+        assert by_cursor == by_time == truth
+        digest = (await client.get("/api/v1/toys/digest")).json()
+        assert digest["digest"] == state_digest(truth).hex()
+        assert digest["count"] == len(truth)
+        # The same question again has the same answer.
+        assert (await _changes(client, since=since))["totalCount"] == 0
+
+
+async def test_a_waiting_follower_hears_of_a_commit(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    cursor = (await _changes(client))["next"]
+    waiting = asyncio.create_task(_changes(client, after=cursor, wait=60))
+    await asyncio.sleep(0)
+    await run(store, {"a": {"n": 2}})
+    page = await waiting
+    assert [change["body"] for change in page["changes"]] == [{"n": 2}]
+
+
+async def test_waiting_for_nothing_ends_with_the_same_cursor(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    cursor = (await _changes(client))["next"]
+    page = await _changes(client, after=cursor, wait=0.2)
+    assert (page["changes"], page["next"], page["upToDate"]) == ([], cursor, True)
+
+
+async def test_what_was_before_is_told_on_request(client: httpx2.AsyncClient, store: Store) -> None:
+    await run(store, {"a": {"n": 1, "m": 1}, "b": {"n": 1}})
+    await run(store, {"a": {"n": 2, "m": 1}})
+    changed, removed = (await _changes(client, include="before"))["changes"]
+    assert (changed["before"], changed["fields"]) == ({"n": 1, "m": 1}, ["n"])
+    assert (removed["body"], removed["before"]) == (None, {"n": 1})
+    plain = (await _changes(client))["changes"][0]
+    assert "before" not in plain
+    story = (await client.get("/api/v1/toys/b/history")).json()["history"]
+    assert [entry["changeType"] for entry in story] == ["removed"]
+
+
+async def test_an_expired_cursor_is_a_problem_that_names_the_way_back(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    cursor = (await _changes(client))["next"]
+    async with store.connection() as conn:
+        await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+    answer = await client.get("/api/v1/toys/changes", params={"after": cursor})
+    assert answer.status_code == 410
+    assert answer.json()["code"] == "feed-expired"
+    assert "/api/v1/toys/archives/latest" in answer.json()["remedy"]
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"after": "nonsense"},
+        {"since": "yesterday"},
+        {"since": "2026-02-19T10:00:00", "until": "2026-02-19T10:00:00"},
+        {"since": "2026-02-19T10:00:00", "after": "x"},
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_a_400(
+    client: httpx2.AsyncClient, store: Store, query: dict[str, str]
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    answer = await client.get("/api/v1/toys/changes", params=query)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_times_are_read_in_all_usual_forms(client: httpx2.AsyncClient, store: Store) -> None:
+    await run(store, {"a": {"n": 1}})
+    until = (await _changes(client, since="2126-02-19T10:00:00"))["until"]
+    assert until.count(":") == 2
+    same_moment = [until, until.replace("T", " "), f"{until}+03:00", f"{until} 03:00"]
+    await run(store, {"a": {"n": 2}})
+    for text in same_moment:
+        assert (await _changes(client, since=text))["totalCount"] == 1, text
