@@ -1,7 +1,9 @@
 """`hasat jobs`: what runs when, what has run, and running it now."""
 
 import asyncio
+import logging
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -303,10 +305,27 @@ def shown_progress(name: str) -> Iterator[OnProgress | None]:
         yield None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=manners.stderr(), transient=True) as bars:
+    with Progress(*columns, console=manners.stderr(), transient=True) as bars, _logs_above_bars():
         bar = bars.add_task(name, total=None)
 
         def on_progress(done: float, total: float | None, note: str) -> None:
             bars.update(bar, completed=done, total=total, description=f"{name} {note}".strip())
 
         yield on_progress
+
+
+@contextmanager
+def _logs_above_bars() -> Iterator[None]:
+    """Log lines through the stderr that the bars have put in place, or they would mix with them."""
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(sys.__stderr__)

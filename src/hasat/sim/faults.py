@@ -1,4 +1,4 @@
-"""Faults by name: each upstream declares which it can show, and a test or a person switches them on."""
+"""Faults by name: an upstream declares which it can show, a test or a person switches them on."""
 
 import random
 from collections.abc import Mapping

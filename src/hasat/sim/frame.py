@@ -82,11 +82,12 @@ class _Unreliable:
         await self._app(scope, receive, send)
 
 
+class _CutError(Exception):
+    """The rest of the answer is not sent."""
+
+
 async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the head and half of the first part, then end as if the server had died."""
-
-    class Cut(Exception):
-        pass
 
     async def half(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -97,11 +98,11 @@ async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -
         await send(
             {"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True}
         )
-        raise Cut
+        raise _CutError
 
     try:
         await app(scope, receive, half)
-    except Cut:
+    except _CutError:
         # Returning with the answer unfinished makes the server close the connection.
         return
 

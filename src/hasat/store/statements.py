@@ -8,6 +8,5 @@ from typing import LiteralString
 @cache
 def statement(package: str, name: str) -> LiteralString:
     """The statement in ``sql/NAME.sql`` of a package."""
-    text = (files(package) / "sql" / f"{name}.sql").read_text("utf-8")
     # These files are part of the program: as trustworthy as a literal in it.
-    return text
+    return (files(package) / "sql" / f"{name}.sql").read_text("utf-8")

@@ -12,7 +12,7 @@ Answer = httpx2.Response | Exception | Callable[[httpx2.Request], httpx2.Respons
 class Script(httpx2.AsyncBaseTransport):
     """Answers in the order given; asking for more than the script holds fails the test.
 
-    An exception in the script is raised instead of an answer, a function is called with the request.
+    An exception in the script is raised instead of an answer; a function is given the request.
     """
 
     answers: list[Answer] = field(default_factory=list)

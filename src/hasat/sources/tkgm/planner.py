@@ -31,10 +31,10 @@ Quality = Literal["fast", "standard", "thorough"]
 SAMPLE = 40
 # Parcels below this are found by the way, not looked for.
 SMALL_SQUARE_METRES = 60.0
-# So many tiles are looked at anew in one call, however many have changed.
-REFRESH = 48
-# Besides, so many that changed long ago and are not likely to be asked about soon.
-CATCH_UP = 12
+# So many changed tiles are looked at anew in one call: those that matter most, and besides some
+# that changed long ago and are not likely to be asked about soon.
+LOOKS = 40
+CATCH_UP = 8
 # A gap likelier than this is as good as any other such; the widest goes first.
 LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
@@ -130,25 +130,24 @@ class Planner:
         self._odds.fit()
         for tile in [tile for tile, _ in zip(self._changed, range(CATCH_UP), strict=False)]:
             self._look(tile)
-        refreshed = 0
+        looks = LOOKS
         while True:
             shelf = self._shelf
             chance = chances(shelf.features[: shelf.top], self._odds.weights)
             chance[~shelf.alive[: shelf.top]] = 0.0
             enough = float(chance.sum()) <= self._aim.missing * max(self._counted, 1)
             order = self._order(chance)
-            best = order[: self._batch + self._batch // 2].tolist()
-            stale = [tile for slot in best if (tile := shelf.tiles[slot]) in self._stale]
-            if enough or not best:
+            tiles = [shelf.tiles[slot] for slot in order.tolist()]
+            stale = [tile for tile in tiles[: 2 * self._batch] if tile in self._stale]
+            if enough or not tiles:
                 stale = list(self._stale)
-            elif refreshed >= REFRESH and len(stale) < len(best):
+            elif looks <= 0 and not all(tile in self._stale for tile in tiles):
                 break
             if not stale:
                 break
-            todo = list(dict.fromkeys(stale))[:REFRESH]
-            for tile in todo:
+            for tile in list(dict.fromkeys(stale))[: LOOKS // 2]:
                 self._look(tile)
-            refreshed += len(todo)
+            looks -= LOOKS // 2
         return self._choose(order, chance, enough)
 
     def tell(self, question: Question, answer: Answer) -> None:
