@@ -4,11 +4,12 @@ What *decides* (is a job due, which quota day is it) asks the database for the t
 number of machines agree. This clock is for what merely measures and labels.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from hasat.errors import SettingsError
+from hasat.errors import SettingsError, UsageError
 
 ISTANBUL = ZoneInfo("Europe/Istanbul")
 
@@ -28,4 +29,23 @@ def zone(name: str) -> ZoneInfo:
         raise SettingsError(
             f"There is no time zone named {name!r}.",
             remedy="Use an IANA name such as Europe/Istanbul or UTC.",
+        ) from error
+
+
+def local_time(moment: datetime) -> str:
+    """A time as the original GIB service writes it: Turkish, without zone; no digit is cut off."""
+    return moment.astimezone(ISTANBUL).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def parse_local_time(text: str) -> datetime:
+    """A time in any of the usual forms, in Turkish time; without zone it is Turkish time."""
+    # In an address, the plus sign of a zone arrives as a space unless it was escaped.
+    tidy = re.sub(r"(\d\d:\d\d(?::\d\d(?:\.\d+)?)?) (\d\d:?\d\d)$", r"\1+\2", text.strip())
+    try:
+        moment = datetime.fromisoformat(tidy)
+        return moment.astimezone(ISTANBUL) if moment.tzinfo else moment.replace(tzinfo=ISTANBUL)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{text!r} is not a time.",
+            remedy="Write it as 2026-02-19T10:00:00 or 2026-02-19 10:00:00.",
         ) from error

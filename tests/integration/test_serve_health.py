@@ -37,7 +37,7 @@ BY_HAND = Job("by_hand", _nothing, "Only by hand")
 def reporting_source(name: str, title: str, *, says: Any) -> Source:
     """A source with a report; what it says comes from the test."""
 
-    async def status(store: Store) -> Mapping[str, Any]:
+    async def status(store: Store, _settings: Settings) -> Mapping[str, Any]:
         assert (await store.now()).tzinfo is not None
         if isinstance(says, Exception):
             raise says

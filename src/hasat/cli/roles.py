@@ -1,6 +1,8 @@
 """The long-running roles: `up` (all in one), `serve` (HTTP), `worker` (jobs)."""
 
 import asyncio
+import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +23,7 @@ HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_
 PortFlag = Annotated[int | None, typer.Option(help="Port to listen on (HASAT_PORT).")]
 
 _PATIENCE_SECONDS = 30.0
+_ASKING_JOBS = ("gib_sync",)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,6 +69,10 @@ def demo(ctx: typer.Context) -> None:
     """
     flags = _flags(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
+    # Nothing leaves this machine: what would ask an upstream is off, for the children too.
+    os.environ.setdefault(
+        "HASAT_JOBS_SCHEDULE", json.dumps({job: {"enabled": False} for job in _ASKING_JOBS})
+    )
     manners.note("Starting the demo: the embedded PostgreSQL, the API and a worker.")
     manners.note(f"Its data lives in {flags['home']}; no upstream is called.")
     manners.run_async(_up(_settings(ctx), flags))

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+import structlog
+
 from hasat.errors import NotFoundError, SettingsError
 from hasat.jobs.cron import Cron
 from hasat.jobs.model import Job
@@ -13,6 +15,8 @@ from hasat.settings import Settings
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,14 @@ class Catalogue:
             known[job.name] = job
         for name, override in settings.jobs.schedule.items():
             if name not in known:
-                raise SettingsError(
-                    f"jobs.schedule names a job {name!r}, which does not exist.",
-                    remedy=_did_you_mean(name, known),
-                )
+                if close := get_close_matches(name, list(known), n=1):
+                    raise SettingsError(
+                        f"jobs.schedule names a job {name!r}, which does not exist.",
+                        remedy=f"Did you mean {close[0]!r}?",
+                    )
+                # Configuration may speak of sources that are not installed here.
+                log.warning("the schedule names a job of no installed source", job=name)
+                continue
             job = known[name]
             mode = {"mode": dict(override.mode)} if override.mode else {}
             known[name] = replace(

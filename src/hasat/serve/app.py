@@ -60,7 +60,7 @@ def create_app(
     app.include_router(status.router, prefix="/api/v1")
     app.state.bell = Bell(store)
     for source in sources:
-        for router in (*source.routers, *map(feed_router, source.datasets)):
+        for router in (*map(feed_router, source.datasets), *source.routers):
             app.include_router(router, prefix="/api/v1")
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),

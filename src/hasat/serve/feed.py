@@ -1,14 +1,12 @@
 """The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
 
 import asyncio
-import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from hasat.clock import ISTANBUL
+from hasat.clock import local_time, parse_local_time
 from hasat.doors import TheStore, answers
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.bell import Bell
@@ -17,7 +15,6 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.read import Change, ExpiredError, changes_after, changes_between, head_of, history
 
 _MOST_WAIT_SECONDS = 60.0
-_ZONE_WITH_SPACE = re.compile(r" (\d\d:?\d\d)$")
 _EXAMPLE = {
     "changes": [],
     "next": "UuW1wF0rVZ…",
@@ -69,7 +66,8 @@ def feed_router(dataset: Dataset) -> APIRouter:
         if since is not None:
             if after is not None:
                 raise UsageError("`after` and `since` are two ways to say the same; use one.")
-            start, end = _time("since", since), None if until is None else _time("until", until)
+            start = parse_local_time(since)
+            end = None if until is None else parse_local_time(until)
             if end is not None and end <= start:
                 raise UsageError("`until` must be later than `since`.")
             async with store.connection() as conn:
@@ -143,27 +141,6 @@ def spelled(dataset: Dataset, change: Change, *, before: bool) -> dict[str, Any]
         told["before"] = change.before
         told["fields"] = change.fields
     return told
-
-
-def local_time(moment: datetime) -> str:
-    """A time as the original service writes it: Turkish, without zone; no digit is cut off."""
-    return moment.astimezone(ISTANBUL).replace(tzinfo=None).isoformat(timespec="microseconds")
-
-
-def _time(name: str, text: str) -> datetime:
-    """A time in any of the usual forms; without zone it is Turkish time."""
-    # A plus sign that was not escaped arrives as a space.
-    tidy = (
-        _ZONE_WITH_SPACE.sub(r"+\1", text.strip()) if "T" in text or text.count(" ") > 1 else text
-    )
-    try:
-        moment = datetime.fromisoformat(tidy.strip())
-    except ValueError as error:
-        raise UsageError(
-            f"`{name}` is not a time: {text!r}.",
-            remedy="Write it as 2026-02-19T10:00:00 or 2026-02-19 10:00:00.",
-        ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=ISTANBUL)
 
 
 async def _waited_for(

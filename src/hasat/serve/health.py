@@ -10,10 +10,11 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from hasat.doors import TheStore, answers, exchange_of
+from hasat.doors import TheSettings, TheStore, answers, exchange_of
 from hasat.errors import DatabaseError, HasatError
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
+from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
 from hasat.store.migrate import known_migrations
@@ -139,6 +140,7 @@ async def health(
     response: Response,
     readiness: TheReadiness,
     store: TheStore,
+    settings: TheSettings,
     sources: TheSources,
 ) -> Health:
     """`Unhealthy` (503) if it cannot work, `Degraded` if a source is not as it should be."""
@@ -150,17 +152,17 @@ async def health(
         checks["postgresql"] = Check(status="Unhealthy", description=told.message)
     else:
         for source in sources:
-            checks |= await _checks_of(source, store)
+            checks |= await _checks_of(source, store, settings)
     worst = max((check.status for check in checks.values()), key=_GRADES.index)
     response.status_code = 503 if worst == "Unhealthy" else 200
     return Health(status=worst, checks=checks)
 
 
-async def _checks_of(source: Source, store: Store) -> Mapping[str, Check]:
+async def _checks_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Check]:
     """What the source found; that it could not look is a finding too."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            report = await report_of(source, store)
+            report = await report_of(source, store, settings)
     except (HasatError, psycopg.Error, TimeoutError) as error:
         return {source.name: Check(status="Degraded", description=str(error) or "no answer")}
     return {name: Check.model_validate(check) for name, check in report.get("checks", {}).items()}

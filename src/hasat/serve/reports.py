@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
 
@@ -17,6 +18,6 @@ async def _sources(request: Request) -> Sequence[Source]:
 TheSources = Annotated[Sequence[Source], Depends(_sources)]
 
 
-async def report_of(source: Source, store: Store) -> Mapping[str, Any]:
+async def report_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
     """The source's own report; `checks` in it are its part of /health."""
-    return {} if source.status is None else await source.status(store)
+    return {} if source.status is None else await source.status(store, settings)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat import __version__
-from hasat.doors import TheStore, answers
+from hasat.doors import TheSettings, TheStore, answers
 from hasat.errors import DatabaseError
 from hasat.jobs.runs import ScheduledJob, schedule_overview
 from hasat.serve.reports import TheSources, report_of
@@ -103,9 +103,11 @@ _EXAMPLE = {
 
 
 @router.get("/status", summary="How the house is", responses=answers(_EXAMPLE, DatabaseError))
-async def status(request: Request, store: TheStore, sources: TheSources) -> Status:
+async def status(
+    request: Request, store: TheStore, settings: TheSettings, sources: TheSources
+) -> Status:
     """The database, the sources and the jobs, each with its next due time and last run."""
-    reports = [(source, await report_of(source, store)) for source in sources]
+    reports = [(source, await report_of(source, store, settings)) for source in sources]
     original: dict[str, Any] = {}
     for _, report in reports:
         original |= {name: report[name] for name in _ORIGINAL_NAMES if name in report}

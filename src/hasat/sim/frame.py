@@ -125,12 +125,13 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
 
     async def turn_clock(request: Request) -> JSONResponse:
         wish = await request.json()
+        # The speed first: a clock that is stopped and turned shows exactly what was asked for.
+        if "speed" in wish:
+            simulation.clock.run_at(float(wish["speed"]))
         if "now" in wish:
             simulation.clock.turn_to(datetime.fromisoformat(wish["now"]))
         if "advance" in wish:
             simulation.clock.advance(float(wish["advance"]))
-        if "speed" in wish:
-            simulation.clock.run_at(float(wish["speed"]))
         return await show(request)
 
     async def set_fault(request: Request) -> JSONResponse:
@@ -176,5 +177,5 @@ async def simulate(simulation: Simulation, port: int = 0) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        listener.stop_now()
+        listener.drain()
         await listener.until_over()

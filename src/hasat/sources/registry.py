@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from hasat.errors import SettingsError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Job
+from hasat.settings import Settings
 from hasat.store import Store
 
 GROUP = "hasat.sources"
@@ -21,7 +22,7 @@ GROUP = "hasat.sources"
 _BUILT_IN = (("hasat.sources.gib.source", "GIB"),)
 
 
-StatusHook = Callable[[Store], Awaitable[Mapping[str, Any]]]
+StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from importlib.resources import files
 
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.job import SYNC
+from hasat.sources.gib.routes import lookup_router
+from hasat.sources.gib.status import status
 from hasat.sources.registry import Source
 
 GIB = Source(
@@ -11,5 +13,7 @@ GIB = Source(
     "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
     datasets=DATASETS,
     jobs=(SYNC,),
+    routers=tuple(map(lookup_router, DATASETS)),
+    status=status,
     migrations=files("hasat.sources.gib") / "migrations",
 )

@@ -62,6 +62,12 @@ class Coverage:
             ]
         return out
 
+    def any_in(self, column: int, row: int, size: int) -> bool:
+        """Whether a square has unknown ground; `column` and `size` are multiples of 8."""
+        rows = slice(max(row, 0), max(row + size, 0))
+        columns = slice(max(column // 8, 0), max((column + size) // 8, 0))
+        return bool(self._bits[rows, columns].any())
+
     def tiles(self, size: int) -> Iterator[tuple[int, int]]:
         """Column and row of the tiles of `size` cells (a multiple of 8) with unknown ground."""
         for row in range(0, self.rows, size):

@@ -325,8 +325,14 @@ class Planner:
         low, high = _tile(box[0] - MARGIN, box[1] - MARGIN), _tile(box[2] + MARGIN, box[3] + MARGIN)
         for column in range(low[0], high[0] + 1):
             for row in range(low[1], high[1] + 1):
-                self._stale[(column, row)] = None
-                self._changed[(column, row)] = None
+                tile = (column, row)
+                if self._coverage.any_in(column * TILE, row * TILE, TILE):
+                    self._stale[tile] = None
+                    self._changed[tile] = None
+                else:
+                    self._shelf.drop(tile)
+                    self._stale.pop(tile, None)
+                    self._changed.pop(tile, None)
 
     def _look(self, tile: Tile) -> None:
         """Finds the gaps of a tile anew."""
