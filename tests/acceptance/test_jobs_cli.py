@@ -139,7 +139,9 @@ def test_a_busy_job_is_named_and_an_interrupted_one_is_recorded(
     hasat: Hasat, number: signal.Signals
 ) -> None:
     with hasat.stuck_housekeeping(), hasat.start("run", "housekeeping") as first:
-        run_id = until(lambda: running_housekeeping(hasat), "the job to run")
+        until(lambda: running_housekeeping(hasat) or first.poll() is not None, "the job to run")
+        assert first.poll() is None, first.communicate()
+        run_id = running_housekeeping(hasat)
         code, out, err = hasat.run("run", "housekeeping", "--json")
         assert code == 3
         assert json.loads(out)["outcome"] == "skipped"
