@@ -10,21 +10,21 @@ e  fingerprints of the larger list compared with the last run's / a
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
 from xml.parsers import expat
 
-import psutil
-from gib_lists import LAYOUTS, Publisher
+import psutil  # type: ignore[import-untyped]
 
+from gib_lists import LAYOUTS, Publisher
 from hasat.feed.copying import pack_row
 from hasat.feed.digest import record_digest
 from hasat.sources.gib.wire import (
@@ -99,42 +99,37 @@ def merge_shelf(folder: Path, number: int) -> dict[str, int]:
     return rows
 
 
-class Memory:
-    """The largest resident set of this process and all it started, sampled."""
+def peak_memory(what: Callable[[], object]) -> int:
+    """The largest resident set of this process and all it starts meanwhile, sampled."""
+    stop = Event()
+    me = psutil.Process()
+    peaks = [0]
 
-    def __init__(self) -> None:
-        self.peak = 0
+    def watch() -> None:
+        while not stop.wait(0.05):
+            total = 0
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            peaks.append(total)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Sample while the block runs."""
-        stop = Event()
-        me = psutil.Process()
-
-        def watch() -> None:
-            while not stop.wait(0.02):
-                total = 0
-                for process in (me, *me.children(recursive=True)):
-                    try:
-                        total += process.memory_info().rss
-                    except psutil.NoSuchProcess:
-                        continue
-                self.peak = max(self.peak, total)
-
-        self.peak = 0
-        thread = Thread(target=watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        what()
+    finally:
+        stop.set()
+        thread.join()
+    return max(peaks)
 
 
-def timed(what: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def timed(what: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that passed, and seconds that processors worked."""
+    began, worked = time.perf_counter(), sum(os.times()[:4])
     what()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, sum(os.times()[:4]) - worked
 
 
 def measure(paths: list[Path], folder: Path, repeats: int) -> None:
@@ -167,23 +162,28 @@ def measure(paths: list[Path], folder: Path, repeats: int) -> None:
         found = difference(last, current)
         assert (len(found.new), len(found.gone)) == (160, 4800)
 
-    memory = {"c": Memory(), "d": Memory()}
-    times: dict[str, list[float]] = {name: [] for name in "abcde"}
+    tasks = {
+        "a": lambda: inflate(paths),
+        "b": lambda: tokenise(paths),
+        "c": nothing_new,
+        "d": everything_new,
+        "e": compare,
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
     for _ in range(repeats):
-        times["a"].append(timed(lambda: inflate(paths)))
-        times["b"].append(timed(lambda: tokenise(paths)))
-        with memory["c"].watched():
-            times["c"].append(timed(nothing_new))
-        with memory["d"].watched():
-            times["d"].append(timed(everything_new))
-        times["e"].append(timed(compare))
-    best = {name: min(found) for name, found in times.items()}
-    middle = {name: statistics.median(found) for name, found in times.items()}
+        for name, task in tasks.items():
+            times[name].append(timed(task))
+    best = {name: min(passed for passed, _ in found) for name, found in times.items()}
+    middle = {
+        name: statistics.median(passed for passed, _ in found) for name, found in times.items()
+    }
     for name, to in (("a", "a"), ("b", "b"), ("c", "a"), ("d", "b"), ("e", "a")):
-        peak = f"  {memory[name].peak / 1e6:.0f} MB" if name in memory else ""
+        worked = min(worked for _, worked in times[name])
+        peak = f", {peak_memory(tasks[name]) / 1e6:.0f} MB" if name in "cd" else ""
         print(
-            f"{name}  {best[name]:6.2f} s  {name}/{to} = {best[name] / best[to]:.2f} (fastest), "
-            f"{middle[name] / middle[to]:.2f} (median){peak}"
+            f"{name}  {best[name]:6.2f} s ({worked:.2f} s of processors{peak})  "
+            f"{name}/{to} = {best[name] / best[to]:.2f} (fastest), "
+            f"{middle[name] / middle[to]:.2f} (median)"
         )
 
 

@@ -1,0 +1,242 @@
+"""Counts the questions a scan needs to find the parcels of real or generated cadastres.
+
+For each cadastre: parcels, questions, questions per parcel found, recall by count among parcels of
+60 m2 and more, and beside it the plain grid with pruning at the widest step that reaches the same
+recall. The area scanned is the ground of all parcels with gaps up to 30 m closed (or, with
+--area box, their bounding box, most of which may be empty).
+
+    python bench/scan.py FILE.geojson ... [--generated town:3000 ...] [--quality standard] [--json]
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import shapely
+from shapely import MultiPolygon, Polygon
+
+from hasat.sim.cadastre import Cadastre, CadastreParcel, read_cadastre
+from hasat.sim.townscape import generate_cadastre
+from hasat.sources.tkgm.grid import GridPlanner
+from hasat.sources.tkgm.planner import Planner
+from hasat.sources.tkgm.questions import Empty, Number, Parcel, ParcelKey, Point
+
+COUNTED_SQUARE_METRES = 60.0
+GRID_STEPS = (
+    50,
+    40,
+    30,
+    25,
+    20,
+    17,
+    15,
+    13,
+    12,
+    11,
+    10,
+    9.5,
+    9,
+    8.5,
+    8,
+    7.5,
+    7,
+    6.5,
+    6,
+    5.5,
+    5,
+    4.5,
+    4,
+)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one scan of one cadastre took."""
+
+    cadastre: str
+    method: str
+    parcels: int
+    found: int
+    questions: int
+    questions_per_parcel: float
+    recall: float
+    missed: int
+    own_milliseconds_per_batch: float
+    worst_batch_milliseconds: float
+    expected_parcels: float
+    high_parcels: float
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The grid at the widest step that finds as much."""
+
+    step: float
+    questions: int
+    questions_per_parcel: float
+    recall: float
+    ratio: float
+
+
+def scan(
+    name: str, cadastre: Cadastre, area: Polygon | MultiPolygon, quality: str, by_number: bool
+) -> Scan:
+    started = time.process_time()
+    planner = Planner(area, quality, by_number=by_number)  # type: ignore[arg-type]
+    own, worst, questions, batches = time.process_time() - started, 0.0, 0, 0
+    found: dict[ParcelKey, CadastreParcel] = {}
+    while True:
+        started = time.process_time()
+        batch = planner.next_batch()
+        spent = time.process_time() - started
+        if not batch:
+            break
+        answers: list[Parcel | Empty] = []
+        for question in batch:
+            if isinstance(question, Number):
+                parcel = cadastre.numbered(question.mahalle_id, question.ada, question.parsel)
+            else:
+                parcel = cadastre.at(question.lat, question.lon)
+            if parcel is not None:
+                found[parcel.key] = parcel
+            answers.append(Parcel(parcel.key, parcel.outline) if parcel else Empty())
+        started = time.process_time()
+        for question, answer in zip(batch, answers, strict=True):
+            planner.tell(question, answer)
+        spent += time.process_time() - started
+        own, worst = own + spent, max(worst, spent)
+        questions, batches = questions + len(batch), batches + 1
+    recall, missed = recall_of(cadastre, set(found))
+    estimate = planner.estimate()
+    return Scan(
+        cadastre=name,
+        method=quality + (" by number" if by_number else ""),
+        parcels=len(cadastre.parcels),
+        found=len(found),
+        questions=questions,
+        questions_per_parcel=questions / len(found),
+        recall=recall,
+        missed=missed,
+        own_milliseconds_per_batch=own / max(1, batches) * 1000,
+        worst_batch_milliseconds=worst * 1000,
+        expected_parcels=estimate.expected,
+        high_parcels=estimate.high,
+    )
+
+
+def recall_of(cadastre: Cadastre, found: set[ParcelKey]) -> tuple[float, int]:
+    counted = {p.key for p in cadastre.parcels if p.square_metres >= COUNTED_SQUARE_METRES}
+    return len(counted & found) / len(counted), len(counted - found)
+
+
+def grid_scan(
+    cadastre: Cadastre, area: Polygon | MultiPolygon, step: float
+) -> tuple[int, set[ParcelKey]]:
+    grid, questions = GridPlanner(area, step), 0
+    found: set[ParcelKey] = set()
+    while batch := grid.next_batch():
+        questions += len(batch)
+        for question in batch:
+            assert isinstance(question, Point)
+            parcel = cadastre.at(question.lat, question.lon)
+            if parcel is not None:
+                found.add(parcel.key)
+                grid.tell(question, Parcel(parcel.key, parcel.outline))
+    return questions, found
+
+
+class GridBeside:
+    """The grid on one cadastre at any step, each computed once."""
+
+    def __init__(self, cadastre: Cadastre, area: Polygon | MultiPolygon) -> None:
+        self._cadastre, self._area = cadastre, area
+        self._done: dict[float, tuple[int, int, float]] = {}
+
+    def at_recall(self, recall: float, questions: int) -> Beside:
+        """Bisects the steps: a finer grid finds more, but for noise far below a step."""
+        low, high = 0, len(GRID_STEPS) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._at(GRID_STEPS[middle])[2] >= recall:
+                high = middle
+            else:
+                low = middle + 1
+        asked, found, reached = self._at(GRID_STEPS[low])
+        return Beside(GRID_STEPS[low], asked, asked / found, reached, questions / asked)
+
+    def _at(self, step: float) -> tuple[int, int, float]:
+        if step not in self._done:
+            questions, found = grid_scan(self._cadastre, self._area, step)
+            self._done[step] = (questions, len(found), recall_of(self._cadastre, found)[0])
+        return self._done[step]
+
+
+def cadastres(arguments: argparse.Namespace) -> Iterator[tuple[str, Cadastre]]:
+    for file in arguments.files:
+        yield file.stem, read_cadastre(file)
+    for wish in arguments.generated:
+        kind, _, size = wish.partition(":")
+        yield wish, generate_cadastre(kind, int(size or 3000), seed=arguments.seed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--generated", nargs="*", default=[], metavar="KIND:PARCELS")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quality", nargs="*", default=["standard"])
+    parser.add_argument("--by-number", choices=("no", "yes", "both"), default="no")
+    parser.add_argument("--area", choices=("closed", "box"), default="closed")
+    parser.add_argument("--no-grid", action="store_true", help="leave the grid out: it takes long")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = []
+    for name, cadastre in cadastres(arguments):
+        area = cadastre.area()
+        if arguments.area == "box":
+            area = shapely.box(*area.bounds)
+        grid = GridBeside(cadastre, area)
+        for quality in arguments.quality:
+            for by_number in {"no": (False,), "yes": (True,), "both": (False, True)}[
+                arguments.by_number
+            ]:
+                row = scan(name, cadastre, area, quality, by_number)
+                beside = None if arguments.no_grid else grid.at_recall(row.recall, row.questions)
+                rows.append((row, beside))
+                if not arguments.json:
+                    print(line(row, beside), flush=True)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if arguments.json:
+        scans = [asdict(row) | {"grid": asdict(b) if b else None} for row, b in rows]
+        json.dump({"scans": scans, "peak_megabytes": memory}, sys.stdout, indent=2)
+        print()
+    else:
+        mean = sum(row.questions_per_parcel for row, _ in rows) / len(rows)
+        ratios = [beside.ratio for _, beside in rows if beside]
+        share = f", {sum(ratios) / len(ratios):.2f} of the grid" if ratios else ""
+        print(f"average: {mean:.2f} questions a parcel{share}; peak memory {memory:.0f} MB")
+
+
+def line(row: Scan, beside: Beside | None) -> str:
+    text = (
+        f"{row.cadastre:22} {row.method:20} {row.parcels:6} parcels {row.questions:7} questions "
+        f"{row.questions_per_parcel:5.2f} a parcel, recall {row.recall:.4f} ({row.missed} missed), "
+        f"{row.own_milliseconds_per_batch:5.1f} ms a batch (worst {row.worst_batch_milliseconds:.0f})"
+    )
+    if beside:
+        text += (
+            f"; grid {beside.step:g} m: {beside.questions} = {beside.questions_per_parcel:.2f} "
+            f"a parcel, recall {beside.recall:.4f}, ratio {beside.ratio:.2f}"
+        )
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -235,10 +235,12 @@ def test_a_pid_that_is_somebody_elses_by_now(machine: Machine) -> None:
             lines = file.read_text().splitlines()
             file.write_text("\n".join([str(stranger.pid), *lines[1:], ""]))
         second = machine.start()
-        assert _rows(machine.url_of(second)) == 2
-        machine.leave(second)
-        assert stranger.poll() is None
-        stranger.kill()
+        try:
+            assert _rows(machine.url_of(second)) == 2
+            machine.leave(second)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_killed_while_the_data_folder_is_made(machine: Machine) -> None:

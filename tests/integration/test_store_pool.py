@@ -99,7 +99,7 @@ async def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
             assert caught.value.remedy
             async with server.lease(leave_running=True) as again:
                 assert again == url
-            store.pool.timeout = 10
+            store.pool.timeout = 60
             await store.now()
 
 

@@ -11,7 +11,6 @@ from rich.text import Text
 from hasat.cli.house import migrations_of
 from hasat.cli.manners import JsonFlag, emit, run_async, settings_of
 from hasat.errors import UsageError
-from hasat.logs import configure_logging
 from hasat.settings import Settings
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded import EmbeddedServer
@@ -30,7 +29,7 @@ def url(ctx: typer.Context, json: JsonFlag = False) -> None:
 
     Examples: `hasat db url` · `psql "$(hasat db url)"` · `hasat db url --json`
     """
-    found, embedded = run_async(_url(_settings(ctx)))
+    found, embedded = run_async(_url(settings_of(ctx)))
     emit({"url": found, "embedded": embedded}, json=json, human=lambda: _line(found))
 
 
@@ -40,7 +39,7 @@ def psql(ctx: typer.Context) -> None:
 
     Examples: `hasat db psql` · `hasat db psql -c 'SELECT count(*) FROM jobs.run'`
     """
-    raise typer.Exit(run_async(_psql(_settings(ctx), ctx.args)))
+    raise typer.Exit(run_async(_psql(settings_of(ctx), ctx.args)))
 
 
 @app.command()
@@ -49,7 +48,7 @@ def migrate(ctx: typer.Context, json: JsonFlag = False) -> None:
 
     Examples: `hasat db migrate` · `hasat db migrate --json`
     """
-    applied = run_async(_migrate(_settings(ctx)))
+    applied = run_async(_migrate(settings_of(ctx)))
     emit(
         {"applied": applied},
         json=json,
@@ -63,7 +62,7 @@ def backup(ctx: typer.Context, file: FileArgument, json: JsonFlag = False) -> No
 
     Examples: `hasat db backup monday.dump` · `hasat db backup /backups/hasat.dump --json`
     """
-    size = run_async(_backup(_settings(ctx), file))
+    size = run_async(_backup(settings_of(ctx), file))
     emit(
         {"file": file.absolute(), "bytes": size},
         json=json,
@@ -84,7 +83,7 @@ def restore_command(
 
     Examples: `hasat db restore monday.dump` · `hasat db restore monday.dump --yes`
     """
-    run_async(_restore(_settings(ctx), file, replace=yes))
+    run_async(_restore(settings_of(ctx), file, replace=yes))
     emit({"restored": file.absolute()}, json=json, human=lambda: _line(f"Restored from {file}."))
 
 
@@ -104,15 +103,9 @@ def stop(
 
     Examples: `hasat db stop` · `hasat db stop --force`
     """
-    stopped = run_async(_stop(_settings(ctx), force=force))
+    stopped = run_async(_stop(settings_of(ctx), force=force))
     said = "The database server has stopped." if stopped else "The database server is not running."
     emit({"stopped": stopped}, json=json, human=lambda: _line(said))
-
-
-def _settings(ctx: typer.Context) -> Settings:
-    settings = settings_of(ctx)
-    configure_logging(settings)
-    return settings
 
 
 async def _url(settings: Settings) -> tuple[str, bool]:

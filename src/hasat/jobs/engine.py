@@ -12,7 +12,7 @@ from procrastinate.exceptions import ConnectorException
 from hasat.jobs.attempt import MOST_ATTEMPTS, Attempt, Ending, ended
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import AWAY, Link, growing_pauses, open_link, set_or_after
-from hasat.jobs.pulse import Pulse
+from hasat.jobs.pulse import Pulse, beat_interval
 from hasat.jobs.queue import queue_of
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.schedule import Schedule
@@ -111,7 +111,7 @@ class Engine:
             async def recover() -> float:
                 worker_id = self._worker.worker_id if self._worker else None
                 await recovery.look(worker_id, self._in_hand)
-                return self._settings.jobs.heartbeat_seconds
+                return beat_interval(self._settings)
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat("schedule", schedule.tick), name="schedule")

@@ -123,17 +123,15 @@ class _Foreground:
         while True:
             async with self._link.transaction() as connection:
                 holder = await _holder(connection, job)
-                if holder is None:
-                    claim = await self._take(connection, job, params)
-                    if claim is not None:
-                        return claim
-                    continue
-            if first is None:
+                claim = None if holder else await self._take(connection, job, params)
+            if claim is not None:
+                return claim
+            if holder is not None and first is None:
                 first = holder
                 on_remark(
                     f"{self._describe(job, holder)} Checking whether its process still answers."
                 )
-            elif holder.run != first.run or (holder.beat and holder.beat != first.beat):
+            elif holder is not None and first is not None and _is_alive(holder, first):
                 return holder
             await recovery.look()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -250,6 +248,11 @@ async def _registered(link: Link) -> AsyncIterator[int]:
         with contextlib.suppress(*AWAY):
             async with link.transaction() as connection:
                 await connection.execute("SELECT procrastinate_unregister_worker_v1(%s)", row)
+
+
+def _is_alive(holder: Holder, first: Holder) -> bool:
+    """Whether something has moved since the first look."""
+    return holder.run != first.run or (holder.beat is not None and holder.beat != first.beat)
 
 
 async def _holder(connection: Connection, job: Job) -> Holder | None:

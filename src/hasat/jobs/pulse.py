@@ -15,6 +15,11 @@ _FENCE = 0.75
 log = structlog.get_logger(__name__)
 
 
+def beat_interval(settings: Settings) -> float:
+    """Seconds between two beats: as set, but often enough that one late beat is no silence."""
+    return min(settings.jobs.heartbeat_seconds, settings.jobs.stalled_seconds / 4)
+
+
 class Pulse:
     """Beats until cancelled; `on_silence` is called when the worker must let go of its runs."""
 
@@ -25,7 +30,7 @@ class Pulse:
         """Set when the others have given this worker up: it needs a new number."""
         self._link = link
         self._worker_id = worker_id
-        self._interval = settings.jobs.heartbeat_seconds
+        self._interval = beat_interval(settings)
         self._patience = settings.jobs.stalled_seconds * _FENCE
         self._on_silence = on_silence
         self._last_beat = 0.0

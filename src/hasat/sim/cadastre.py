@@ -89,14 +89,14 @@ class Cadastre:
         """The ground of all parcels together, with gaps up to twice `closing_metres` closed."""
         plane = Plane.around([parcel.ground for parcel in self.parcels])
         union = shapely.union_all([plane.to_metres(parcel.ground) for parcel in self.parcels])
-        return plane.to_degrees(_areal(union.buffer(closing_metres).buffer(-closing_metres)))
+        return plane.to_degrees(areal(union.buffer(closing_metres).buffer(-closing_metres)))
 
 
 def read_cadastre(path: Path, seed: int = 1) -> Cadastre:
     """A cadastre from a GeoJSON file; parcels without ada and parsel numbers are given some."""
     features = json.loads(path.read_text(encoding="utf-8"))["features"]
     kept = [f for f in features if f.get("geometry")]
-    grounds = [_areal(shapely.make_valid(shape(f["geometry"]))) for f in kept]
+    grounds = [areal(shapely.make_valid(shape(f["geometry"]))) for f in kept]
     plane = Plane.around(grounds)
     grounds = _disjoint([plane.to_metres(ground) for ground in grounds])
     given = [f.get("properties") or {} for f in kept]
@@ -202,14 +202,14 @@ def _disjoint(grounds: Sequence[Polygon | MultiPolygon]) -> list[Polygon | Multi
         if (areas[b], b) < (areas[a], a) and not grounds[a].touches(grounds[b]):
             smaller.setdefault(a, []).append(b)
     return [
-        _areal(ground.difference(shapely.union_all([grounds[b] for b in smaller[index]])))
+        areal(ground.difference(shapely.union_all([grounds[b] for b in smaller[index]])))
         if index in smaller
         else ground
         for index, ground in enumerate(grounds)
     ]
 
 
-def _areal(geometry: Geometry) -> Polygon | MultiPolygon:
+def areal(geometry: Geometry) -> Polygon | MultiPolygon:
     """The polygons of a geometry, without the points and lines that set operations leave."""
     if isinstance(geometry, Polygon | MultiPolygon):
         return geometry

@@ -210,4 +210,4 @@ def _failed(doing: str, said: str) -> DatabaseError:
     telling = [line for line in lines if "error: " in line.lower()]
     reason = (telling or lines)[0]
     remedy = "Free some space on the disk." if "No space left" in said else None
-    return DatabaseError(f"The database could not be {doing}: {reason}", remedy=remedy)
+    return DatabaseError(f"The database could not be {doing}: {reason.rstrip('.')}.", remedy=remedy)

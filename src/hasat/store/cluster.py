@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ log_rotation_size = 0
 log_truncate_on_rotation = on   # a week of logs
 log_line_prefix = '%m [%p] '
 """
+_KEEP_LOGS_SECONDS = 6 * 86_400
 _NO_SPACE = "No space left on device"
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
@@ -81,6 +83,7 @@ class Cluster:
         It is nobody's child and has a session of its own: neither Ctrl-C nor the end of this
         process reaches it.
         """
+        self._remove_old_logs()
         # The pid of a server that was killed may be anybody's by now.
         (self.layout.data / "postmaster.pid").unlink(missing_ok=True)
         with self._reachable() as place:
@@ -119,6 +122,12 @@ class Cluster:
         if self.layout.unfinished.exists():
             shutil.rmtree(self.layout.unfinished)
 
+    def _remove_old_logs(self) -> None:
+        """Last week's logs, which a server that was not running at midnight did not overwrite."""
+        for file, changed in [(file, file.stat().st_mtime) for file in self.layout.log.iterdir()]:
+            if changed < time.time() - _KEEP_LOGS_SECONDS:
+                file.unlink(missing_ok=True)
+
     def start_failure(self, logged_before: dict[Path, int]) -> DatabaseError:
         """Why the server did not start, in its own words."""
         logs = sorted(self.layout.log.glob("*.log"), key=lambda file: file.stat().st_mtime)
@@ -138,7 +147,7 @@ class Cluster:
             remedy = f"Free some space on the disk of {self.layout.folder}."
         telling = telling or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
         quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
-        return DatabaseError(f"PostgreSQL could not {doing}: {quoted}", remedy=remedy)
+        return DatabaseError(f"PostgreSQL could not {doing}: {quoted.rstrip('.')}.", remedy=remedy)
 
     async def _configuration(self, place: "_Place") -> str:
         """The tuning, with the log compressed by lz4 where the programs can."""

@@ -19,7 +19,8 @@ from hasat.sources.gib.splitting import Reader, Tally
 
 BOXES = ("PK", "GB")
 SHELVES = 64
-_IN_MEMORY = 20_000
+# Few enough to be written out while the processor's cache still holds them.
+_IN_MEMORY = 1_000
 _LENGTH = 4
 
 
@@ -56,7 +57,9 @@ def shelve(file: ListFile, folder: Path, box: str, seed: int) -> Shelved:
         for batch in reader:
             set_aside += batch.set_aside
             for fingerprint, part in batch.new:
-                waiting[crc32(part.identifier.encode()) % SHELVES].append((fingerprint, *part))
+                waiting[crc32(part.identifier.encode()) % SHELVES].append(
+                    (fingerprint, tuple(part))
+                )
             count += len(batch.new)
             if count >= _IN_MEMORY:
                 _lay(waiting, shelves)
@@ -78,7 +81,7 @@ def groups(folder: Path, number: int) -> Iterator[Group]:
     found: dict[str, Group] = {}
     for box in BOXES:
         with _shelf(folder, box, number).open("rb") as shelf:
-            for fingerprint, *fields in _laid(shelf):
+            for fingerprint, fields in _laid(shelf):
                 part = Part._make(fields)
                 group = found.get(part.identifier)
                 if group is None:

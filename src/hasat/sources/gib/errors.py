@@ -64,7 +64,7 @@ class TruncatedListError(ListError):
 
 
 class EmptyListError(ListError):
-    """It names nobody."""
+    """The list names nobody at all."""
 
     code = "list-empty"
 

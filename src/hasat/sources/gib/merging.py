@@ -28,23 +28,21 @@ def merge(pk: Sequence[Part], gb: Sequence[Part]) -> Taxpayer:
     Title, type and account type come from the first part that has them: PK before GB, and within a
     list the one created first. The first creation time is the earliest of all.
     """
-    parts = [*_in_order(pk), *_in_order(gb)]
-    lead = parts[0]
-    title, type_, account_type = lead.title, lead.type, lead.account_type
-    created = lead.first_creation_time
-    for part in parts[1:]:
+    lead, *others = [*_in_order(pk), *_in_order(gb)]
+    identifier, title, type_, account_type, created, *_ = lead
+    for part in others:
         title = part.title if title is None else title
         type_ = part.type if type_ is None else type_
         account_type = part.account_type if account_type is None else account_type
         created = earlier(created, part.first_creation_time)
     aliases: dict[str, list[tuple[str, str, str | None]]] = {}
-    for box, of_list in (("PK", pk), ("GB", gb)):
-        for kind, active in _active(of_list).items():
-            aliases.setdefault(kind, []).extend((alias, box, time) for alias, time in active)
+    for box, parts in (("PK", pk), ("GB", gb)):
+        for kind, active in _active(parts).items():
+            aliases[kind] = aliases.get(kind, []) + [(name, box, time) for name, time in active]
     for entries in aliases.values():
         if len(entries) > 1:
             entries.sort(key=lambda entry: entry[:2])
-    return Taxpayer(lead.identifier, title, type_, account_type, created, aliases)
+    return Taxpayer(identifier, title, type_, account_type, created, aliases)
 
 
 def _in_order(parts: Sequence[Part]) -> Sequence[Part]:

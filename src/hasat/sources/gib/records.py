@@ -64,20 +64,23 @@ _ALIAS_START = (
 _ALIAS_END = rf"</Alias>{_SPACE}"
 _CLOSED = rf"(<DeletionTime>{_TIME}</DeletionTime>{_SPACE})?"
 _ANY_ALIAS = _ALIAS_START + _CLOSED + _ALIAS_END
+_UNHEARD_ALIAS = _ANY_ALIAS.replace("(", "(?:")
 
+_ONE_ALIAS = rf'<Document type="({_KIND})">{_SPACE}{_ALIAS_START}{_ALIAS_END}</Document>{_SPACE}'
+
+# All but one record in ten have one or two documents of one open alias each.
 _RECORD = re.compile(
     (
         rf"{_SPACE}<User>{_SPACE}<Identifier>([0-9]{{10,11}})</Identifier>{_SPACE}"
         rf"<Title>({_TITLE})</Title>{_SPACE}<Type>({_WORD})</Type>{_SPACE}"
         rf"<FirstCreationTime>({_TIME})</FirstCreationTime>{_SPACE}"
         rf"(?:<AccountType>({_WORD})</AccountType>{_SPACE})?<Documents>{_SPACE}"
-        rf'(?:<Document type="({_KIND})">{_SPACE}{_ALIAS_START}{_ALIAS_END}</Document>{_SPACE}'
-        rf"|(.*))</Documents>{_SPACE}"
+        rf"(?:{_ONE_ALIAS}(?:{_ONE_ALIAS})?|(.*))</Documents>{_SPACE}"
     ).encode(),
     re.DOTALL,
 ).fullmatch
 _DOCUMENTS = re.compile(
-    rf'(?:<Document type="{_KIND}">{_SPACE}(?:{_ANY_ALIAS})*</Document>{_SPACE})*'.encode()
+    rf'(?:<Document type="{_KIND}">{_SPACE}(?:{_UNHEARD_ALIAS})*</Document>{_SPACE})*'.encode()
 ).fullmatch
 _DOCUMENT = b'<Document type="'
 _ALIASES = re.compile(_ANY_ALIAS.encode()).findall
@@ -88,10 +91,14 @@ def read_piece(piece: bytes) -> Part | None:
     match = _RECORD(piece)
     if match is None:
         return None
-    identifier, title, type_, first, account, kind, alias, created, others = match.groups()
+    identifier, title, type_, first, account, kind, alias, created, k2, a2, c2, others = (
+        match.groups()
+    )
     documents: dict[str, Aliases]
     if others is None:
         documents = {kind.decode(): ((alias.decode(), created.decode()),)}
+        if k2 is not None:
+            gather(documents, k2.decode(), ((a2.decode(), c2.decode()),))
     elif _DOCUMENTS(others):
         documents = {}
         for document in others.split(_DOCUMENT)[1:]:

@@ -89,7 +89,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
             break
         row, column = _middle(core, row, column, radius)
         places.append((column, row, radius))
-        reach = max(radius + radius // 3, apart)
+        reach = max(radius + radius // 3, apart) if radius < OPEN else TILE // 2
         core[max(0, row - reach) : row + reach + 1, max(0, column - reach) : column + reach + 1] = 0
     return _describe(unknown, free, wide, roads, places) if places else []
 

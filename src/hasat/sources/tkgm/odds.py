@@ -25,6 +25,12 @@ REFIT_EVERY = 20
 def describe(gap: Gap, scale: float, sealed: float) -> list[float]:
     """The gap in numbers: `scale` is the side of parcels around, `sealed` the share of their
     blocks whose numbers are complete."""
+    if gap.radius >= OPEN:
+        return list(OPEN_GROUND)
+    return _numbers(gap, scale, sealed)
+
+
+def _numbers(gap: Gap, scale: float, sealed: float) -> list[float]:
     size = math.log(gap.radius / 6.0)
     unseen = gap.nearest_road >= SIGHT
     road = math.log(min(gap.nearest_road, SIGHT) / 20.0)
@@ -45,7 +51,7 @@ def describe(gap: Gap, scale: float, sealed: float) -> list[float]:
     ]
 
 
-OPEN_GROUND = describe(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0), 20.0, 0.0)
+OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0), 20.0, 0.0))
 
 
 class Odds:

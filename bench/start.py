@@ -1,0 +1,149 @@
+"""How long the embedded PostgreSQL takes to start, beside PostgreSQL's own commands.
+
+Every figure is the median of rounds in which Hasat's way and the plain one take turns, so that the
+ratios hold on any machine. Run `python bench/start.py`, or with `--json`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+
+import psycopg
+import structlog
+
+from hasat.settings import Settings, load_settings
+from hasat.store import open_store
+from hasat.store.account import Account, server_account
+from hasat.store.binaries import Binaries, server_binaries
+from hasat.testing.database import database_server, throw_away_database
+
+
+class Plain:
+    """`initdb` and `pg_ctl start` of the same programs, on a folder of their own."""
+
+    def __init__(self, folder: Path, account: Account, binaries: Binaries) -> None:
+        self.folder = folder
+        self._account = account
+        self._binaries = binaries
+        folder.mkdir()
+        folder.chmod(0o700)
+        if account.foreign:
+            os.chown(folder, account.uid, account.gid)
+
+    def initdb(self) -> None:
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+        self._run("initdb", "--encoding=UTF8", "--locale=C", "--username=hasat", "--auth=trust")
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self.folder}'"
+        self._run("pg_ctl", "start", "--wait", "--log", f"{self.folder}/log", "--options", options)
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "stop", "--wait")
+
+    def create_database(self) -> None:
+        with psycopg.connect(
+            host=str(self.folder), user="hasat", dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute("CREATE DATABASE bench")
+            connection.execute("DROP DATABASE bench")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self._binaries.program(program), "-D", f"{self.folder}/data", *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            **self._account.switch(),
+        )
+
+
+async def _seconds(action: Callable[[], Awaitable[None] | None]) -> float:
+    began = time.perf_counter()
+    waiting = action()
+    if waiting is not None:
+        await waiting
+    return time.perf_counter() - began
+
+
+async def _start(settings: Settings) -> float:
+    """From nothing to the first answer of a migrated database."""
+    began = time.perf_counter()
+    async with open_store(settings) as store:
+        await store.now()
+        return time.perf_counter() - began
+
+
+async def measure(rounds: int, folder: Path) -> dict[str, dict[str, float]]:
+    account = server_account(Path("/nonexistent"))
+    plain = Plain(folder / "plain", account, server_binaries(None, None, account))
+    taken: dict[str, list[float]] = {}
+
+    def note(name: str, seconds: float) -> None:
+        taken.setdefault(name, []).append(seconds)
+
+    async with database_server("embedded") as url:
+        for number in range(rounds):
+            settings = load_settings(environ={"HASAT_HOME": str(folder / f"home {number}")})
+            note("plain initdb", await _seconds(plain.initdb))
+            note("first start", await _start(settings))
+            note("plain pg_ctl start", await _seconds(plain.start))
+            note("plain CREATE and DROP DATABASE", await _seconds(plain.create_database))
+            plain.stop()
+            note("restart", await _start(settings))
+
+            async def throw_away() -> None:
+                async with throw_away_database(url):
+                    pass
+
+            if number == 0:
+                await throw_away()  # makes the template
+            note("throw-away database", await _seconds(throw_away))
+    seconds = {name: median(values) for name, values in taken.items()}
+    beside = {
+        "first start": "plain initdb",
+        "restart": "plain pg_ctl start",
+        "throw-away database": "plain CREATE and DROP DATABASE",
+    }
+    return {
+        name: {
+            "seconds": seconds[name],
+            other: seconds[other],
+            "ratio": seconds[name] / seconds[other],
+        }
+        for name, other in beside.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    # /tmp, and not TMPDIR: the server's user must be able to get there for the plain commands.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        result = asyncio.run(measure(arguments.rounds, folder))
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"median of {arguments.rounds} rounds")
+    for what, figures in result.items():
+        seconds, (other, beside) = figures["seconds"], list(figures.items())[1]
+        print(
+            f"{what:20} {seconds:6.3f} s   {other:32} {beside:6.3f} s   {figures['ratio']:5.2f} x"
+        )
+
+
+if __name__ == "__main__":
+    main()
