@@ -63,35 +63,63 @@ class Gap:
     between_roads: bool
     open_rays: int
     room: float
+    usual: int
+    hidden: bool
 
 
 def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -> list[Gap]:
-    """Gaps whose disc is centred in the tile in the middle of the window, widest first."""
+    """Gaps whose disc is centred in the tile in the middle of the window, widest first.
+
+    Gaps in what was taken for road come after the others: they are unlikely, not impossible.
+    """
     wide = clearance(unknown)
-    free = unknown
     roads = np.array([(m.column, m.row) for m in marks if m.road], dtype=np.int64).reshape(-1, 2)
+    usual = _usual_width(wide, roads)
+    free, room = unknown, wide
     if marks:
         free = unknown.copy()
-        usual = _usual_width(wide, roads)
         for mark in marks:
             radius = int(wide[mark.row, mark.column]) if mark.road else 1
             _erase(free, mark.column, mark.row, min(radius, usual) + 1)
         _erase_stretches(free, wide, roads, 2.0 * apart, usual)
         room = clearance(free)
-    else:
-        room = wide
+    around = _Surroundings(unknown, free, wide, roads, usual)
     core = room[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
+    places = _widest(core, smallest, apart)
+    gaps = around.describe(places, hidden=False)
+    if marks:
+        core = wide[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
+        for column, row, radius in places:
+            _blank(core, column, row, _reach(radius, apart))
+        for mark in marks:
+            radius = max(2, int(0.7 * wide[mark.row, mark.column]))
+            _blank(core, mark.column - MARGIN, mark.row - MARGIN, radius)
+        gaps += around.describe(_widest(core, smallest, apart), hidden=True)
+    return gaps
+
+
+def _widest(core: Bits, smallest: int, apart: int) -> list[tuple[int, int, int]]:
+    """Column, row and radius of the discs left in the tile, which is used up in the search."""
     places = []
     while True:
         row, column = divmod(int(core.argmax()), TILE)
         radius = int(core[row, column])
         if radius < smallest:
-            break
+            return places
         row, column = _middle(core, row, column, radius)
         places.append((column, row, radius))
-        reach = max(radius + radius // 3, apart) if radius < OPEN else TILE // 2
-        core[max(0, row - reach) : row + reach + 1, max(0, column - reach) : column + reach + 1] = 0
-    return _describe(unknown, free, wide, roads, places) if places else []
+        _blank(core, column, row, _reach(radius, apart))
+
+
+def _reach(radius: int, apart: int) -> int:
+    return max(radius + radius // 3, apart) if radius < OPEN else TILE // 2
+
+
+def _blank(core: Bits, column: int, row: int, reach: int) -> None:
+    core[
+        max(0, row - reach) : max(0, row + reach + 1),
+        max(0, column - reach) : max(0, column + reach + 1),
+    ] = 0
 
 
 def clearance(unknown: Bits) -> Bits:
@@ -177,50 +205,62 @@ def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
     return int(rows[best]) + low, int(columns[best]) + left
 
 
-def _describe(
-    unknown: Bits,
-    free: Bits,
-    wide: Bits,
-    roads: NDArray[np.int64],
-    places: list[tuple[int, int, int]],
-) -> list[Gap]:
-    """What surrounds each place (column, row, radius)."""
-    place = np.array(places)
-    x, y, radius = place[:, 0] + MARGIN, place[:, 1] + MARGIN, place[:, 2]
-    columns, rows = x[:, None, None] + _RAY_X, y[:, None, None] + _RAY_Y
-    ahead = _run(unknown[rows, columns])
-    open_rays = (ahead >= np.minimum(MARGIN - 1, 2 * radius + 2)[:, None]).sum(axis=1)
-    room = ((_run(free[rows, columns]) + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
-    width = wide[y, x]
-    nearest = np.full(len(place), FAR)
-    between = np.zeros(len(place), dtype=bool)
-    if len(roads):
-        away = roads[None, :, :] - np.stack([x, y], axis=1)[:, None, :]
+@dataclass(frozen=True)
+class _Surroundings:
+    """What a window looks like: all unknown ground, that without roads, how wide, where roads."""
+
+    unknown: Bits
+    free: Bits
+    wide: Bits
+    roads: NDArray[np.int64]
+    usual: int
+
+    def describe(self, places: list[tuple[int, int, int]], *, hidden: bool) -> list[Gap]:
+        """The gaps at places of column, row and radius."""
+        if not places:
+            return []
+        place = np.array(places)
+        x, y, radius = place[:, 0] + MARGIN, place[:, 1] + MARGIN, place[:, 2]
+        columns, rows = x[:, None, None] + _RAY_X, y[:, None, None] + _RAY_Y
+        ahead = _run(self.unknown[rows, columns])
+        open_rays = (ahead >= np.minimum(MARGIN - 1, 2 * radius + 2)[:, None]).sum(axis=1)
+        if not hidden and self.free is not self.unknown:
+            ahead = _run(self.free[rows, columns])
+        room = ((ahead + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
+        nearest, between = self._see_roads(x, y)
+        return [
+            Gap(*values, usual=self.usual, hidden=hidden)
+            for values in zip(
+                place[:, 0].tolist(),
+                place[:, 1].tolist(),
+                radius.tolist(),
+                self.wide[y, x].tolist(),
+                nearest.tolist(),
+                between.tolist(),
+                open_rays.tolist(),
+                room.tolist(),
+                strict=True,
+            )
+        ]
+
+    def _see_roads(
+        self, x: NDArray[np.int64], y: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """How far the nearest road in sight is, and whether another lies on the other side."""
+        if not len(self.roads):
+            return np.full(len(x), FAR), np.zeros(len(x), dtype=bool)
+        here = np.stack([x, y], axis=1)
+        away = self.roads[None, :, :] - here[:, None, :]
         distance = np.hypot(away[..., 0], away[..., 1])
-        path = np.rint(
-            np.stack([x, y], axis=1)[:, None, None, :] + away[:, :, None, :] * _ALONG[:, None]
-        ).astype(np.int64)
-        seen = unknown[path[..., 1], path[..., 0]].all(axis=2) & (distance < SIGHT)
+        path = np.rint(here[:, None, None, :] + away[:, :, None, :] * _ALONG[:, None])
+        columns, rows = path[..., 0].astype(np.int64), path[..., 1].astype(np.int64)
+        seen = self.unknown[rows, columns].all(axis=2) & (distance < SIGHT)
         distance = np.where(seen, distance, FAR)
-        each = np.arange(len(place))
+        each = np.arange(len(x))
         closest = distance.argmin(axis=1)
         nearest = distance[each, closest]
         same_way = (away * away[each, closest][:, None, :]).sum(axis=2)
-        between = (seen & (same_way < -0.5 * distance * nearest[:, None])).any(axis=1)
-    return [
-        Gap(*values)
-        for values in zip(
-            place[:, 0].tolist(),
-            place[:, 1].tolist(),
-            radius.tolist(),
-            width.tolist(),
-            nearest.tolist(),
-            between.tolist(),
-            open_rays.tolist(),
-            room.tolist(),
-            strict=True,
-        )
-    ]
+        return nearest, (seen & (same_way < -0.5 * distance * nearest[:, None])).any(axis=1)
 
 
 def _run(rays: Bits) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from hasat.sources.tkgm.gaps import FAR, OPEN, SIGHT, Gap
 Vector = NDArray[np.float64]
 
 # Fitted to surveyed and generated cadastres alike; a scan only starts from here.
-START = np.array([-0.5, 2.0, 0.0, 0.4, -0.4, 1.0, -0.7, -2.0, -0.2, 1.3, 0.0, -0.5, 0.5])
+START = np.array([-0.5, 2.0, 0.0, 0.4, -0.4, 1.0, -0.7, -2.0, -0.2, 1.3, 0.0, -0.5, 0.5, -2.0, 0.0, 0.5])
 # So many answers' worth of trust in the start.
 TRUST = 4.0
 # Old answers come from open ground; the last ones tell about the gaps that are left.
@@ -48,10 +48,13 @@ def _numbers(gap: Gap, scale: float, sealed: float) -> list[float]:
         size * unseen,
         sealed,
         math.log(gap.room / scale**2),
+        float(gap.hidden),
+        size * gap.hidden,
+        math.log(max(gap.width, 1) / gap.usual) if not unseen else 0.0,
     ]
 
 
-OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0), 20.0, 0.0))
+OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0, 3, False), 20.0, 0.0))
 
 
 class Odds:
