@@ -120,6 +120,7 @@ class EmbeddedServer:
             else:
                 try:
                     if launch:
+                        self.layout.remove_sockets()
                         raise launch.cluster.start_failure(launch.logged_before)
                     launch = await self._launch(server_lock)
                     patience = self._patience("the database server to accept connections")

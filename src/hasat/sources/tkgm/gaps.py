@@ -168,7 +168,7 @@ def _usual_width(wide: Bits, roads: NDArray[np.int64]) -> int:
     """Half the width that roads have here: where one seems wider, a parcel may lie beside it."""
     widths = wide[roads[:, 1], roads[:, 0]]
     widths = widths[widths <= WIDEST_ROAD]
-    return int(1.2 * float(np.median(widths)) + 0.5) if widths.size else 3
+    return max(1, int(1.2 * float(np.median(widths)) + 0.5)) if widths.size else 3
 
 
 def _erase_stretches(

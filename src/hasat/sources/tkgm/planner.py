@@ -51,9 +51,9 @@ class Aim:
 
 
 AIMS: dict[str, Aim] = {
-    "fast": Aim(missing=0.01, smallest_gap=3),
-    "standard": Aim(missing=0.0012, smallest_gap=2),
-    "thorough": Aim(missing=0.0003, smallest_gap=2),
+    "fast": Aim(missing=0.015, smallest_gap=3),
+    "standard": Aim(missing=0.003, smallest_gap=2),
+    "thorough": Aim(missing=0.0007, smallest_gap=2),
 }
 
 
