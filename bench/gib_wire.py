@@ -24,7 +24,7 @@ from xml.parsers import expat
 
 import psutil  # type: ignore[import-untyped]
 
-from gib_lists import LAYOUTS, Publisher
+from _gib_lists import LAYOUTS, Publisher
 from hasat.feed.copying import pack_row
 from hasat.feed.digest import record_digest
 from hasat.sources.gib.wire import (

@@ -197,6 +197,8 @@ def main() -> None:
     parser.add_argument("--no-grid", action="store_true", help="leave the grid out: it takes long")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if not arguments.files and not arguments.generated:
+        arguments.generated = ["town:1500", "village:1000", "strips:600"]
     rows = []
     for name, cadastre in cadastres(arguments):
         area = cadastre.area()
@@ -228,7 +230,8 @@ def line(row: Scan, beside: Beside | None) -> str:
     text = (
         f"{row.cadastre:22} {row.method:20} {row.parcels:6} parcels {row.questions:7} questions "
         f"{row.questions_per_parcel:5.2f} a parcel, recall {row.recall:.4f} ({row.missed} missed), "
-        f"{row.own_milliseconds_per_batch:5.1f} ms a batch (worst {row.worst_batch_milliseconds:.0f})"
+        f"{row.own_milliseconds_per_batch:5.1f} ms a batch "
+        f"(worst {row.worst_batch_milliseconds:.0f})"
     )
     if beside:
         text += (

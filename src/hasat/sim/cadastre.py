@@ -89,7 +89,9 @@ class Cadastre:
         """The ground of all parcels together, with gaps up to twice `closing_metres` closed."""
         plane = Plane.around([parcel.ground for parcel in self.parcels])
         union = shapely.union_all([plane.to_metres(parcel.ground) for parcel in self.parcels])
-        return plane.to_degrees(areal(union.buffer(closing_metres).buffer(-closing_metres)))
+        closed = areal(union.buffer(closing_metres).buffer(-closing_metres))
+        ground: Polygon | MultiPolygon = plane.to_degrees(closed)
+        return ground
 
 
 def read_cadastre(path: Path, seed: int = 1) -> Cadastre:

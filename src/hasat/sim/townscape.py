@@ -6,7 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import shapely
 from numpy.random import Generator
+from numpy.typing import NDArray
 from shapely import MultiPolygon, Polygon
+from shapely.affinity import translate
 
 from hasat.sim.cadastre import Cadastre, areal, assemble, number_parcels
 from hasat.sources.tkgm.plane import Plane
@@ -101,7 +103,7 @@ def _enclaves(parcels: int, dice: Generator) -> Grounds:
         for column in range(side):
             x, y = column * 130.0, row * 110.0
             estate = shapely.box(x, y, x + 120 + 10 * (dice.random() < 0.6), y + 100)
-            holes = []
+            holes: list[Polygon] = []
             for _ in range(int(dice.integers(1, 4))):
                 cx, cy = x + dice.uniform(20, 100), y + dice.uniform(20, 80)
                 radius = float(dice.uniform(5, 15))
@@ -124,8 +126,8 @@ def _mixed(parcels: int, dice: Generator) -> Grounds:
     x = 0.0
     for quarter in quarters:
         west, south, east, _ = shapely.total_bounds(quarter).tolist()
-        shift = np.array([x - west, -south])
-        everything += list(shapely.transform(np.array(quarter), lambda xy, by=shift: xy + by))
+        shift = (x - west, -south)
+        everything += [areal(translate(ground, *shift)) for ground in quarter]
         x += east - west + 12.0
     return everything
 
@@ -142,9 +144,10 @@ def _bent(grounds: Grounds, dice: Generator) -> Grounds:
     turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
     dense = shapely.segmentize(np.array(grounds), 30.0)
 
-    def bend(xy: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> object:
+    def bend(xy: NDArray[np.float64]) -> NDArray[np.float64]:
         waves = np.stack([np.sin(xy[:, 1] / 150.0), np.sin(xy[:, 0] / 190.0)], axis=1)
-        return (xy + 14.0 * waves) @ turned
+        bent: NDArray[np.float64] = (xy + 14.0 * waves) @ turned
+        return bent
 
     return list(shapely.transform(dense, bend))
 

@@ -29,6 +29,7 @@ from hasat.errors import ConflictError, DatabaseError
 from hasat.store.account import server_account
 from hasat.store.binaries import server_binaries
 from hasat.store.cluster import Cluster
+from hasat.store.explain import disk_full
 from hasat.store.layout import DATABASE, Layout, url_of
 from hasat.store.locks import Patience, locked, try_convert, try_lock
 
@@ -115,6 +116,8 @@ class EmbeddedServer:
                     async with self._connected() as (connection, url):
                         await _ensure_database(connection)
                         return url
+                except psycopg.errors.DiskFull as error:
+                    raise disk_full(error, str(self.layout.data)) from error
                 except psycopg.OperationalError as error:
                     trouble = str(error).splitlines()[0]
             else:

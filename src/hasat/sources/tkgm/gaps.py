@@ -80,7 +80,9 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
         free = unknown.copy()
         for mark in marks:
             radius = int(wide[mark.row, mark.column]) if mark.road else 1
-            _erase(free, mark.column, mark.row, min(radius, usual) + 1)
+            # Open ground that is empty here is likely so around, but for no certain distance.
+            radius = min(radius, usual) if radius <= WIDEST_ROAD else radius * 3 // 5
+            _erase(free, mark.column, mark.row, radius + 1)
         _erase_stretches(free, wide, roads, 2.0 * apart, usual)
         room = clearance(free)
     around = _Surroundings(unknown, free, wide, roads, usual)
@@ -100,7 +102,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
 
 def _widest(core: Bits, smallest: int, apart: int) -> list[tuple[int, int, int]]:
     """Column, row and radius of the discs left in the tile, which is used up in the search."""
-    places = []
+    places: list[tuple[int, int, int]] = []
     while True:
         row, column = divmod(int(core.argmax()), TILE)
         radius = int(core[row, column])
@@ -229,8 +231,8 @@ class _Surroundings:
         room = ((ahead + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
         nearest, between = self._see_roads(x, y)
         return [
-            Gap(*values, usual=self.usual, hidden=hidden)
-            for values in zip(
+            Gap(column, row, disc, width, road, roads, rays, space, self.usual, hidden)
+            for column, row, disc, width, road, roads, rays, space in zip(
                 place[:, 0].tolist(),
                 place[:, 1].tolist(),
                 radius.tolist(),
@@ -265,6 +267,6 @@ class _Surroundings:
 
 def _run(rays: Bits) -> NDArray[np.int64]:
     """How many cells from the start of each ray are set."""
-    ends = rays.argmin(axis=-1)
+    ends: NDArray[np.int64] = rays.argmin(axis=-1)
     ends[(ends == 0) & (rays[..., 0] == 1)] = rays.shape[-1]
     return ends

@@ -14,20 +14,22 @@ from hasat.sources.tkgm.gaps import FAR, OPEN, SIGHT, Gap
 Vector = NDArray[np.float64]
 
 # Fitted to surveyed and generated cadastres alike; a scan only starts from here.
-START = np.array([-0.5, 2.0, 0.0, 0.4, -0.4, 1.0, -0.7, -2.0, -0.2, 1.3, 0.0, -0.5, 0.5, -2.0, 0.0, 0.5])
-# So many answers' worth of trust in the start.
-TRUST = 4.0
+START = np.array(
+    [-0.5, 2.0, 0.0, 0.4, -0.4, 1.0, -0.7, -2.0, -0.2, 1.3, 0.0, -0.5, 0.5, -2.0, 0.0, 0.5, -1.0]
+)
+# So many answers' worth of trust in the start; less in what depends most on the place.
+TRUST = np.array([4.0] * 13 + [1.0] * 4)
 # Old answers come from open ground; the last ones tell about the gaps that are left.
-MEMORY = 6000
-REFIT_EVERY = 20
+MEMORY = 4000
+REFIT_EVERY = 40
 
 
-def describe(gap: Gap, scale: float, sealed: float) -> list[float]:
+def describe(gap: Gap, scale: float, sealed: float, barren: float) -> list[float]:
     """The gap in numbers: `scale` is the side of parcels around, `sealed` the share of their
-    blocks whose numbers are complete."""
+    blocks whose numbers are complete, `barren` how much of the open ground around was empty."""
     if gap.radius >= OPEN:
-        return list(OPEN_GROUND)
-    return _numbers(gap, scale, sealed)
+        return [*_OPEN_GROUND, barren]
+    return [*_numbers(gap, scale, sealed), barren]
 
 
 def _numbers(gap: Gap, scale: float, sealed: float) -> list[float]:
@@ -50,44 +52,46 @@ def _numbers(gap: Gap, scale: float, sealed: float) -> list[float]:
         math.log(gap.room / scale**2),
         float(gap.hidden),
         size * gap.hidden,
-        math.log(max(gap.width, 1) / gap.usual) if not unseen else 0.0,
+        0.0 if unseen else math.log(max(gap.width, 1) / gap.usual),
     ]
 
 
-OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0, 3, False), 20.0, 0.0))
+_OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0, 3, False), 20.0, 0.0))
 
 
 class Odds:
-    """The model and the answers it has seen."""
+    """The model and the last answers it has seen."""
 
     def __init__(self) -> None:
         self.weights: Vector = START.copy()
-        self._features: list[Vector] = []
-        self._hits: list[bool] = []
+        self._features: Vector = np.zeros((MEMORY, len(START)))
+        self._hits: Vector = np.zeros(MEMORY)
+        self._seen = 0
         self._unfitted = 0
 
     def learn(self, features: Vector, hit: bool) -> None:
-        self._features.append(features)
-        self._hits.append(hit)
+        self._features[self._seen % MEMORY] = features
+        self._hits[self._seen % MEMORY] = hit
+        self._seen += 1
         self._unfitted += 1
-        if len(self._hits) > 2 * MEMORY:
-            del self._features[:-MEMORY], self._hits[:-MEMORY]
 
     def fit(self) -> None:
-        """Takes a few Newton steps when enough answers have come since the last time."""
+        """Takes two Newton steps when enough answers have come since the last time."""
         if self._unfitted < REFIT_EVERY:
             return
         self._unfitted = 0
-        features = np.array(self._features[-MEMORY:])
-        hits = np.array(self._hits[-MEMORY:], dtype=float)
+        features = self._features[: min(self._seen, MEMORY)]
+        hits = self._hits[: len(features)]
         for _ in range(2):
             chance = chances(features, self.weights)
-            slope = features.T @ (hits - chance) - TRUST * (self.weights - START)
-            bend = (features * (chance * (1 - chance))[:, None]).T @ features
+            slope = np.einsum("ij,i->j", features, hits - chance) - TRUST * (self.weights - START)
+            bend = np.einsum("ij,i,ik->jk", features, chance * (1 - chance), features)
             bend[np.diag_indices_from(bend)] += TRUST
             self.weights = self.weights + np.clip(np.linalg.solve(bend, slope), -1.0, 1.0)
 
 
 def chances(features: Vector, weights: Vector) -> Vector:
     """The chance of a parcel for each row of features."""
-    return 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -30.0, 30.0)))
+    # Not the matrix product: it would wake a thread for each core to add up a few numbers.
+    score: Vector = np.einsum("ij,j->i", features, weights)
+    return 1.0 / (1.0 + np.exp(-np.clip(score, -30.0, 30.0)))

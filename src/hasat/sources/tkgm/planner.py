@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from shapely import MultiPolygon, Polygon
 
 from hasat.sources.tkgm.coverage import Box, Coverage, spread
-from hasat.sources.tkgm.gaps import MARGIN, OPEN, TILE, WINDOW, Mark, find_gaps
+from hasat.sources.tkgm.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
 from hasat.sources.tkgm.numbering import Numbering
-from hasat.sources.tkgm.odds import OPEN_GROUND, Odds, Vector, chances, describe
+from hasat.sources.tkgm.odds import START, Odds, Vector, chances, describe
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
 from hasat.sources.tkgm.shelf import Shelf, Tile
@@ -40,6 +40,10 @@ LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
 DOUBT = 0.01
 FIRST_SCALE = 20.0
+# Before a scan counts as complete, random gaps among those left are asked about, this share of
+# the parcels found; the model is not believed before so many in a row were rightly left.
+AUDIT_SHARE = 0.012
+AUDIT_LEAST = 20
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ class Aim:
 
 AIMS: dict[str, Aim] = {
     "fast": Aim(missing=0.015, smallest_gap=3),
-    "standard": Aim(missing=0.003, smallest_gap=2),
-    "thorough": Aim(missing=0.0007, smallest_gap=2),
+    "standard": Aim(missing=0.002, smallest_gap=2),
+    "thorough": Aim(missing=0.0005, smallest_gap=2),
 }
 
 
@@ -79,6 +83,8 @@ class _Asked:
     spacing: float
     features: Vector | None
     number_class: str | None = None
+    sampled: bool = False
+    open: bool = False
 
 
 class Planner:
@@ -99,7 +105,7 @@ class Planner:
         self._batch = batch
         self._plane = Plane.around([area])
         self._coverage = Coverage(self._plane.to_metres(area), MARGIN)
-        self._shelf = Shelf(len(OPEN_GROUND))
+        self._shelf = Shelf(len(START))
         self._odds = Odds()
         self._numbering = Numbering() if by_number else None
         self._known: set[ParcelKey] = set()
@@ -112,13 +118,16 @@ class Planner:
         self._stale: dict[Tile, None] = {}
         self._changed: dict[Tile, None] = {}
         self._sampled: list[float] = []
+        self._audited = 0
+        self._open_empty: dict[Tile, int] = {}
+        self._done = False
         self._sample = self._random_places()
         self._lay_out()
 
     @property
     def complete(self) -> bool:
-        """True when nothing is in flight and the gaps left hold too little to go on."""
-        return not self._pending and not self.next_batch()
+        """True when the last call of `next_batch` found nothing to ask and nothing is in flight."""
+        return self._done and not self._pending
 
     def next_batch(self) -> list[Question]:
         """Up to `batch` questions; none when the area is complete as far as is known now.
@@ -148,25 +157,33 @@ class Planner:
             for tile in list(dict.fromkeys(stale))[: LOOKS // 2]:
                 self._look(tile)
             looks -= LOOKS // 2
-        return self._choose(order, chance, enough)
+        if enough and not self._trusted():
+            order, enough = self._random_slots(chance), False
+            self._audited += len(order)
+        questions = self._choose(order, chance, enough)
+        self._done = not questions
+        return questions
 
     def tell(self, question: Question, answer: Answer) -> None:
         """Takes in an answer, whenever and in whatever order it comes."""
         asked = self._pending.pop(question, None) or self._unplanned(question)
+        self._done = False
         new = isinstance(answer, Parcel) and answer.key not in self._known
         counts = False
         if isinstance(answer, Parcel) and new:
-            counts = self._take_in(answer, asked)
+            counts = self._take_in(answer)
         if isinstance(question, Number):
             if self._numbering is not None and asked.number_class is not None:
                 self._numbering.learn(question, asked.number_class, counts)
             return
+        if asked.sampled:
+            self._sampled.append(self._share_of(answer))
         if asked.features is not None and (new or not isinstance(answer, Parcel)):
             self._odds.learn(asked.features, counts)
+            if counts:
+                self._audited = 0
         if self._coverage.window(asked.column, asked.row, 1, 1)[0, 0]:
-            place = (asked.column, asked.row, not isinstance(answer, Parcel))
-            self._marks.setdefault(_tile(asked.column, asked.row), []).append(place)
-            self._touch((asked.column, asked.row, asked.column, asked.row))
+            self._mark(asked, isinstance(answer, Parcel))
 
     def forget(self, question: Question) -> None:
         """Gives a question back that will not be answered; its place may be asked again."""
@@ -226,16 +243,17 @@ class Planner:
 
     def _lay_out(self) -> None:
         """Takes all ground for open until a tile is looked at for the first time."""
+        open_ground = describe(Gap(0, 0, OPEN, OPEN, FAR, False, 0, 0.0, 1, False), 1.0, 0.0, 0.0)
         for tile in self._coverage.tiles(TILE):
             middle = (tile[0] * TILE + TILE // 2, tile[1] * TILE + TILE // 2)
-            self._shelf.put(tile, [OPEN_GROUND], [middle], [OPEN], FIRST_SCALE, spread(*tile))
+            self._shelf.put(tile, [open_ground], [middle], [OPEN], FIRST_SCALE, spread(*tile))
             self._stale[tile] = None
 
     def _ask_sample(self) -> list[Question]:
         asked: list[Question] = []
         while self._sample and len(asked) < self._batch:
             column, row = self._sample.pop()
-            asked.append(self._point(column, row, FIRST_SCALE, None))
+            asked.append(self._point(column, row, FIRST_SCALE, None, OPEN))
         return asked
 
     def _order(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -248,6 +266,15 @@ class Planner:
         best = np.argpartition(-merit, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
         best = best[merit[best] > 0]
         return best[np.argsort(-merit[best], kind="stable")]
+
+    def _trusted(self) -> bool:
+        return self._audited >= max(AUDIT_LEAST, AUDIT_SHARE * self._counted)
+
+    def _random_slots(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
+        """As many gaps of those left as fit in a batch, each as likely to be drawn as any other."""
+        slots = np.flatnonzero(chance > 0.0)
+        dice = np.random.default_rng(len(self._known) + self._audited)
+        return dice.permutation(slots)[: self._batch]
 
     def _choose(
         self, order: NDArray[np.intp], chance: NDArray[np.float64], enough: bool
@@ -269,18 +296,24 @@ class Planner:
             if (apart < 2 * np.maximum(spacing, busy[:, 2])).any():
                 continue
             if len(questions) < self._batch:
-                questions.append(self._point(column, row, spacing, shelf.features[slot].copy()))
+                features = shelf.features[slot].copy()
+                radius = float(shelf.radii[slot])
+                questions.append(self._point(column, row, spacing, features, radius))
                 busy = np.vstack([busy, (column, row, spacing)])
         while len(questions) < self._batch and (by_number := self._number(0.3)):
             questions.append(by_number)
         return questions
 
-    def _point(self, column: int, row: int, spacing: float, features: Vector | None) -> Point:
+    def _point(
+        self, column: int, row: int, spacing: float, features: Vector | None, radius: float
+    ) -> Point:
         x, y = self._coverage.metres_of(column, row)
         scale = self._plane.scale
         lat = round(float(y / scale[1] + self._plane.lat), 7)
         question = Point(lat, round(float(x / scale[0] + self._plane.lon), 7))
-        self._pending[question] = _Asked(column, row, spacing, features)
+        self._pending[question] = _Asked(
+            column, row, spacing, features, sampled=features is None, open=radius >= OPEN
+        )
         return question
 
     def _number(self, above: float) -> Number | None:
@@ -301,7 +334,7 @@ class Planner:
         column, row = self._coverage.cells_of(degrees * self._plane.scale).tolist()
         return _Asked(column, row, 0.0, None)
 
-    def _take_in(self, parcel: Parcel, asked: _Asked) -> bool:
+    def _take_in(self, parcel: Parcel) -> bool:
         """Notes a new parcel; False if it is too small to be looked for."""
         self._known.add(parcel.key)
         ground = self._plane.to_metres(parcel.geometry)
@@ -319,6 +352,25 @@ class Planner:
         counts = area >= SMALL_SQUARE_METRES
         self._counted += counts
         return counts
+
+    def _share_of(self, answer: Answer) -> float:
+        """How many parcels the area would hold if all were as large as this one."""
+        if not isinstance(answer, Parcel):
+            return 0.0
+        ground = self._coverage.area_cells * self._coverage.cell**2
+        return ground / max(float(self._plane.to_metres(answer.geometry).area), 1.0)
+
+    def _mark(self, asked: _Asked, parcel: bool) -> None:
+        """Remembers a place that stays unknown though it was asked about."""
+        column, row = asked.column, asked.row
+        tile = _tile(column, row)
+        self._marks.setdefault(tile, []).append((column, row, not parcel))
+        self._touch((column, row, column, row))
+        if not parcel and asked.open:
+            self._open_empty[tile] = self._open_empty.get(tile, 0) + 1
+            for beside in _around(tile, 2):
+                if self._coverage.any_in(beside[0] * TILE, beside[1] * TILE, TILE):
+                    self._stale[beside] = None
 
     def _touch(self, box: Box) -> None:
         """Marks the tiles for a new look whose gaps a change in the box may alter."""
@@ -352,15 +404,22 @@ class Planner:
         scale = self._scale_at(tile)
         apart = min(20, max(5, int(scale / self._coverage.cell / 2)))
         gaps = find_gaps(unknown, marks, self._aim.smallest_gap, apart)
-        sealed = self._sealed(tile)
+        sealed, barren = self._sealed(tile), self._barren(tile)
         self._shelf.put(
             tile,
-            [describe(gap, scale, sealed) for gap in gaps],
+            [describe(gap, scale, sealed, barren) for gap in gaps],
             [(column + gap.column, row + gap.row) for gap in gaps],
             [gap.radius for gap in gaps],
             scale / self._coverage.cell,
             spread(*tile),
         )
+
+    def _barren(self, tile: Tile) -> float:
+        """More than nought where open ground all around was empty and no parcel is known."""
+        near = _around(tile, 2)
+        empty = sum(self._open_empty.get(beside, 0) for beside in near)
+        known = sum(self._scales[beside][0] for beside in near if beside in self._scales)
+        return max(0.0, math.log1p(empty) - math.log1p(known))
 
     def _scale_at(self, tile: Tile) -> float:
         """The side of a square as large as the parcels around are on (geometric) average."""
@@ -389,5 +448,6 @@ def _tile(column: int, row: int) -> Tile:
     return (column // TILE, row // TILE)
 
 
-def _around(tile: Tile) -> list[Tile]:
-    return [(tile[0] + i, tile[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+def _around(tile: Tile, reach: int = 1) -> list[Tile]:
+    span = range(-reach, reach + 1)
+    return [(tile[0] + i, tile[1] + j) for i in span for j in span]

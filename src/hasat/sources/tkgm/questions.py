@@ -1,4 +1,4 @@
-"""What a scan asks and what it is told: values shared by the planners, without any input or output."""
+"""What a scan asks and what it is told: values that the planners share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
