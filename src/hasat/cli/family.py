@@ -120,6 +120,11 @@ class Parent:
             loop.remove_reader(line)
             line.close()
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether this process was started by itself."""
+        return self._line is None
+
     def when_gone(self, action: Callable[[], object]) -> None:
         self._on_gone = action
 

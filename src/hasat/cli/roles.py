@@ -129,7 +129,7 @@ async def _serve(settings: Settings) -> None:
         add_pages(app, settings, store, catalogue, all_sources())
         listener = Listener(app, bind(settings.serve.host, settings.serve.port))
         parent.when_gone(listener.drain)
-        async with _signals(listener.drain, listener.stop_now):
+        async with _signals(listener.drain, listener.stop_now, parent):
             await listener.start()
             if not parent.ready():
                 manners.note(f"Hasat serves at {address_of(settings)}")
@@ -142,7 +142,7 @@ async def _worker(settings: Settings) -> None:
     async with _patient_house(settings) as store, Parent.watched() as parent:
         engine = Engine(catalogue_of(settings), store, settings)
         parent.when_gone(engine.drain)
-        async with _signals(engine.drain, engine.stop_now):
+        async with _signals(engine.drain, engine.stop_now, parent):
             if not parent.ready():
                 manners.note(f"Hasat works on the jobs of {store.label}")
             await engine.run()
@@ -173,9 +173,9 @@ async def _enter_patiently(stack: AsyncExitStack, settings: Settings) -> Store:
 
 @asynccontextmanager
 async def _signals(
-    drain: Callable[[], object], stop_now: Callable[[], object]
+    drain: Callable[[], object], stop_now: Callable[[], object], parent: Parent | None = None
 ) -> AsyncIterator[None]:
-    """The first SIGTERM or SIGINT drains, the second stops."""
+    """The first SIGTERM or SIGINT drains, the second stops; a child leaves the talking."""
     loop = asyncio.get_running_loop()
     seen = 0
 
@@ -183,7 +183,8 @@ async def _signals(
         nonlocal seen
         seen += 1
         if seen == 1:
-            manners.note("Finishing what is running; press Ctrl-C again to stop at once.")
+            if parent is None or parent.is_missing:
+                manners.note("Finishing what is running; press Ctrl-C again to stop at once.")
             drain()
         else:
             stop_now()
