@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hasat.errors import ConflictError, DatabaseError, NothingToDoError, UsageError
+from feed_toys import make_table, run
+from hasat.errors import (
+    ConflictError,
+    DatabaseError,
+    GoneError,
+    NothingToDoError,
+    UsageError,
+)
+from hasat.feed.read import changes_after, changes_between
 from hasat.settings import Settings
 from hasat.store import Store, open_store
 from hasat.store.backup import Client, back_up, restore
@@ -63,6 +71,30 @@ async def test_a_backup_comes_back_in_an_empty_database(
         other = empty.settings(tmp_path)
         await _restore(other, backup)
         assert await _names(other) == {"ağaç", "ığdır"}
+
+
+async def test_a_follower_of_the_life_before_a_restore_must_start_over(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with open_store(settings) as store:
+        await make_table(store)
+        first = await run(store, {"a": {"n": 1}})
+        await run(store, {"a": {"n": 2}})
+        async with store.connection() as connection:
+            cursor = (await changes_after(connection, "toys", None, limit=9)).next
+    await _back_up(settings, tmp_path / "f.dump")
+    await _restore(settings, tmp_path / "f.dump", replace=True)
+    async with open_store(settings) as store, store.connection() as connection:
+        with pytest.raises(GoneError):
+            await changes_after(connection, "toys", cursor, limit=9)
+        with pytest.raises(GoneError):
+            await changes_between(connection, "toys", first.committed_at, None, page=1, size=9)
+        fresh = await changes_after(connection, "toys", None, limit=9)
+    async with open_store(settings) as store:
+        await run(store, {"a": {"n": 3}})
+        async with store.connection() as connection:
+            page = await changes_after(connection, "toys", fresh.next, limit=9)
+    assert [(change.seq, change.body) for change in page.changes] == [(2, {"n": 3})]
 
 
 async def test_existing_data_is_replaced_only_when_told(settings: Settings, backup: Path) -> None:

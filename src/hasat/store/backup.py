@@ -172,7 +172,7 @@ async def _feed(
             psql.stdin.write(piece)
             await psql.stdin.drain()
         if await script.wait() == 0:
-            psql.stdin.write(b"\nCOMMIT;\n")
+            psql.stdin.write(f"\n{statement('hasat.store', 'new_epoch')}\nCOMMIT;\n".encode())
         psql.stdin.close()
         await psql.stdin.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
