@@ -163,8 +163,10 @@ def _aliases(dice: random.Random, box: str, domain: str, created: str) -> list[A
         count = 1357
     found = [Alias(name, created if draw() < 0.3 else _time(draw()))]
     for nth in range(1, count):
-        other = name if draw() < 0.3 else f"urn:mail:{box}{nth}@{domain}"
         closed = _time(draw()) if draw() < 0.6 else None
+        # An alias that is listed again is nearly always an earlier life of it.
+        again = draw() < (0.5 if closed else 0.01)
+        other = name if again else f"urn:mail:{box}{nth}@{domain}"
         found.append(Alias(other, _time(draw()), closed))
     if draw() < 0.005:
         found = [Alias(alias.name, alias.created, alias.created) for alias in found]

@@ -32,11 +32,10 @@ from hasat.sources.gib.wire import (
     SHELVES,
     Known,
     Reader,
-    canonical_body,
     difference,
-    groups,
-    merge,
+    line_groups,
     open_list,
+    published,
     shelve,
 )
 
@@ -87,13 +86,10 @@ def merge_shelf(folder: Path, number: int) -> dict[str, int]:
     """(d): one shelf's taxpayers as rows in the database's own format, in a file a dataset."""
     rows = dict.fromkeys(DOCUMENT_OF, 0)
     files = {name: (folder / f"{name}.{number:02d}").open("wb") for name in rows}
-    for group in groups(folder, number):
-        taxpayer = merge([part for _, part in group.pk], [part for _, part in group.gb])
-        for name, file in files.items():
-            body = canonical_body(taxpayer, name)
-            if body is not None:
-                file.write(pack_row(group.identifier.encode(), body, record_digest(body)))
-                rows[name] += 1
+    for identifier, pk, gb in line_groups(folder, number):
+        for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
+            files[name].write(pack_row(identifier.encode(), body, record_digest(body)))
+            rows[name] += 1
     for file in files.values():
         file.close()
     return rows

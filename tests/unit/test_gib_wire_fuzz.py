@@ -18,9 +18,20 @@ from xml.parsers.expat import ExpatError
 import pytest
 
 from hasat.sources.gib import opening
-from hasat.sources.gib.wire import Known, ListError, Part, Reader, SetAside, moment, open_list
+from hasat.sources.gib.wire import (
+    Known,
+    LineReader,
+    ListError,
+    Part,
+    Reader,
+    SetAside,
+    moment,
+    open_list,
+    part_of,
+)
 
 ROUNDS = int(os.environ.get("HASAT_FUZZ", "1200"))
+HIDDEN = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>", re.DOTALL)
 IDENTIFIER = re.compile(rb"<Identifier>([0-9]{10,11})</Identifier>")
 
 
@@ -271,10 +282,12 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
         assert len(found.set_aside) == reference[None]
         state["well-formed"] += 1
     else:
-        there = {match.decode() for match in IDENTIFIER.findall(data)}
+        there = {match.decode() for match in IDENTIFIER.findall(HIDDEN.sub(b"", data))}
         assert found.may_be_anybody or there <= found.identifiers
         state["damaged"] += 1
     _check_shortcut(data, before, found)
+    lines = [line for batch in LineReader(open_list(io.BytesIO(data)), 7) for _, line in batch.new]
+    assert Counter(_key(part_of(line)) for line in lines) == found.parts
 
 
 def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from hasat.feed.digest import canonical
 from hasat.sources.gib.markup import outermost_elements, read_element
-from hasat.sources.gib.records import read_piece
 from hasat.sources.gib.times import earlier
 from hasat.sources.gib.wire import (
     SHELVES,
@@ -18,22 +17,27 @@ from hasat.sources.gib.wire import (
     body,
     canonical_body,
     groups,
+    line_of,
     merge,
     moment,
     open_list,
+    part_of,
+    published,
+    read_line,
     shelve,
 )
 
 EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
 
 
-def part_of(inside: str) -> Part:
+def part_in(inside: str) -> Part:
     """The part in one User, by the usual way where it is that, and always by expat too."""
     record = f"<User>{inside}</User>".encode()
     (element,), _ = outermost_elements(record)
     part = read_element(element)
-    usual = read_piece(record.removesuffix(b"</User>"))
-    assert usual in (None, part)
+    line = read_line(record.removesuffix(b"</User>"))
+    assert line is None or part_of(line) == part
+    assert part_of(line_of(part)) == part
     return part
 
 
@@ -86,7 +90,7 @@ def closed(name: str, created: str = EARLY) -> str:
     ],
 )
 def test_the_active_aliases_of_a_record(documents: str, expected: dict[str, Any]) -> None:
-    assert part_of(user(documents)).documents == expected
+    assert part_in(user(documents)).documents == expected
 
 
 @pytest.mark.parametrize(
@@ -102,21 +106,21 @@ def test_the_active_aliases_of_a_record(documents: str, expected: dict[str, Any]
     ],
 )
 def test_titles_are_kept_verbatim(written: str, title: str | None) -> None:
-    assert part_of(user(title=written)).title == title
+    assert part_in(user(title=written)).title == title
 
 
 def test_unknown_values_and_elements_are_kept() -> None:
-    part = part_of(
+    part = part_in(
         user(document(alias("a")), account="<AccountType>Özel 2</AccountType><Note>x</Note>")
     )
     assert part.account_type == "Özel 2"
     assert part.extra == (("Note", "x"),)
-    assert part_of(user()).account_type is None
+    assert part_in(user()).account_type is None
 
 
 def test_the_older_format_has_one_record_an_alias() -> None:
     def record(name: str, created: str, more: str = "") -> Part:
-        return part_of(
+        return part_in(
             f"<Identifier>0010030481</Identifier><Alias>{name}</Alias><Title>T</Title>"
             f"<Type>Özel</Type><FirstCreationTime>{EARLY}</FirstCreationTime>"
             f"<AliasCreationTime>{created}</AliasCreationTime>{more}"
@@ -199,6 +203,14 @@ def test_pk_wins_but_the_earlier_first_creation_counts_and_both_boxes_are_listed
     assert body(merge([_part()], [gb]), "edespatch") is None
 
 
+def _check_published(pk: list[Part], gb: list[Part]) -> None:
+    """Lines are published as parts are."""
+    taxpayer = merge(pk, gb)
+    bodies = {name: canonical_body(taxpayer, name) for name in ("einvoice", "edespatch")}
+    found = published([line_of(part) for part in pk], [line_of(part) for part in gb])
+    assert found == {name: body for name, body in bodies.items() if body is not None}
+
+
 def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -213,13 +225,15 @@ def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
                 documents={
                     kind: tuple(
                         (name, dice.choice((EARLY, LATE, None)))
-                        for name in sorted(dice.sample("abcd", dice.randint(1, 3)))
+                        for name in sorted(dice.sample(("a", "a!", 'a"', "a b", "ağ", "A"), 3))
                     )
                     for kind in dice.sample(("Invoice", "DespatchAdvice"), dice.randint(0, 2))
                 },
             )
-            for _ in range(dice.randint(2, 4))
+            for _ in range(dice.choice((1, 2, 2, 2, 3, 4)))
         ]
+        for cut in range(len(parts) + 1):
+            _check_published(parts[:cut], parts[cut:])
         other = dice.sample(parts, len(parts))
         cut = dice.randint(0, 1)
         assert merge(parts[cut:], parts[:cut]) == merge(
@@ -230,6 +244,9 @@ def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
 def test_the_canonical_body_is_what_the_feed_takes_its_digest_over() -> None:
     hard = _part(title='"\\\n\t\x7f\u2028\U0001f600/é', account_type=None)
     for parts in ([hard], [_part(title=None)], [_part(documents={"Invoice": (('"', None),)})]):
+        _check_published(parts, [])
+        _check_published([], parts)
+        _check_published(parts, parts)
         taxpayer = merge(parts, parts)
         found = body(taxpayer, "einvoice")
         assert canonical_body(taxpayer, "einvoice") == canonical(found)
@@ -284,7 +301,7 @@ def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
 def test_a_record_reads_the_same_with_and_without_white_space() -> None:
     text = user(document(alias("a"), closed("b")) + document(alias("c"), kind="DespatchAdvice"))
     spread = text.replace("><", ">\n \t<")
-    assert part_of(text) == part_of(spread)
+    assert part_in(text) == part_in(spread)
     data = f"<UserList><User>{text}</User>\n<User>{spread}</User></UserList>".encode()
     parts = [part for batch in Reader(open_list(io.BytesIO(data)), 1) for _, part in batch.new]
     assert parts[0] == parts[1]

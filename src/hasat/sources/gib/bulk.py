@@ -1,21 +1,22 @@
 """Both lists at once, for a first run: grouped by taxpayer on disk, in bounded memory.
 
 Neither list is sorted and both together do not fit into memory. So each list is read by a process
-of its own, which lays every part into one of many files by its identifier; then file by file, in
-any process, the parts of a taxpayer are together.
+of its own, which lays the line of every record on one of many shelves (files) by its identifier;
+then shelf by shelf, in any process, the lines of a taxpayer are together.
 """
 
-import marshal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
+from hasat.sources.gib.fingerprints import SIZE
+from hasat.sources.gib.lines import identifier_of, part_of
 from hasat.sources.gib.opening import ListFile
 from hasat.sources.gib.records import Part, SetAside
-from hasat.sources.gib.splitting import Reader, Tally
+from hasat.sources.gib.splitting import LineReader, Tally
 
 BOXES = ("PK", "GB")
 SHELVES = 64
@@ -32,6 +33,14 @@ class Shelved:
     set_aside: list[SetAside]
 
 
+class LineGroup(NamedTuple):
+    """All lines of one taxpayer, each with the fingerprint of its record."""
+
+    identifier: str
+    pk: list[tuple[bytes, bytes]]
+    gb: list[tuple[bytes, bytes]]
+
+
 class Group(NamedTuple):
     """All parts of one taxpayer, each with the fingerprint of its record."""
 
@@ -45,21 +54,20 @@ def _shelf(folder: Path, box: str, number: int) -> Path:
 
 
 def shelve(file: ListFile, folder: Path, box: str, seed: int) -> Shelved:
-    """Read a list and lay its parts on the shelves of `folder`."""
-    reader = Reader(file, seed)
+    """Read a list and lay its lines on the shelves of `folder`."""
+    reader = LineReader(file, seed)
     set_aside: list[SetAside] = []
     with ExitStack() as stack:
         shelves = [
             stack.enter_context(_shelf(folder, box, number).open("wb")) for number in range(SHELVES)
         ]
-        waiting: list[list[tuple[object, ...]]] = [[] for _ in shelves]
+        waiting: list[list[tuple[bytes, bytes]]] = [[] for _ in shelves]
         count = 0
         for batch in reader:
             set_aside += batch.set_aside
-            for fingerprint, part in batch.new:
-                waiting[crc32(part.identifier.encode()) % SHELVES].append(
-                    (fingerprint, tuple(part))
-                )
+            for found in batch.new:
+                identifier = identifier_of(found[1])
+                waiting[crc32(identifier.encode()) % SHELVES].append(found)
             count += len(batch.new)
             if count >= _IN_MEMORY:
                 _lay(waiting, shelves)
@@ -68,30 +76,44 @@ def shelve(file: ListFile, folder: Path, box: str, seed: int) -> Shelved:
     return Shelved(reader.tally, set_aside)
 
 
-def _lay(waiting: list[list[tuple[object, ...]]], shelves: Sequence[BinaryIO]) -> None:
-    for parts, shelf in zip(waiting, shelves, strict=True):
-        # Version 2 does not look for equal objects, which would take as long again.
-        data = marshal.dumps(parts, 2)
-        shelf.write(len(data).to_bytes(_LENGTH, "big") + data)
-        parts.clear()
+def _lay(waiting: list[list[tuple[bytes, bytes]]], shelves: Sequence[BinaryIO]) -> None:
+    for found, shelf in zip(waiting, shelves, strict=True):
+        # No line holds a line break: JSON spells it otherwise.
+        prints = b"".join([fingerprint for fingerprint, _ in found])
+        lines = b"\n".join([line for _, line in found])
+        sizes = (len(prints).to_bytes(_LENGTH, "big"), len(lines).to_bytes(_LENGTH, "big"))
+        shelf.write(b"".join((*sizes, prints, lines)))
+        found.clear()
+
+
+def _laid(shelf: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    while sizes := shelf.read(2 * _LENGTH):
+        prints = shelf.read(int.from_bytes(sizes[:_LENGTH], "big"))
+        lines = shelf.read(int.from_bytes(sizes[_LENGTH:], "big"))
+        if prints:
+            for number, line in enumerate(lines.split(b"\n")):
+                yield prints[number * SIZE : (number + 1) * SIZE], line
+
+
+def line_groups(folder: Path, number: int) -> Iterator[LineGroup]:
+    """The taxpayers of one shelf, with all their lines."""
+    found: dict[str, LineGroup] = {}
+    for box in BOXES:
+        with _shelf(folder, box, number).open("rb") as shelf:
+            for one in _laid(shelf):
+                identifier = identifier_of(one[1])
+                group = found.get(identifier)
+                if group is None:
+                    group = found[identifier] = LineGroup(identifier, [], [])
+                (group.pk if box == "PK" else group.gb).append(one)
+    yield from found.values()
 
 
 def groups(folder: Path, number: int) -> Iterator[Group]:
     """The taxpayers of one shelf, with all their parts."""
-    found: dict[str, Group] = {}
-    for box in BOXES:
-        with _shelf(folder, box, number).open("rb") as shelf:
-            for fingerprint, fields in _laid(shelf):
-                part = Part._make(fields)
-                group = found.get(part.identifier)
-                if group is None:
-                    group = found[part.identifier] = Group(part.identifier, [], [])
-                (group.pk if box == "PK" else group.gb).append((fingerprint, part))
-    yield from found.values()
-
-
-def _laid(shelf: BinaryIO) -> Iterator[tuple[Any, ...]]:
-    # marshal.load would read every number and text by a call of its own.
-    while length := shelf.read(_LENGTH):
-        data = shelf.read(int.from_bytes(length, "big"))
-        yield from marshal.loads(data)  # noqa: S302 - written by `shelve` a moment ago
+    for identifier, pk, gb in line_groups(folder, number):
+        yield Group(
+            identifier,
+            [(fingerprint, part_of(line)) for fingerprint, line in pk],
+            [(fingerprint, part_of(line)) for fingerprint, line in gb],
+        )

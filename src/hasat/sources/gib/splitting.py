@@ -3,7 +3,7 @@
 The stream is cut after every ``</User>``. If each piece is white space and one well-formed User,
 then by XML's grammar the list is well-formed and has exactly these Users, whatever the pieces
 contain: no second reading of the same bytes exists. So every piece is either read in full
-(`read_piece`, or expat inside of a root), or has the same bytes as one that was (its fingerprint is
+(`read_line`, or expat inside of a root), or has the same bytes as one that was (its fingerprint is
 known; see `fingerprints.py`). Any other piece is odd, and then one of three things holds:
 
 - expat refuses it where it stands: the list is damaged there. What is legible is read, the rest
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from hasat.sources.gib.errors import (
     TruncatedListError,
 )
 from hasat.sources.gib.fingerprints import SIZE, Known, fingerprints_of
+from hasat.sources.gib.lines import line_of, part_of, read_line
 from hasat.sources.gib.markup import (
     USER,
     Element,
@@ -42,7 +44,7 @@ from hasat.sources.gib.markup import (
 )
 from hasat.sources.gib.opening import ListFile
 from hasat.sources.gib.prolog import read_prolog
-from hasat.sources.gib.records import Part, SetAside, read_piece
+from hasat.sources.gib.records import Part, SetAside
 from hasat.sources.gib.whole import is_well_formed, whole_elements
 
 END = b"</User>"
@@ -52,20 +54,23 @@ _USER_START = re.compile(rb"<User(?=[\s/>])").finditer
 _MANY = 10_000
 
 
+T = TypeVar("T")
+
+
 @dataclass
-class Batch:
+class Batch(Generic[T]):
     """Some of a list: its readable Users, those of them not seen before, and those set aside."""
 
     users: int = 0
-    new: list[tuple[bytes, Part]] = field(default_factory=list)
+    new: list[tuple[bytes, T]] = field(default_factory=list)
     set_aside: list[SetAside] = field(default_factory=list)
     undecodable: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
-    def add(self, fingerprint: bytes, part: Part) -> None:
+    def add(self, fingerprint: bytes, found: T) -> None:
         """A User that was not seen before."""
         self.users += 1
-        self.new.append((fingerprint, part))
+        self.new.append((fingerprint, found))
 
 
 @dataclass
@@ -91,8 +96,15 @@ class _ReachesOnError(Exception):
         self.index = index
 
 
-class Reader:
+class _Reader(Generic[T]):
     """One pass over a list. Only when the iteration has ended without error may it be used."""
+
+    def _from_piece(self, piece: bytes) -> T | None:
+        """What a record without its closing tag says, if it is written in the usual way."""
+        raise NotImplementedError
+
+    def _from_part(self, part: Part) -> T:
+        raise NotImplementedError
 
     def __init__(self, file: ListFile, seed: int, known: Known | None = None) -> None:
         self.file = file
@@ -102,7 +114,7 @@ class Reader:
         # None until some piece makes it necessary to know.
         self._damaged: bool | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Batch[T]]:
         tally = self.tally
         for batch in self._batches():
             tally.users += batch.users
@@ -120,7 +132,7 @@ class Reader:
             self.tally.bytes += len(block)
             yield block
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Batch[T]]:
         blocks = self._blocks()
         prolog = read_prolog(blocks, self.file.name)
         offset = prolog.offset
@@ -145,24 +157,24 @@ class Reader:
                 )
         yield self._tail(carry, offset)
 
-    def _batch(self, pieces: list[bytes], offset: int) -> Batch:
+    def _batch(self, pieces: list[bytes], offset: int) -> Batch[T]:
         """What these pieces hold; the known ones among them are not read."""
         fingerprints = fingerprints_of(pieces, self._seed)
         places = None if self._known is None else self._known.find(fingerprints)
         unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
-        batch = Batch(len(pieces) - len(unseen))
+        batch = Batch[T](len(pieces) - len(unseen))
         for index in unseen:
-            part = read_piece(pieces[index])
-            if part is None:
-                part = self._odd(pieces, index, offset, batch)
-            if part is not None:
-                batch.add(fingerprints[index * SIZE : (index + 1) * SIZE], part)
+            found = self._from_piece(pieces[index])
+            if found is None:
+                found = self._odd(pieces, index, offset, batch)
+            if found is not None:
+                batch.add(fingerprints[index * SIZE : (index + 1) * SIZE], found)
         if self._known is not None and places is not None:
             self._known.mark(places)
         return batch
 
-    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch) -> Part | None:
-        """The part, if this is one User after all; else the batch gets what the piece holds."""
+    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch[T]) -> T | None:
+        """What it says, if this is one User after all; else the batch gets all it holds."""
         content = pieces[index] + END
         place = offset + _length(pieces[:index])
         try:
@@ -177,7 +189,7 @@ class Reader:
         else:
             if len(elements) == 1 and not text and elements[0].name == USER:
                 try:
-                    return read_element(elements[0])
+                    return self._from_part(read_element(elements[0]))
                 except UnreadableError as error:
                     found = SetAside(content, place, error.reason, error.identifier)
                     batch.set_aside.append(found)
@@ -188,7 +200,7 @@ class Reader:
         return None
 
     def _each(
-        self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch
+        self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch[T]
     ) -> None:
         """Elements that do not stand alone between two cuts, one by one."""
         if text:
@@ -204,7 +216,7 @@ class Reader:
             else:
                 self._alone(element, raw, place, batch)
 
-    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch) -> None:
+    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch[T]) -> None:
         # The zero byte keeps an element's fingerprint apart from that of a piece without its end.
         fingerprint = fingerprints_of([b"\0" + raw], self._seed)
         if self._known is not None:
@@ -214,11 +226,11 @@ class Reader:
                 batch.users += 1
                 return
         try:
-            batch.add(fingerprint, read_element(user))
+            batch.add(fingerprint, self._from_part(read_element(user)))
         except UnreadableError as error:
             batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
 
-    def _salvage(self, content: bytes, offset: int, batch: Batch) -> None:
+    def _salvage(self, content: bytes, offset: int, batch: Batch[T]) -> None:
         """Read what is legible of a damaged stretch and set the rest aside."""
         if _ROOT_END in content:
             raise DamagedListError(
@@ -230,7 +242,7 @@ class Reader:
             if content[start:end].strip():
                 self._stretch(content[start:end], offset + start, batch)
 
-    def _stretch(self, content: bytes, offset: int, batch: Batch) -> None:
+    def _stretch(self, content: bytes, offset: int, batch: Batch[T]) -> None:
         try:
             elements, text = outermost_elements(content)
         except (MalformedError, OpenEndedError) as error:
@@ -245,19 +257,19 @@ class Reader:
         else:
             self._each(elements, text, content, offset, batch)
 
-    def _carefully(self, offset: int) -> Iterator[Batch]:
+    def _carefully(self, offset: int) -> Iterator[Batch[T]]:
         """The rest of a list that cannot be cut at its closing tags."""
-        batch = Batch()
+        batch = Batch[T]()
         for place, raw in whole_elements(self._blocks(), offset, self.file.limits.max_record):
             self._stretch(raw, place, batch)
             if batch.users >= _MANY:
                 yield batch
-                batch = Batch()
+                batch = Batch[T]()
         yield batch
 
-    def _tail(self, tail: bytes, offset: int) -> Batch:
+    def _tail(self, tail: bytes, offset: int) -> Batch[T]:
         """What follows the last cut: the root's end, and nothing but it in any usual list."""
-        batch = Batch()
+        batch = Batch[T]()
         try:
             elements, text = outermost_elements(tail, closed=True)
         except MalformedError as error:
@@ -290,6 +302,27 @@ class Reader:
             raise DamagedListError(
                 f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
             )
+
+
+class Reader(_Reader[Part]):
+    """Reads a list into parts."""
+
+    def _from_piece(self, piece: bytes) -> Part | None:
+        line = read_line(piece)
+        return None if line is None else part_of(line)
+
+    def _from_part(self, part: Part) -> Part:
+        return part
+
+
+class LineReader(_Reader[bytes]):
+    """Reads a list into lines, which is what to do with many records."""
+
+    def _from_piece(self, piece: bytes) -> bytes | None:
+        return read_line(piece)
+
+    def _from_part(self, part: Part) -> bytes:
+        return line_of(part)
 
 
 def _length(pieces: list[bytes]) -> int:

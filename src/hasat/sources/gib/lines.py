@@ -1,0 +1,231 @@
+"""Parts as lines of JSON tokens: how millions of records pass from a list to the database's rows.
+
+A line has the fields of a `Part`, each as the JSON token it will be in the published body, so that
+reading a usual record and publishing a usual taxpayer only move bytes. The separators are control
+characters, which JSON tokens never hold. Whatever is unusual goes through `Part` and `merge`, and
+both ways give the same bytes.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from json.encoder import encode_basestring
+from typing import Final
+
+from hasat.sources.gib.merging import DOCUMENT_OF, canonical_body, merge
+from hasat.sources.gib.records import Part
+from hasat.sources.gib.times import earlier
+
+_FIELD, _INNER = b"\x1f", b"\x1e"
+_NULL = b"null"
+_BODY = (
+    b'{"accountType":%b,"aliases":[%b],"firstCreationTime":%b,"identifier":%b,"title":%b,"type":%b}'
+)
+_ENTRIES: Final = {
+    box: b'{"alias":%%b,"creationTime":%%b,"type":"%b"}' % box.encode() for box in ("PK", "GB")
+}
+_DATASET_OF: Final = {b'"%b"' % kind.encode(): name for name, kind in DOCUMENT_OF.items()}
+
+_SPACE = r"[ \t\r\n]*+"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+# Nothing that XML or JSON spells otherwise, no '>' as it may end a forbidden ']]>', and no byte
+# that begins the characters U+FFFE and U+FFFF, which XML forbids.
+_TITLE = r'[^<>&"\\\x00-\x1f\xef]*+'
+# Printable ASCII of that kind: nothing to trim either.
+_ALIAS = r"[!#-%'-;=?-\[\]-~]++"
+_WORD = r"[A-Z]++"
+_KIND = r"[A-Za-z]++"
+
+_OPEN_ALIAS = (
+    rf"<Alias>{_SPACE}<Name>({_ALIAS})</Name>{_SPACE}"
+    rf"<CreationTime>({_TIME})</CreationTime>{_SPACE}"
+)
+_CLOSED = rf"(<DeletionTime>{_TIME}</DeletionTime>{_SPACE})?"
+_ALIAS_END = rf"</Alias>{_SPACE}"
+_DOCUMENT = rf'<Document type="({_KIND})">{_SPACE}'
+_DOCUMENT_END = rf"</Document>{_SPACE}"
+_ONE_ALIAS = _DOCUMENT + _OPEN_ALIAS + _ALIAS_END + _DOCUMENT_END
+
+# Five records in six have one or two documents of one open alias each.
+_RECORD = re.compile(
+    (
+        rf"{_SPACE}<User>{_SPACE}<Identifier>([0-9]{{10,11}})</Identifier>{_SPACE}"
+        rf"<Title>({_TITLE})</Title>{_SPACE}<Type>({_WORD})</Type>{_SPACE}"
+        rf"<FirstCreationTime>({_TIME})</FirstCreationTime>{_SPACE}"
+        rf"(?:<AccountType>({_WORD})</AccountType>{_SPACE})?<Documents>{_SPACE}"
+        rf"(?:{_ONE_ALIAS}(?:{_ONE_ALIAS})?|(.*))</Documents>{_SPACE}"
+    ).encode(),
+    re.DOTALL,
+).fullmatch
+_STEP = re.compile(
+    rf"{_OPEN_ALIAS}{_CLOSED}{_ALIAS_END}|{_DOCUMENT}|({_DOCUMENT_END})".encode()
+).match
+
+
+def read_line(piece: bytes) -> bytes | None:
+    """The line of a record without its closing tag, if it is written in the usual way.
+
+    The pattern matches in full or not at all: what it matches is well-formed XML in which every
+    byte is accounted for.
+    """
+    match = _RECORD(piece)
+    if match is None:
+        return None
+    identifier, title, type_, first, account, kind, alias, created, *second, others = match.groups()
+    if not title.isascii():
+        try:
+            title.decode()
+        except UnicodeDecodeError:
+            return None
+    head = b'"%b"\x1f"%b"\x1f"%b"\x1f%b\x1f"%b"\x1f' % (
+        identifier,
+        title,
+        type_,
+        _NULL if account is None else b'"%b"' % account,
+        first,
+    )
+    if others is None:
+        line = b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (head, kind, alias, created)
+        if second[0] is None:
+            return line
+        return None if second[0] == kind else b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (line, *second)
+    documents = _read_documents(others)
+    return None if documents is None else head + documents
+
+
+def _read_documents(others: bytes) -> bytes | None:
+    """The documents' fields of a line, if nothing but documents and aliases is there."""
+    found: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    active: list[tuple[bytes, bytes]] | None = None
+    place = 0
+    while step := _STEP(others, place):
+        alias, created, closed, kind, end = step.groups()
+        if end is not None:
+            if active is None:
+                return None
+            active = None
+        elif kind is not None:
+            if active is not None or kind in found:
+                return None
+            active = found[kind] = []
+        elif active is None:
+            return None
+        elif closed is None:
+            active.append((alias, created))
+        place = step.end()
+    if place < len(others) or active is not None:
+        return None
+    return b"".join(
+        [
+            b'\x1f"%b"%b'
+            % (kind, b"".join([b'\x1e"%b"\x1e"%b"' % one for one in _each_once(aliases)]))
+            for kind, aliases in found.items()
+            if aliases
+        ]
+    )
+
+
+def _each_once(active: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    if len(active) == 1:
+        return active
+    times = dict(active)
+    if len(times) < len(active):
+        for alias, created in active:
+            if times[alias] != created:
+                first = earlier(times[alias].decode(), created.decode())
+                times[alias] = (first or "").encode()
+    return sorted(times.items())
+
+
+def line_of(part: Part) -> bytes:
+    """The line of a part."""
+    fields = [_token(value) for value in part[:5]]
+    unusual = bool(part.extra or part.flat)
+    fields.append(_compact([part.extra, part.flat]) if unusual else "")
+    fields += [
+        "\x1e".join((_token(kind), *(_token(text) for alias in active for text in alias)))
+        for kind, active in part.documents.items()
+    ]
+    return "\x1f".join(fields).encode()
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _token(value: str | None) -> str:
+    return "null" if value is None else encode_basestring(value)
+
+
+def part_of(line: bytes) -> Part:
+    """The part in a line."""
+    *scalars, unusual = (fields := line.decode().split("\x1f"))[:6]
+    identifier, title, type_, account, first = map(json.loads, scalars)
+    extra, flat = json.loads(unusual or "[[],false]")
+    active = {}
+    for document in fields[6:]:
+        kind, *texts = map(json.loads, document.split("\x1e"))
+        active[kind] = tuple(zip(texts[::2], texts[1::2], strict=True))
+    extras = tuple((name, text) for name, text in extra)
+    return Part(identifier, title, type_, account, first, active, extras, flat)
+
+
+def identifier_of(line: bytes) -> str:
+    """Whose line this is."""
+    token = line[: line.index(_FIELD)].decode()
+    return token[1:-1] if "\\" not in token else str(json.loads(token))
+
+
+def published(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
+    """What each dataset publishes about the taxpayer of these lines, as canonical JSON."""
+    if len(pk) > 1 or len(gb) > 1 or (pk and gb and b"\\" in pk[0] + gb[0]):
+        return _published_by_parts(pk, gb)
+    identifier, title, type_, account, created, _, *documents = (pk or gb)[0].split(_FIELD)
+    if pk and gb:
+        _, title_gb, type_gb, account_gb, created_gb, _, *others = gb[0].split(_FIELD)
+        title = title_gb if title == _NULL else title
+        type_ = type_gb if type_ == _NULL else type_
+        account = account_gb if account == _NULL else account
+        if created != created_gb:
+            created = _token(earlier(json.loads(created), json.loads(created_gb))).encode()
+        aliases = _aliases_of_both(documents, others)
+    else:
+        entry = _ENTRIES["PK" if pk else "GB"]
+        aliases = {}
+        for document in documents:
+            kind, *texts = document.split(_INNER)
+            if kind in _DATASET_OF:
+                pairs = zip(texts[::2], texts[1::2], strict=True)
+                aliases[kind] = b",".join([entry % pair for pair in pairs])
+    return {
+        _DATASET_OF[kind]: _BODY % (account, listed, created, identifier, title, type_)
+        for kind, listed in aliases.items()
+    }
+
+
+def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
+    """By document type, the aliases of both lists as published."""
+    found: dict[bytes, list[tuple[bytes, str, bytes]]] = {}
+    for box, documents in (("PK", pk), ("GB", gb)):
+        for document in documents:
+            kind, *texts = document.split(_INNER)
+            if kind in _DATASET_OF:
+                pairs = zip(texts[::2], texts[1::2], strict=True)
+                found.setdefault(kind, []).extend(
+                    [(alias[1:-1], box, time) for alias, time in pairs]
+                )
+    # Without a backslash in it, a token sorts as the text it stands for.
+    return {
+        kind: b",".join(
+            [_ENTRIES[box] % (b'"%b"' % name, time) for name, box, time in sorted(some)]
+        )
+        for kind, some in found.items()
+    }
+
+
+def _published_by_parts(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
+    taxpayer = merge([part_of(line) for line in pk], [part_of(line) for line in gb])
+    return {
+        dataset: body
+        for dataset in DOCUMENT_OF
+        if (body := canonical_body(taxpayer, dataset)) is not None
+    }
