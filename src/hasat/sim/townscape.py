@@ -14,6 +14,7 @@ from hasat.sim.cadastre import Cadastre, areal, assemble, number_parcels
 from hasat.sources.tkgm.plane import Plane
 
 Grounds = list[Polygon | MultiPolygon]
+Coordinates = NDArray[np.float64]
 
 
 def generate_cadastre(
@@ -132,7 +133,11 @@ def _mixed(parcels: int, dice: Generator) -> Grounds:
     return everything
 
 
-def _cells(spots: np.ndarray[tuple[int, ...], np.dtype[np.float64]], reach: float) -> Grounds:
+def _moved(grounds: Grounds, by: Coordinates) -> Grounds:
+    return list(shapely.transform(np.array(grounds), lambda xy: xy + by))
+
+
+def _cells(spots: Coordinates, reach: float) -> Grounds:
     frame = shapely.box(-reach, -reach, reach, reach)
     cells = shapely.voronoi_polygons(shapely.multipoints(spots), extend_to=frame)
     return [areal(cell) for cell in shapely.intersection(shapely.get_parts(cells), frame)]

@@ -88,6 +88,13 @@ class Numbering:
             entry.tried.add(int(question.parsel))
             entry.misses = 0 if hit else entry.misses + 1
 
+    def reopen(self, question: Number) -> None:
+        """Takes back that a number was asked for."""
+        block = (question.mahalle_id, question.ada)
+        entry = self._blocks[block]
+        entry.tried.discard(int(question.parsel))
+        self._sort(block, entry, int(question.parsel))
+
     def complete(self, block: Block) -> bool:
         """True when every number up to the one after the last has been asked or found."""
         entry = self._blocks.get(block)

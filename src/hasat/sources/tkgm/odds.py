@@ -21,7 +21,9 @@ START = np.array(
 TRUST = np.array([4.0] * 13 + [1.0] * 4)
 # Old answers come from open ground; the last ones tell about the gaps that are left.
 MEMORY = 4000
+# The model is fitted anew after so many answers, and after a share of all as they grow many.
 REFIT_EVERY = 40
+REFIT_SHARE = 0.01
 
 
 def describe(gap: Gap, scale: float, sealed: float, barren: float) -> list[float]:
@@ -75,10 +77,10 @@ class Odds:
         self._seen += 1
         self._unfitted += 1
 
-    def fit(self) -> None:
+    def fit(self) -> bool:
         """Takes two Newton steps when enough answers have come since the last time."""
-        if self._unfitted < REFIT_EVERY:
-            return
+        if self._unfitted < max(REFIT_EVERY, REFIT_SHARE * self._seen):
+            return False
         self._unfitted = 0
         features = self._features[: min(self._seen, MEMORY)]
         hits = self._hits[: len(features)]
@@ -88,6 +90,7 @@ class Odds:
             bend = np.einsum("ij,i,ik->jk", features, chance * (1 - chance), features)
             bend[np.diag_indices_from(bend)] += TRUST
             self.weights = self.weights + np.clip(np.linalg.solve(bend, slope), -1.0, 1.0)
+        return True
 
 
 def chances(features: Vector, weights: Vector) -> Vector:

@@ -20,15 +20,17 @@ from shapely import MultiPolygon, Polygon
 from hasat.sources.tkgm.coverage import Box, Coverage, spread
 from hasat.sources.tkgm.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
 from hasat.sources.tkgm.numbering import Numbering
-from hasat.sources.tkgm.odds import START, Odds, Vector, chances, describe
+from hasat.sources.tkgm.odds import START, Odds, Vector, describe
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
 from hasat.sources.tkgm.shelf import Shelf, Tile
 
 Quality = Literal["fast", "standard", "thorough"]
 
-# The first questions go to random points: they tell what the scan will cost.
+# The first questions go to random points, one for each so much ground: they tell what the scan will
+# cost.
 SAMPLE = 40
+SAMPLE_SQUARE_METRES = 5000.0
 # Parcels below this are found by the way, not looked for.
 SMALL_SQUARE_METRES = 60.0
 # So many changed tiles are looked at anew in one call: those that matter most, and besides some
@@ -40,10 +42,17 @@ LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
 DOUBT = 0.01
 FIRST_SCALE = 20.0
+# Empty points in open ground speak against parcels so many tiles around. Where no parcel is known
+# beside, a tile is asked about once, no finer, and counts for less: what lies in open country lies
+# together.
+FAR_TILES = 4
+BARREN = 2
 # Before a scan counts as complete, random gaps among those left are asked about, this share of
 # the parcels found; the model is not believed before so many in a row were rightly left.
-AUDIT_SHARE = 0.012
+AUDIT_SHARE = 0.025
 AUDIT_LEAST = 20
+# Below so many parcels expected in all that is left, a small area is complete at any quality.
+NEGLIGIBLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -136,23 +145,22 @@ class Planner:
         """
         if self._sample:
             return self._ask_sample()
-        self._odds.fit()
+        if self._odds.fit():
+            self._shelf.weigh(self._odds.weights)
         for tile in [tile for tile, _ in zip(self._changed, range(CATCH_UP), strict=False)]:
             self._look(tile)
         looks = LOOKS
         while True:
             shelf = self._shelf
-            chance = chances(shelf.features[: shelf.top], self._odds.weights)
-            chance[~shelf.alive[: shelf.top]] = 0.0
-            enough = float(chance.sum()) <= self._aim.missing * max(self._counted, 1)
+            chance = shelf.chances[: shelf.top]
+            enough = float(chance.sum()) <= max(self._aim.missing * self._counted, NEGLIGIBLE)
             order = self._order(chance)
             tiles = [shelf.tiles[slot] for slot in order.tolist()]
             stale = [tile for tile in tiles[: 2 * self._batch] if tile in self._stale]
             if enough or not tiles:
                 stale = list(self._stale)
-            elif looks <= 0 and not all(tile in self._stale for tile in tiles):
-                break
-            if not stale:
+            fresh = not self._trusted() if enough else any(t not in self._stale for t in tiles)
+            if not stale or (looks <= 0 and fresh):
                 break
             for tile in list(dict.fromkeys(stale))[: LOOKS // 2]:
                 self._look(tile)
@@ -187,19 +195,20 @@ class Planner:
 
     def forget(self, question: Question) -> None:
         """Gives a question back that will not be answered; its place may be asked again."""
-        self._pending.pop(question, None)
+        if self._pending.pop(question, None) and isinstance(question, Number) and self._numbering:
+            self._numbering.reopen(question)
 
     def estimate(self) -> Estimate:
         """Parcels found and expected, known share of the ground, questions left: rough, but honest
         about how rough."""
         shelf = self._shelf
         alive = shelf.alive[: shelf.top]
-        chance = chances(shelf.features[: shelf.top], self._odds.weights)[alive]
+        chance = shelf.chances[: shelf.top][alive]
         side = np.minimum(2 * shelf.radii[: shelf.top][alive], TILE) * self._coverage.cell
         fits = np.maximum(1.0, (side / self._scale_everywhere()) ** 2)
         missing = float((chance * fits).sum())
         spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
-        if self._sampled and self._counted < 10 * SAMPLE:
+        if len(self._sampled) == SAMPLE and self._counted < 10 * SAMPLE:
             total = np.array(self._sampled)
             expected = max(float(total.mean()), float(len(self._known)))
             spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0
@@ -218,8 +227,7 @@ class Planner:
     def unknown(self) -> MultiPolygon:
         """The gaps that may still hold a parcel, as discs in degrees."""
         shelf = self._shelf
-        chance = chances(shelf.features[: shelf.top], self._odds.weights)
-        slots = np.flatnonzero(shelf.alive[: shelf.top] & (chance >= DOUBT))
+        slots = np.flatnonzero(shelf.chances[: shelf.top] >= DOUBT)
         if not slots.size:
             return MultiPolygon()
         cell = self._coverage.cell
@@ -232,12 +240,14 @@ class Planner:
         """Uniform places in the area, always the same for the same area."""
         dice = np.random.default_rng(self._coverage.area_cells)
         places: list[tuple[int, int]] = []
-        for _ in range(100 * SAMPLE):
+        ground = self._coverage.area_cells * self._coverage.cell**2
+        wanted = min(SAMPLE, int(ground / SAMPLE_SQUARE_METRES))
+        for _ in range(100 * wanted):
             column = int(dice.integers(self._coverage.columns))
             row = int(dice.integers(self._coverage.rows))
             if self._coverage.window(column, row, 1, 1)[0, 0]:
                 places.append((column, row))
-                if len(places) == SAMPLE:
+                if len(places) == wanted:
                     break
         return places
 
@@ -246,7 +256,16 @@ class Planner:
         open_ground = describe(Gap(0, 0, OPEN, OPEN, FAR, False, 0, 0.0, 1, False), 1.0, 0.0, 0.0)
         for tile in self._coverage.tiles(TILE):
             middle = (tile[0] * TILE + TILE // 2, tile[1] * TILE + TILE // 2)
-            self._shelf.put(tile, [open_ground], [middle], [OPEN], FIRST_SCALE, spread(*tile))
+            self._shelf.put(
+                tile,
+                [open_ground],
+                [middle],
+                [OPEN],
+                FIRST_SCALE,
+                rank=spread(*tile),
+                share=1.0,
+                weights=self._odds.weights,
+            )
             self._stale[tile] = None
 
     def _ask_sample(self) -> list[Question]:
@@ -259,12 +278,11 @@ class Planner:
     def _order(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
         """The best slots, best first: likely ones by width, the rest by chance."""
         shelf = self._shelf
-        merit = np.minimum(chance, LIKELY) * 1000 + shelf.radii[: shelf.top]
-        merit += shelf.ranks[: shelf.top]
-        merit[chance <= 0.0] = -1.0
-        count = min(8 * self._batch, shelf.top)
+        likely = chance >= LIKELY
+        merit = np.where(likely, 1 + shelf.radii[: shelf.top] + shelf.ranks[: shelf.top], chance)
+        count = min(8 * self._batch + 4 * len(self._pending), shelf.top)
         best = np.argpartition(-merit, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
-        best = best[merit[best] > 0]
+        best = best[merit[best] > 0.0]
         return best[np.argsort(-merit[best], kind="stable")]
 
     def _trusted(self) -> bool:
@@ -368,7 +386,7 @@ class Planner:
         self._touch((column, row, column, row))
         if not parcel and asked.open:
             self._open_empty[tile] = self._open_empty.get(tile, 0) + 1
-            for beside in _around(tile, 2):
+            for beside in _around(tile, FAR_TILES):
                 if self._coverage.any_in(beside[0] * TILE, beside[1] * TILE, TILE):
                     self._stale[beside] = None
 
@@ -402,24 +420,27 @@ class Planner:
             if abs(c - column - TILE // 2) < WINDOW // 2 and abs(r - row - TILE // 2) < WINDOW // 2
         ]
         scale = self._scale_at(tile)
-        apart = min(20, max(5, int(scale / self._coverage.cell / 2)))
-        gaps = find_gaps(unknown, marks, self._aim.smallest_gap, apart)
         sealed, barren = self._sealed(tile), self._barren(tile)
+        apart = min(20, max(5, int(scale / self._coverage.cell / 2)))
+        if barren >= BARREN:
+            apart = TILE
+        gaps = find_gaps(unknown, marks, self._aim.smallest_gap, apart)
         self._shelf.put(
             tile,
-            [describe(gap, scale, sealed, barren) for gap in gaps],
+            [describe(gap, scale, sealed, math.log1p(barren)) for gap in gaps],
             [(column + gap.column, row + gap.row) for gap in gaps],
             [gap.radius for gap in gaps],
             scale / self._coverage.cell,
-            spread(*tile),
+            rank=spread(*tile),
+            share=1.0 / (1.0 + barren),
+            weights=self._odds.weights,
         )
 
-    def _barren(self, tile: Tile) -> float:
-        """More than nought where open ground all around was empty and no parcel is known."""
-        near = _around(tile, 2)
-        empty = sum(self._open_empty.get(beside, 0) for beside in near)
-        known = sum(self._scales[beside][0] for beside in near if beside in self._scales)
-        return max(0.0, math.log1p(empty) - math.log1p(known))
+    def _barren(self, tile: Tile) -> int:
+        """How many open places around were empty; nought as soon as a parcel is known beside."""
+        if any(beside in self._scales for beside in _around(tile)):
+            return 0
+        return sum(self._open_empty.get(beside, 0) for beside in _around(tile, FAR_TILES))
 
     def _scale_at(self, tile: Tile) -> float:
         """The side of a square as large as the parcels around are on (geometric) average."""

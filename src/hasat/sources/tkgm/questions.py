@@ -1,4 +1,4 @@
-"""What a scan asks and what it is told: values that the planners share."""
+"""What a scan asks and what it is told: plain values, shared by the planners."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
