@@ -11,6 +11,7 @@ HasatError                      something failed; the message says what and wher
 ├── TooManyRequestsError        wait, then call again
 ├── UnavailableError            a part Hasat needs is away: try again later
 │   └── DatabaseError           PostgreSQL cannot be started, reached or used
+│       └── DatabaseAwayError   it is not there now, but may come by itself
 ├── NothingToDoError            there was no work; not a failure
 ├── HeldError                   the guard holds a run: approve or reject it
 └── OutOfQuotaError             the upstream's budget is spent until a stated time
@@ -122,6 +123,10 @@ class DatabaseError(UnavailableError):
 
     code = "database-unavailable"
     title = "The database is not available"
+
+
+class DatabaseAwayError(DatabaseError):
+    """PostgreSQL is not there now, but may come by itself."""
 
 
 class NothingToDoError(HasatError):

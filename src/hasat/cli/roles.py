@@ -15,7 +15,7 @@ import typer
 from hasat.cli import manners
 from hasat.cli.family import Family, Parent
 from hasat.cli.house import catalogue_of, open_house
-from hasat.errors import DatabaseError
+from hasat.errors import DatabaseAwayError
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -162,7 +162,7 @@ async def _enter_patiently(stack: AsyncExitStack, settings: Settings) -> Store:
     while True:
         try:
             return await stack.enter_async_context(open_house(settings))
-        except DatabaseError as error:
+        except DatabaseAwayError as error:
             if settings.database.url is None or loop.time() > deadline:
                 raise
             left = deadline - loop.time()

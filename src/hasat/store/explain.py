@@ -3,7 +3,7 @@
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from hasat.errors import DatabaseError, SettingsError
+from hasat.errors import DatabaseAwayError, DatabaseError, SettingsError
 from hasat.store.binaries import OLDEST_MAJOR
 
 _EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
@@ -47,15 +47,15 @@ def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
             remedy="Create it (createdb), or correct HASAT_DATABASE_URL.",
         )
     if "too many clients" in said or "remaining connection slots" in said:
-        return DatabaseError(
+        return DatabaseAwayError(
             f"PostgreSQL accepts no more connections to {label}: {said}.",
             remedy="Raise its max_connections, or lower Hasat's pool size.",
         )
     if "starting up" in said or "shutting down" in said or "recovery" in said:
-        return DatabaseError(
+        return DatabaseAwayError(
             f"PostgreSQL is not ready yet ({label}): {said}.", remedy="Try again in a moment."
         )
-    return DatabaseError(
+    return DatabaseAwayError(
         f"PostgreSQL cannot be reached ({label}): {said}.",
         remedy="Check that the server runs and that HASAT_DATABASE_URL is right.",
     )
@@ -80,7 +80,7 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
-    return DatabaseError(
+    return DatabaseAwayError(
         f"The connection to PostgreSQL was lost ({label}): {_first_line(error)}.",
         remedy=_EMBEDDED_REMEDY if embedded else "Check that the server runs, and try again.",
     )
