@@ -1,0 +1,62 @@
+"""Answers that the parcel registry really gave are read in full."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hasat.sources.tkgm.wire import (
+    geodesic_area,
+    message_of,
+    read_outline,
+    read_parcel,
+    read_places,
+    says_nothing_there,
+)
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "tkgm"
+pytestmark = pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="the recorded answers are kept beside the repository, not in it"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "area"),
+    [
+        ("point_v3_kadikoy_3106-258.json", (147766, "3106", "258"), 816.27),
+        ("zemin_v3_ankara_2866-2.json", (1159, "2866", "2"), 1043.0),
+    ],
+)
+def test_a_parcel_by_point(name: str, key: tuple[int, str, str], area: float) -> None:
+    body = (SAMPLES / name).read_bytes()
+    parcel = read_parcel(body)
+    assert parcel.key == key
+    assert parcel.area == area
+    assert parcel.properties == json.loads(body)["properties"]
+    assert parcel.geometry is not None
+    # Corners are rounded to about a metre.
+    assert geodesic_area(parcel.geometry) == pytest.approx(area, rel=0.1)
+
+
+def test_a_parcel_by_number_whose_outline_was_cut_off() -> None:
+    told = json.loads((SAMPLES / "adaparsel_v3_ankara_2705-15.partial.json").read_bytes())
+    parcel = read_parcel(json.dumps({**told, "geometry": None}).encode())
+    assert parcel.key == (1162, "2705", "15")
+    assert parcel.area == 1295
+
+
+def test_nothing_there() -> None:
+    message = message_of((SAMPLES / "error_404_point.json").read_bytes())
+    assert message is not None
+    assert says_nothing_there(message)
+
+
+def test_an_administrative_list() -> None:
+    [place] = read_places((SAMPLES / "idariYapi_shape.json").read_bytes())
+    assert (place.id, place.name, place.boundary) == (28, "Ankara", None)
+
+
+def test_the_outlines_of_exported_files() -> None:
+    for path in sorted(SAMPLES.glob("webexport_*.json")):
+        for feature in json.loads(path.read_bytes())["features"]:
+            assert read_outline(feature["geometry"]) is not None, path.name
