@@ -1,0 +1,302 @@
+"""What an answer says, as records: one row an event, a line of a table, a player's block.
+
+A record's body is the element as it was published. What the element does not say of itself (which
+fixture an event belongs to) is in its key, and nothing else is: typed columns are computed from
+key and body by the database.
+
+`covers` says where absence means removal: the events of this fixture, the tables of this league and
+season. An element that cannot be read is set aside, and then its answer covers nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BLOCKS = ("events", "lineups", "statistics", "players")
+"""What /fixtures adds to a fixture that is asked for by its id."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One record of a dataset."""
+
+    dataset: str
+    key: str
+    body: Any
+
+
+@dataclass(frozen=True)
+class Cover:
+    """All of a dataset's records with these values in these columns were in the answer."""
+
+    dataset: str
+    where: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A part of an answer that does not have the form it should."""
+
+    dataset: str
+    reason: str
+    body: Any
+
+
+@dataclass
+class Extract:
+    """Everything an answer says. A partial one fills what is not there and changes nothing else."""
+
+    elements: list[Element] = field(default_factory=list)
+    covers: list[Cover] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    partial: bool = False
+    _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, dataset: str, key: str, body: Any) -> None:
+        self.elements.append(Element(dataset, key, body))
+
+    def add_nameless(self, dataset: str, identity: str, body: Any) -> None:
+        """An element without an id: what tells it apart, numbered where that comes again."""
+        self._seen[dataset, identity] += 1
+        count = self._seen[dataset, identity]
+        self.add(dataset, identity if count == 1 else f"{identity}:{count}", body)
+
+
+class _FormError(Exception):
+    """The dataset and the reason why an element cannot be one of its records."""
+
+
+def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extract:
+    """The records in an answer of an endpoint; one that is not mirrored has none."""
+    found = Extract(partial=bool(parameters.keys() & _FILTERS.get(endpoint, set())))
+    read = _READERS.get(endpoint)
+    if read is None:
+        return found
+    rows = response if isinstance(response, list) else [response] if response else []
+    for row in rows:
+        _try(found, read, parameters, row)
+    damaged = {one.dataset for one in found.unreadable}
+    # An empty table says nothing yet; only among the injuries nobody is an answer.
+    if not found.partial and (rows or endpoint == "injuries"):
+        found.covers += [c for c in _covers(endpoint, parameters) if c.dataset not in damaged]
+    return found
+
+
+_Reader = Callable[[Extract, Mapping[str, str], Any], None]
+
+# Parameters by which only a part of each element is answered.
+_FILTERS = {
+    "fixtures/lineups": {"type", "team", "player"},
+    "fixtures/statistics": {"type", "team"},
+    "fixtures/players": {"team"},
+    "fixtures/events": {"type", "team", "player"},
+}
+
+
+def _try(found: Extract, read: _Reader, parameters: Mapping[str, str], row: Any) -> None:
+    try:
+        read(found, parameters, row)
+    except _FormError as error:
+        dataset, reason = error.args
+        found.unreadable.append(Unreadable(dataset, reason, row))
+
+
+def _timezone(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    found.add("timezones", _text("timezones", row), row)
+
+
+def _country(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    # By name: World has no code.
+    found.add("countries", _text("countries", row, "name"), row)
+
+
+def _league(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    found.add("leagues", _number("leagues", row, "league", "id"), row)
+
+
+def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    found.add("teams", _number("teams", row, "team", "id"), row)
+
+
+_LEAGUE_COLUMNS = (("league", "id"), ("league", "season"))
+_INJURY_COLUMNS = (*_LEAGUE_COLUMNS, ("fixture", "timestamp"))
+_FIXTURE_COLUMNS = (
+    *_INJURY_COLUMNS,
+    *(("goals", side) for side in ("home", "away")),
+    *(("teams", side, "id") for side in ("home", "away")),
+)
+
+
+def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    key = _number("fixtures", row, "fixture", "id")
+    _check_columns("fixtures", row, _FIXTURE_COLUMNS)
+    # The same fixture is told with and without its blocks.
+    body = {name: value for name, value in row.items() if name not in BLOCKS}
+    found.add("fixtures", key, body)
+    complete = all(isinstance(row.get(block), list) for block in BLOCKS)
+    for block in BLOCKS:
+        rows = row.get(block)
+        if not isinstance(rows, list):
+            continue
+        before = len(found.unreadable)
+        for one in rows:
+            _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
+        # live=all comes with events of the moment only; an empty block says nothing yet.
+        if complete and rows and len(found.unreadable) == before:
+            found.covers.append(Cover(f"fixture_{block}", {"fixture_id": int(key)}))
+
+
+def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+    """Without an id of its own, an event is who did what when; its place in the list is nothing."""
+    name = "fixture_events"
+    time = _at(name, row, "time")
+    elapsed, extra = _at(name, time, "elapsed"), _at(name, time, "extra")
+    minute = f"{elapsed}" if extra is None else f"{elapsed}+{extra}"
+    who = _who(_at(name, row, "player"))
+    team = _at(name, row, "team", "id")
+    identity = f"{_fixture_id(name, parameters)}:{minute}:{team}:{row.get('type')}:{who}"
+    found.add_nameless(name, identity, row)
+
+
+def _team_block(dataset: str) -> _Reader:
+    def read(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+        team = _number(dataset, row, "team", "id")
+        found.add(dataset, f"{_fixture_id(dataset, parameters)}:{team}", row)
+
+    return read
+
+
+def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+    """The block of a team: one record a player, several of whom may have the id 0 or none."""
+    name = "fixture_players"
+    team = _number(name, row, "team", "id")
+    players = _at(name, row, "players")
+    if not isinstance(players, list):
+        raise _FormError(name, "players is not a list")
+    for player in players:
+        identity = f"{_fixture_id(name, parameters)}:{team}:{_who(_at(name, player, 'player'))}"
+        found.add_nameless(name, identity, player)
+
+
+def _standing(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    """The tables of a league's season: an array of groups, in which a team may stand twice."""
+    name = "standings"
+    league = _number(name, row, "league", "id")
+    season = _number(name, row, "league", "season")
+    groups = _at(name, row, "league", "standings")
+    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+        raise _FormError(name, "standings is not a list of groups")
+    for line in (line for group in groups for line in group):
+        team = _number(name, line, "team", "id")
+        identity = f"{league}:{season}:{line.get('group')}:{team}"
+        found.add_nameless(name, identity, line)
+
+
+def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
+    name = "injuries"
+    fixture = _number(name, row, "fixture", "id")
+    _check_columns(name, row, _INJURY_COLUMNS)
+    who = _who(_at(name, row, "player"))
+    team = _at(name, row, "team", "id")
+    identity = f"{fixture}:{team}:{who}"
+    found.add_nameless(name, identity, row)
+
+
+def _top_scorer(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+    name = "top_scorers"
+    league, season = _league_season(name, parameters)
+    identity = f"{league}:{season}:{_who(_at(name, row, 'player'))}"
+    found.add_nameless(name, identity, row)
+
+
+def _team_statistics(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+    name = "team_statistics"
+    league, team = _number(name, row, "league", "id"), _number(name, row, "team", "id")
+    season = _number(name, row, "league", "season")
+    until = f":{parameters['date']}" if "date" in parameters else ""
+    found.add(name, f"{league}:{season}:{team}{until}", row)
+
+
+_READERS: dict[str, _Reader] = {
+    "timezone": _timezone,
+    "countries": _country,
+    "leagues": _league,
+    "teams": _team,
+    "fixtures": _fixture,
+    "fixtures/events": _event,
+    "fixtures/lineups": _team_block("fixture_lineups"),
+    "fixtures/statistics": _team_block("fixture_statistics"),
+    "fixtures/players": _players,
+    "standings": _standing,
+    "injuries": _injury,
+    "players/topscorers": _top_scorer,
+    "teams/statistics": _team_statistics,
+}
+
+
+def _covers(endpoint: str, parameters: Mapping[str, str]) -> Iterator[Cover]:
+    """Where absence from the whole answer means removal, by what was asked."""
+    asked = frozenset(parameters)
+    numbers = {name: int(value) for name, value in parameters.items() if value.isdecimal()}
+    if asked == {"league", "season"} == numbers.keys():
+        dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
+        if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
+            yield Cover(dataset, {"league_id": numbers["league"], "season": numbers["season"]})
+    elif asked == {"fixture"} == numbers.keys():
+        dataset = endpoint.replace("fixtures/", "fixture_")
+        yield Cover(dataset, {"fixture_id": numbers["fixture"]})
+    elif endpoint == "injuries" and asked == {"date"}:
+        yield Cover("injuries", {"fixture_date": parameters["date"]})
+    elif not asked and endpoint in ("timezone", "countries", "leagues"):
+        yield Cover("timezones" if endpoint == "timezone" else endpoint)
+
+
+def _at(dataset: str, row: Any, *path: str) -> Any:
+    for step in path:
+        if not isinstance(row, dict) or step not in row:
+            raise _FormError(dataset, f"{'.'.join(path)} is missing")
+        row = row[step]
+    return row
+
+
+def _number(dataset: str, row: Any, *path: str) -> str:
+    value = _at(dataset, row, *path)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}")
+    return str(value)
+
+
+def _check_columns(dataset: str, row: Any, paths: Iterable[tuple[str, ...]]) -> None:
+    """What typed columns are made of is a whole number or nothing."""
+    for path in paths:
+        if _at(dataset, row, *path) is not None:
+            _number(dataset, row, *path)
+
+
+def _text(dataset: str, row: Any, *path: str) -> str:
+    value = _at(dataset, row, *path)
+    if not isinstance(value, str) or not value:
+        raise _FormError(dataset, f"{'.'.join(path) or 'the element'} is not a text: {value!r}")
+    return value
+
+
+def _fixture_id(dataset: str, parameters: Mapping[str, str]) -> str:
+    fixture = parameters.get("fixture", "")
+    if not (fixture.isascii() and fixture.isdigit()):
+        raise _FormError(dataset, "the answer does not say which fixture it is about")
+    return fixture
+
+
+def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, str]:
+    league, season = parameters.get("league", ""), parameters.get("season", "")
+    if not (league.isdigit() and season.isdigit()):
+        raise _FormError(dataset, "the answer does not say which league and season it is about")
+    return league, season
+
+
+def _who(player: Any) -> str:
+    """A player's id; several have 0 or none, and are told apart by their names."""
+    if not isinstance(player, dict):
+        return "-"
+    return str(player["id"]) if player.get("id") else f"-{player.get('name') or ''}"
