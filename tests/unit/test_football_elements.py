@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hasat.sources.football.elements import Cover, extract
+from hasat.sources.football.elements import extract, of_day, of_fixture, of_season
 from hasat.sources.football.envelope import BrokenAnswerError, read_envelope
 
 
@@ -58,7 +58,7 @@ def test_a_fixture_told_with_and_without_its_blocks_is_the_same_record() -> None
     full = extract("fixtures", {"ids": "7"}, [fixture(**blocks, players=[])])
     assert plain.elements[0] == full.elements[0]
     assert [one.dataset for one in full.elements] == ["fixtures", "fixture_events"]
-    assert full.covers == [Cover("fixture_events", {"fixture_id": 7})]
+    assert full.covers == [of_fixture("fixture_events", 7)]
 
 
 def test_events_of_the_moment_do_not_stand_for_all() -> None:
@@ -70,7 +70,7 @@ def test_events_of_the_moment_do_not_stand_for_all() -> None:
 def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     season = {"league": "39", "season": "2024"}
     assert extract("fixtures", season, [fixture()]).covers == [
-        Cover("fixtures", {"league_id": 39, "season": 2024})
+        of_season("fixtures", 39, 2024)
     ]
     assert extract("fixtures", season | {"from": "2024-01-01"}, [fixture()]).covers == []
     assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).covers == []
@@ -81,7 +81,7 @@ def test_an_empty_table_removes_nothing_but_nobody_injured_is_an_answer() -> Non
     for endpoint in ("fixtures", "standings", "players/topscorers"):
         assert extract(endpoint, season, []).covers == []
     assert extract("injuries", {"date": "2024-01-01"}, []).covers == [
-        Cover("injuries", {"fixture_date": "2024-01-01"})
+        of_day("injuries", "2024-01-01")
     ]
 
 
@@ -116,13 +116,13 @@ def test_world_is_a_country() -> None:
 
 def test_what_cannot_be_read_is_set_aside_and_blocks_removals() -> None:
     season = {"league": "39", "season": "2024"}
-    broken = fixture(8) | {"goals": {"home": "two", "away": 0}}
+    broken = fixture(8) | {"fixture": {"id": "eight"}}
     found = extract("fixtures", season, [fixture(), broken])
     assert [element.key for element in found.elements] == ["7"]
     assert found.covers == []
     [aside] = found.unreadable
     assert (aside.dataset, aside.body) == ("fixtures", broken)
-    assert "goals.home" in aside.reason
+    assert "fixture.id" in aside.reason
 
 
 @pytest.mark.parametrize("row", [None, 3, "x", [], {}, {"team": None}, {"team": {"id": True}}])

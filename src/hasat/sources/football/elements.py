@@ -9,7 +9,7 @@ season. An element that cannot be read is set aside, and then its answer covers 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,22 @@ class Element:
 
 @dataclass(frozen=True)
 class Cover:
-    """All of a dataset's records with these values in these columns were in the answer."""
+    """All of a dataset's records with these values in these columns."""
 
     dataset: str
-    where: Mapping[str, int | str] = field(default_factory=dict)
+    where: tuple[tuple[str, int | str], ...] = ()
+
+
+def of_fixture(dataset: str, fixture: int) -> Cover:
+    return Cover(dataset, (("fixture_id", fixture),))
+
+
+def of_season(dataset: str, league: int, season: int) -> Cover:
+    return Cover(dataset, (("league_id", league), ("season", season)))
+
+
+def of_day(dataset: str, date: str) -> Cover:
+    return Cover(dataset, (("fixture_date", date),))
 
 
 @dataclass(frozen=True)
@@ -119,18 +131,8 @@ def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
     found.add("teams", _number("teams", row, "team", "id"), row)
 
 
-_LEAGUE_COLUMNS = (("league", "id"), ("league", "season"))
-_INJURY_COLUMNS = (*_LEAGUE_COLUMNS, ("fixture", "timestamp"))
-_FIXTURE_COLUMNS = (
-    *_INJURY_COLUMNS,
-    *(("goals", side) for side in ("home", "away")),
-    *(("teams", side, "id") for side in ("home", "away")),
-)
-
-
 def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     key = _number("fixtures", row, "fixture", "id")
-    _check_columns("fixtures", row, _FIXTURE_COLUMNS)
     # The same fixture is told with and without its blocks.
     body = {name: value for name, value in row.items() if name not in BLOCKS}
     found.add("fixtures", key, body)
@@ -144,7 +146,7 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
             _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
         # live=all comes with events of the moment only; an empty block says nothing yet.
         if complete and rows and len(found.unreadable) == before:
-            found.covers.append(Cover(f"fixture_{block}", {"fixture_id": int(key)}))
+            found.covers.append(of_fixture(f"fixture_{block}", int(key)))
 
 
 def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
@@ -196,7 +198,6 @@ def _standing(found: Extract, _: Mapping[str, str], row: Any) -> None:
 def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
     name = "injuries"
     fixture = _number(name, row, "fixture", "id")
-    _check_columns(name, row, _INJURY_COLUMNS)
     who = _who(_at(name, row, "player"))
     team = _at(name, row, "team", "id")
     identity = f"{fixture}:{team}:{who}"
@@ -242,12 +243,12 @@ def _covers(endpoint: str, parameters: Mapping[str, str]) -> Iterator[Cover]:
     if asked == {"league", "season"} == numbers.keys():
         dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
         if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
-            yield Cover(dataset, {"league_id": numbers["league"], "season": numbers["season"]})
+            yield of_season(dataset, numbers["league"], numbers["season"])
     elif asked == {"fixture"} == numbers.keys():
         dataset = endpoint.replace("fixtures/", "fixture_")
-        yield Cover(dataset, {"fixture_id": numbers["fixture"]})
+        yield of_fixture(dataset, numbers["fixture"])
     elif endpoint == "injuries" and asked == {"date"}:
-        yield Cover("injuries", {"fixture_date": parameters["date"]})
+        yield of_day("injuries", parameters["date"])
     elif not asked and endpoint in ("timezone", "countries", "leagues"):
         yield Cover("timezones" if endpoint == "timezone" else endpoint)
 
@@ -265,13 +266,6 @@ def _number(dataset: str, row: Any, *path: str) -> str:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}")
     return str(value)
-
-
-def _check_columns(dataset: str, row: Any, paths: Iterable[tuple[str, ...]]) -> None:
-    """What typed columns are made of is a whole number or nothing."""
-    for path in paths:
-        if _at(dataset, row, *path) is not None:
-            _number(dataset, row, *path)
 
 
 def _text(dataset: str, row: Any, *path: str) -> str:

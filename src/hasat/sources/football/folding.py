@@ -1,0 +1,123 @@
+"""Many answers in the order in which they came, folded into what they say together."""
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import sql
+
+from hasat.feed.dataset import Scope
+from hasat.sources.football.elements import (
+    Cover,
+    Element,
+    Extract,
+    of_day,
+    of_fixture,
+    of_season,
+)
+
+
+class Fold:
+    """The last word on every record, and where absence means removal.
+
+    `leagues` restricts what enters to these, for answers that are about all of them.
+    """
+
+    def __init__(self, leagues: Collection[int] | None = None) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self.fillers: dict[str, set[str]] = {}
+        self._covers: dict[Cover, None] = {}
+        self._inside: dict[Cover, set[str]] = {}
+        self._leagues = leagues
+
+    def add(self, extract: Extract) -> None:
+        """What the next answer says."""
+        present = {(element.dataset, element.key) for element in extract.elements}
+        for cover in extract.covers:
+            self._covers[cover] = None
+            for key in self._inside.pop(cover, ()):
+                if (cover.dataset, key) not in present:
+                    self._drop(cover, key)
+        for element in extract.elements:
+            if self._is_wanted(element):
+                self._put(element, filler=extract.partial)
+
+    def datasets(self) -> list[str]:
+        """Those that the answers say anything about."""
+        named = {cover.dataset for cover in self._covers}
+        return sorted(named | {name for name, found in self.records.items() if found})
+
+    def scope(self, dataset: str) -> Scope:
+        """Where absence means removal, as a condition on the dataset's table."""
+        covers = [cover for cover in self._covers if cover.dataset == dataset]
+        if any(not cover.where for cover in covers):
+            return Scope({"whole": True})
+        conditions: list[sql.Composable] = []
+        values: dict[str, Any] = {}
+        for number, cover in enumerate(covers):
+            equal = []
+            for column, value in cover.where:
+                name = f"cover_{number}_{column}"
+                values[name] = value
+                equal.append(
+                    sql.SQL("m.{} = {}").format(sql.Identifier(column), sql.Placeholder(name))
+                )
+            conditions.append(sql.SQL(" AND ").join(equal))
+        where: sql.Composable = sql.SQL("false")
+        if conditions:
+            where = sql.SQL("(") + sql.SQL(") OR (").join(conditions) + sql.SQL(")")
+        if self._leagues is not None and dataset in _OF_A_LEAGUE:
+            values["leagues"] = sorted(self._leagues)
+            where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
+        told = {"covers": [dict(cover.where) for cover in covers]}
+        return Scope(told, where, values)
+
+    def _put(self, element: Element, *, filler: bool) -> None:
+        records = self.records.setdefault(element.dataset, {})
+        if filler and element.key in records:
+            return
+        records[element.key] = element.body
+        fillers = self.fillers.setdefault(element.dataset, set())
+        (fillers.add if filler else fillers.discard)(element.key)
+        for cover in covers_of(element):
+            self._inside.setdefault(cover, set()).add(element.key)
+
+    def _drop(self, cover: Cover, key: str) -> None:
+        records = self.records[cover.dataset]
+        # It may have moved to another day since it was seen in this one.
+        if key in records and cover in covers_of(Element(cover.dataset, key, records[key])):
+            del records[key]
+
+    def _is_wanted(self, element: Element) -> bool:
+        if self._leagues is None or element.dataset not in _OF_A_LEAGUE:
+            return True
+        return _number(element.body, "league", "id") in self._leagues
+
+
+_OF_A_LEAGUE = ("fixtures", "injuries")
+
+
+def covers_of(element: Element) -> Iterator[Cover]:
+    """Every cover that a record lies in; the same columns are computed in the database."""
+    name, body = element.dataset, element.body
+    yield Cover(name)
+    match name:
+        case "fixtures":
+            yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
+        case "standings" | "top_scorers":
+            league, season, *_ = element.key.split(":")
+            yield of_season(name, int(league), int(season))
+        case "injuries":
+            yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
+            yield of_fixture(name, _number(body, "fixture", "id"))
+            kickoff = datetime.fromtimestamp(_number(body, "fixture", "timestamp"), UTC)
+            yield of_day(name, kickoff.date().isoformat())
+        case "fixture_events" | "fixture_lineups" | "fixture_statistics" | "fixture_players":
+            yield of_fixture(name, int(element.key.partition(":")[0]))
+
+
+def _number(body: Any, *path: str) -> int:
+    """A whole number in a body; -1, which is nobody's, where there is none."""
+    for step in path:
+        body = body.get(step) if isinstance(body, dict) else None
+    return body if isinstance(body, int) else -1

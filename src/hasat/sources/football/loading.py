@@ -1,0 +1,88 @@
+"""Answers into the mirror: kept in raw and reconciled in one transaction."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from psycopg import AsyncConnection, sql
+
+from hasat.feed.dataset import Dataset
+from hasat.feed.digest import canonical
+from hasat.feed.reconcile import Reconcile, Record, Version
+from hasat.sources.football.datasets import DATASETS, SOURCE
+from hasat.sources.football.elements import Unreadable, extract
+from hasat.sources.football.envelope import read_envelope
+from hasat.sources.football.folding import Fold
+from hasat.sources.football.raw import Answer, keep
+from hasat.store import Store
+from hasat.store.statements import statement
+
+
+async def load(
+    store: Store,
+    answers: Sequence[Answer],
+    *,
+    run: int | None,
+    retention_days: int,
+    leagues: Collection[int] | None = None,
+) -> Version | None:
+    """Bring the mirror to what these answers say, in their order; None if that is nothing.
+
+    `leagues` are those that may enter, where an answer is about all of them.
+    """
+    fold = Fold(leagues)
+    read = [(answer, read_envelope(answer.body)) for answer in answers]
+    unreadable: list[tuple[Answer, Unreadable]] = []
+    for answer, envelope in read:
+        if envelope.errors:
+            continue
+        found = extract(answer.endpoint, answer.parameters, envelope.response)
+        if envelope.pages > 1:
+            found.covers.clear()
+        fold.add(found)
+        unreadable += [(answer, one) for one in found.unreadable]
+    datasets = [DATASETS[name] for name in fold.datasets()]
+    if not datasets:
+        async with store.connection() as conn:
+            await _keep_all(conn, read, unreadable, run)
+        return None
+    async with Reconcile.begin(store, datasets) as work:
+        await _keep_all(work.connection, read, unreadable, run)
+        for dataset in datasets:
+            records = await _to_stage(work.connection, dataset, fold)
+            await work.stage(dataset, records)
+            await work.diff(dataset, fold.scope(dataset.name))
+        return await work.write(run=run, retention_days=retention_days)
+
+
+async def _keep_all(
+    conn: AsyncConnection[Any],
+    read: Sequence[tuple[Answer, Any]],
+    unreadable: Sequence[tuple[Answer, Unreadable]],
+    run: int | None,
+) -> None:
+    for answer, envelope in read:
+        await keep(conn, answer, envelope, run=run)
+    for answer, one in unreadable:
+        await conn.execute(
+            statement("hasat.sources.football", "set_aside"),
+            {
+                "source": SOURCE,
+                "run": run,
+                "origin": f"/{answer.endpoint} {dict(answer.parameters)}",
+                "reason": f"{one.dataset}: {one.reason}",
+                "content": canonical(one.body),
+            },
+        )
+
+
+async def _to_stage(conn: AsyncConnection[Any], dataset: Dataset, fold: Fold) -> list[Record]:
+    """The records to bring in; fillers only where there is nothing yet."""
+    records = fold.records.get(dataset.name, {})
+    there: set[str] = set()
+    if fillers := fold.fillers.get(dataset.name):
+        cursor = await conn.execute(
+            sql.SQL("SELECT key FROM {} WHERE key = ANY (%s)").format(dataset.table),
+            [sorted(fillers)],
+        )
+        there = {key for (key,) in await cursor.fetchall()}
+    return [Record(key, canonical(body)) for key, body in records.items() if key not in there]
