@@ -1,0 +1,265 @@
+"""Parcels as files for other programs; the name's ending chooses the form."""
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pyogrio.raw
+import shapely
+from pyproj import Transformer
+from shapely.geometry import shape
+from shapely.geometry.base import BaseGeometry
+
+from hasat.errors import UsageError
+
+_WGS84 = "EPSG:4326"
+# TUREF / TM27 ... TM45: zones of three degrees, by their central meridian.
+_ZONES = {meridian: 5253 + number for number, meridian in enumerate(range(27, 46, 3))}
+_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+_FIRST = ("mahalleId", "adaNo", "parselNo")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A published parcel and when it was last told."""
+
+    feature: dict[str, Any]
+    at: datetime
+
+    @property
+    def geometry(self) -> BaseGeometry | None:
+        told = self.feature["geometry"]
+        return None if told is None else shape(told)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        return {**self.feature["properties"], "fetchedAt": self.at.isoformat()}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One property of all parcels; numbers only if all of them are."""
+
+    name: str
+    values: list[Any]
+
+    @property
+    def kind(self) -> type:
+        told = {type(value) for value in self.values if value is not None}
+        if told == {int}:
+            return int
+        return float if told and told <= {int, float} else str
+
+    @property
+    def cells(self) -> list[Any]:
+        return [None if value is None else self._cell(value) for value in self.values]
+
+    @property
+    def missing(self) -> np.ndarray[Any, Any]:
+        return np.array([value is None for value in self.values], bool)
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """For GDAL, which is told apart what is missing."""
+        if self.kind is str:
+            return np.array(self.cells, object)
+        filled = [0 if value is None else value for value in self.values]
+        return np.array(filled, np.int64 if self.kind is int else np.float64)
+
+    def _cell(self, value: Any) -> Any:
+        if self.kind is not str:
+            return self.kind(value)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> int:
+    """Write a file in the form that its ending names, all of it or nothing; how many were written.
+
+    `turkish` is for CSV: semicolons, decimal commas and a byte order mark, as Excel wants them in
+    Turkey.
+    """
+    write = _FORMS.get(path.suffix.lower())
+    if write is None:
+        raise UsageError(
+            f"{path.name} has no ending that names a form.", remedy=f"Use one of {_endings()}."
+        )
+    found = list(parcels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".hasat-", dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        if write is _write_csv:
+            _write_csv(found, made, turkish=turkish)
+        else:
+            write(found, made)
+        # A shapefile is several files.
+        for part in sorted(Path(folder).iterdir()):
+            part.replace(path.parent / part.name)
+    return len(found)
+
+
+def _endings() -> str:
+    *others, last = sorted(_FORMS)
+    return f"{', '.join(others)} or {last}"
+
+
+def _write_geojson(parcels: Sequence[Fetched], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"type":"FeatureCollection","features":[\n')
+        for number, one in enumerate(parcels):
+            feature = {**one.feature, "properties": one.properties}
+            file.write(",\n" if number else "")
+            json.dump(feature, file, ensure_ascii=False, separators=(",", ":"))
+        file.write("\n]}\n")
+
+
+def _write_with_gdal(driver: str) -> Callable[[Sequence[Fetched], Path], None]:
+    def write(parcels: Sequence[Fetched], path: Path) -> None:
+        columns = _columns(parcels)
+        if driver == "LIBKML":
+            columns = [Column("Name", [_label(one) for one in parcels]), *columns]
+        pyogrio.raw.write(
+            path,
+            _wkb([one.geometry for one in parcels]),
+            field_data=[column.array for column in columns],
+            field_mask=[column.missing for column in columns],
+            fields=[column.name for column in columns],
+            geometry_type="MultiPolygon",
+            crs=_WGS84,
+            driver=driver,
+            layer="parcels",
+            **_options(driver, parcels),
+        )
+
+    return write
+
+
+def _options(driver: str, parcels: Sequence[Fetched]) -> dict[str, str]:
+    if driver == "ESRI Shapefile":
+        return {"encoding": "UTF-8"}
+    # Passive parcels have no ground, which an index cannot hold.
+    if driver == "FlatGeobuf" and any(one.feature["geometry"] is None for one in parcels):
+        return {"SPATIAL_INDEX": "NO"}
+    return {}
+
+
+def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
+    """Outlines and labels in metres, in the zone in which most of the parcels lie."""
+    geometries = [one.geometry for one in parcels]
+    lie = [geometry for geometry in geometries if geometry is not None]
+    middle = float(np.median([geometry.centroid.x for geometry in lie])) if lie else 33.0
+    zone = min(_ZONES, key=lambda meridian: abs(meridian - middle))
+    flat = Transformer.from_crs(_WGS84, f"EPSG:{_ZONES[zone]}", always_xy=True)
+
+    def metres(geometry: BaseGeometry) -> BaseGeometry:
+        return shapely.transform(
+            geometry, lambda xy: np.column_stack(flat.transform(xy[:, 0], xy[:, 1]))
+        )
+
+    shapes: list[BaseGeometry | None] = []
+    layers, texts = [], []
+    for one, geometry in zip(parcels, geometries, strict=True):
+        if geometry is None:
+            continue
+        ground = metres(geometry)
+        for ring in shapely.get_rings(shapely.get_parts(ground)).tolist():
+            shapes.append(shapely.LineString(ring.coords))
+            layers.append("PARSEL")
+            texts.append("")
+        shapes.append(ground.representative_point())
+        layers.append("PARSEL_NO")
+        texts.append(f'LABEL(f:"Arial",t:"{_label(one)}",s:2g,p:5)')
+    pyogrio.raw.write(
+        path,
+        _wkb(shapes),
+        field_data=[np.array(layers, object), np.array(texts, object)],
+        fields=["Layer", "OGR_STYLE"],
+        geometry_type="Unknown",
+        crs=f"EPSG:{_ZONES[zone]}",
+        driver="DXF",
+        layer="entities",
+    )
+
+
+def _write_parquet(parcels: Sequence[Fetched], path: Path) -> None:
+    """GeoParquet 1.1."""
+    columns = _columns(parcels)
+    geometries = [one.geometry for one in parcels]
+    wkb = pa.array(
+        [None if one is None else shapely.to_wkb(one) for one in geometries], pa.binary()
+    )
+    lie = [geometry for geometry in geometries if geometry is not None]
+    about = {
+        "encoding": "WKB",
+        "geometry_types": sorted({geometry.geom_type for geometry in lie}),
+        "bbox": shapely.total_bounds(lie).tolist() if lie else [0, 0, 0, 0],
+    }
+    geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": about}}
+    arrays = [pa.array(column.cells, _ARROW[column.kind]) for column in columns]
+    table = pa.table([*arrays, wkb], names=[*(column.name for column in columns), "geometry"])
+    table = table.replace_schema_metadata({"geo": json.dumps(geo)})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+
+
+def _write_csv(parcels: Sequence[Fetched], path: Path, *, turkish: bool = False) -> None:
+    columns = _columns(parcels)
+    with path.open("w", encoding="utf-8-sig" if turkish else "utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=";" if turkish else ",")
+        writer.writerow([*(column.name for column in columns), "lat", "lon"])
+        for number, one in enumerate(parcels):
+            point = None if one.geometry is None else one.geometry.representative_point()
+            place = (None, None) if point is None else (round(point.y, 6), round(point.x, 6))
+            row = [column.cells[number] for column in columns]
+            writer.writerow([_spelled(value, turkish=turkish) for value in (*row, *place)])
+
+
+def _spelled(value: Any, *, turkish: bool) -> Any:
+    if isinstance(value, float) and turkish:
+        return repr(value).replace(".", ",")
+    return value
+
+
+def _columns(parcels: Sequence[Fetched]) -> list[Column]:
+    """Every property that any parcel has; the key first."""
+    rows = [one.properties for one in parcels]
+    names = dict.fromkeys(_FIRST)
+    for row in rows:
+        names |= dict.fromkeys(row)
+    return [Column(name, [row.get(name) for row in rows]) for name in names]
+
+
+def _label(one: Fetched) -> str:
+    told = one.feature["properties"]
+    return f"{told.get('adaNo')}/{told.get('parselNo')}"
+
+
+def _wkb(geometries: Sequence[BaseGeometry | None]) -> np.ndarray[Any, Any]:
+    """Polygons as multi-polygons, so that a layer has one kind."""
+    alike = [
+        shapely.MultiPolygon([one]) if isinstance(one, shapely.Polygon) else one
+        for one in geometries
+    ]
+    found = np.empty(len(alike), object)
+    found[:] = [None if one is None else shapely.to_wkb(one) for one in alike]
+    return found
+
+
+_FORMS: dict[str, Callable[[Sequence[Fetched], Path], None]] = {
+    ".geojson": _write_geojson,
+    ".json": _write_geojson,
+    ".gpkg": _write_with_gdal("GPKG"),
+    ".fgb": _write_with_gdal("FlatGeobuf"),
+    ".shp": _write_with_gdal("ESRI Shapefile"),
+    ".kml": _write_with_gdal("LIBKML"),
+    ".kmz": _write_with_gdal("LIBKML"),
+    ".dxf": _write_dxf,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+}

@@ -1,0 +1,56 @@
+"""A parcel as Hasat publishes it: a GeoJSON Feature that is the same whichever way it was asked."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import shapely
+
+from hasat.sources.tkgm.questions import ParcelKey
+from hasat.sources.tkgm.wire import Registered
+
+_DECIMALS = 5
+# By point the registry writes i and I where it has ı and İ by number.
+_PLAIN = str.maketrans("ıİÇçĞğÖöŞşÜü", "iICcGgOoSsUu")
+
+
+def key_text(key: ParcelKey) -> str:
+    """A parcel's key as the feed has it: mahalleId, adaNo and parselNo."""
+    return "/".join(map(str, key))
+
+
+def feature_of(parcel: Registered, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The published form; `before` is the one known so far, whose better spellings stay."""
+    properties = dict(parcel.properties)
+    if "alan" in properties:
+        properties["alan"] = parcel.area if parcel.area is not None else properties["alan"] or None
+    if before is not None:
+        known = before["properties"]
+        properties = {name: _better(known.get(name), told) for name, told in properties.items()}
+        # A question by number is told more than one by point, and the other way round.
+        properties = {**known, **properties}
+    geometry = None
+    if parcel.geometry is not None:
+        geometry = json.loads(shapely.to_geojson(parcel.geometry))
+        geometry["coordinates"] = _rounded(geometry["coordinates"])
+    return {
+        "type": "Feature",
+        "id": key_text(parcel.key),
+        "geometry": geometry,
+        "properties": properties,
+    }
+
+
+def _better(known: Any, told: Any) -> Any:
+    """Of two spellings of one text, the one with its Turkish letters."""
+    if not (isinstance(known, str) and isinstance(told, str)) or known == told:
+        return told
+    if known.translate(_PLAIN).casefold() != told.translate(_PLAIN).casefold():
+        return told
+    return max(told, known, key=lambda text: sum(not letter.isascii() for letter in text))
+
+
+def _rounded(coordinates: Any) -> Any:
+    if isinstance(coordinates, float | int):
+        return round(coordinates, _DECIMALS)
+    return [_rounded(one) for one in coordinates]

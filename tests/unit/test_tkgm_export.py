@@ -1,0 +1,158 @@
+"""Parcels as files: every form is read back by a program that is not ours, and says the same."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pyogrio.raw
+import pytest
+import shapely
+
+from hasat.errors import UsageError
+from hasat.sources.tkgm.export import Fetched, export
+from hasat.sources.tkgm.features import feature_of
+from hasat.sources.tkgm.wire import read_parcel
+
+AT = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
+RING = [[32.80001, 39.9], [32.8011, 39.9], [32.8011, 39.901], [32.80001, 39.901], [32.80001, 39.9]]
+HOLE = [[32.8003, 39.9003], [32.8003, 39.9006], [32.8006, 39.9006], [32.8003, 39.9003]]
+
+
+def parcel(number: int, geometry: Any, **more: Any) -> Fetched:
+    told = {
+        "mahalleId": 1162,
+        "ilId": 28,
+        "adaNo": "2705",
+        "parselNo": str(number),
+        "mahalleAd": "Şirinevler Iğdır",
+        "alan": "1.295,50",
+        "nitelik": 'Kâgir "Ev"; bahçeli',
+    }
+    body = json.dumps({"type": "Feature", "geometry": geometry, "properties": {**told, **more}})
+    return Fetched(feature_of(read_parcel(body.encode())), AT)
+
+
+PARCELS = [
+    parcel(1, {"type": "Polygon", "coordinates": [RING, HOLE]}),
+    parcel(2, {"type": "MultiPolygon", "coordinates": [[[[x + 0.01, y] for x, y in RING]]]}),
+    parcel(3, None, ilId=None, durum="0", alan=""),
+]
+
+
+@pytest.mark.parametrize("ending", ["gpkg", "fgb", "shp", "kml", "kmz", "geojson"])
+def test_gdal_reads_back_what_was_written(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"Şehir {ending}.{ending}"
+    assert export(PARCELS, path) == 3
+    about, _, geometries, columns = pyogrio.raw.read(path)
+    fields = dict(zip(about["fields"], columns, strict=True))
+    found = {
+        number: None if wkb is None else shapely.from_wkb(wkb)
+        for number, wkb in zip(fields["parselNo"], geometries, strict=True)
+    }
+    assert found.keys() == {"1", "2", "3"}
+    assert "fetchedAt" in fields
+    one = found["1"]
+    assert one is not None
+    assert sum(len(shapely.get_parts(part).tolist()[0].interiors) for part in [one]) == 1
+    assert set(fields["mahalleAd"]) == {"Şirinevler Iğdır"}
+
+
+def test_areas_and_missing_values_keep_their_types(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.gpkg"
+    export(PARCELS, path)
+    about, _, _, columns = pyogrio.raw.read(path)
+    fields = dict(zip(about["fields"], columns, strict=True))
+    assert fields["alan"].tolist()[:2] == [1295.5, 1295.5]
+    assert set(fields["mahalleId"].tolist()) == {1162}
+
+
+def test_geoparquet_names_its_geometry(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.parquet"
+    export(PARCELS, path)
+    table = pyarrow.parquet.read_table(path)
+    geo = json.loads(table.schema.metadata[b"geo"])
+    assert geo["primary_column"] == "geometry"
+    assert geo["columns"]["geometry"]["geometry_types"] == ["Polygon"]
+    rows = table.to_pylist()
+    assert [row["ilId"] for row in rows] == [28, 28, None]
+    assert rows[2]["geometry"] is None
+    assert shapely.from_wkb(rows[0]["geometry"]).bounds == pytest.approx(
+        (32.80001, 39.9, 32.8011, 39.901)
+    )
+
+
+def test_dxf_is_in_metres_of_the_right_zone(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.dxf"
+    export(PARCELS, path)
+    _, _, geometries, _ = pyogrio.raw.read(path)
+    west, south, east, north = shapely.total_bounds(shapely.from_wkb(geometries)).tolist()
+    # Zone 33: half a million metres east is the 33rd meridian.
+    assert 480_000 < west < east < 500_000
+    assert 4_400_000 < south < north < 4_430_000
+    assert "2705/1" in path.read_text(errors="replace")
+
+
+def test_csv_for_turkish_excel(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.csv"
+    export(PARCELS, path, turkish=True)
+    data = path.read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf")
+    rows = list(csv.DictReader(data.decode("utf-8-sig").splitlines(), delimiter=";"))
+    assert rows[0]["alan"] == "1295,5"
+    assert rows[0]["nitelik"] == 'Kâgir "Ev"; bahçeli'
+    assert rows[0]["lat"].startswith("39,90")
+    assert (rows[2]["alan"], rows[2]["lat"], rows[2]["ilId"]) == ("", "", "")
+
+
+def test_plain_csv(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.csv"
+    export(PARCELS, path)
+    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    assert rows[0]["alan"] == "1295.5"
+    assert list(rows[0])[:3] == ["mahalleId", "adaNo", "parselNo"]
+
+
+@pytest.mark.parametrize(
+    "ending", ["geojson", "gpkg", "csv", "parquet", "dxf", "kml", "shp", "fgb"]
+)
+def test_no_parcels_at_all(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"none.{ending}"
+    assert export([], path) == 0
+    assert path.exists()
+
+
+def test_a_failed_export_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.geojson"
+    export(PARCELS, path)
+    before = path.read_bytes()
+
+    def broken() -> Any:
+        yield PARCELS[0]
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        export(broken(), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="ending") as caught:
+        export(PARCELS, tmp_path / "parcels.xyz")
+    assert ".gpkg" in str(caught.value)
+
+
+def test_the_better_spelling_stays_whichever_way_was_asked_last() -> None:
+    outline = {"type": "Polygon", "coordinates": [RING]}
+    by_number = parcel(1, outline, mahalleAd="Remzi Oğuz Arık", pafta="I29").feature
+    told = {"mahalleId": 1162, "adaNo": "2705", "parselNo": "1", "mahalleAd": "Remzi Oğuz Arik"}
+    body = json.dumps({"type": "Feature", "geometry": outline, "properties": told})
+    again = feature_of(read_parcel(body.encode()), by_number)
+    assert again == by_number
+    renamed = json.dumps(
+        {"type": "Feature", "geometry": outline, "properties": {**told, "mahalleAd": "Yeni"}}
+    )
+    assert feature_of(read_parcel(renamed.encode()), by_number)["properties"]["mahalleAd"] == "Yeni"
