@@ -1,0 +1,87 @@
+"""The area of a scan, from a file or from four numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyogrio
+import pyogrio.raw
+import shapely
+from numpy.typing import NDArray
+from pyogrio.errors import DataSourceError
+from pyproj import Transformer
+from shapely import MultiPolygon, Polygon, box, from_wkb
+
+from hasat.errors import UsageError
+
+Area = Polygon | MultiPolygon
+
+_WGS84 = "EPSG:4326"
+
+
+def read_area(text: str) -> Area:
+    """The area named by a file (GeoJSON, KML, GeoPackage, ...) or by west,south,east,north."""
+    path = Path(text)
+    if path.is_file():
+        return _from_file(path)
+    corners = _numbers(text)
+    if corners is None:
+        raise UsageError(
+            f"{text!r} is neither a file nor a box.",
+            remedy="Name a GeoJSON, KML or GeoPackage file, or give west,south,east,north.",
+        )
+    west, south, east, north = corners
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        raise UsageError(
+            f"The box {text} is empty or not on the earth.",
+            remedy="Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91.",
+        )
+    return box(west, south, east, north)
+
+
+def _numbers(text: str) -> tuple[float, float, float, float] | None:
+    try:
+        west, south, east, north = map(float, text.split(","))
+    except ValueError:
+        return None
+    return west, south, east, north
+
+
+def _from_file(path: Path) -> Area:
+    """Everything in the file that is an area, in degrees."""
+    try:
+        found = [
+            ground
+            for layer, _ in pyogrio.list_layers(path)
+            for ground in _grounds(path, str(layer))
+        ]
+    except DataSourceError as error:
+        raise UsageError(
+            f"{path} cannot be read as an area: {error}.",
+            remedy="Use a GeoJSON, KML or GeoPackage file.",
+        ) from error
+    whole = shapely.union_all(found)
+    grounds = [part for part in shapely.get_parts(whole).tolist() if isinstance(part, Polygon)]
+    if not grounds:
+        raise UsageError(
+            f"{path} has no area in it, only points or lines, or nothing.",
+            remedy="Draw a polygon and save it again.",
+        )
+    west, south, east, north = shapely.total_bounds(grounds).tolist()
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        raise UsageError(
+            f"The area in {path} is not on the earth: {west}, {south} to {east}, {north}.",
+            remedy="Save it with its coordinate system, or in degrees (WGS 84).",
+        )
+    return grounds[0] if len(grounds) == 1 else MultiPolygon(grounds)
+
+
+def _grounds(path: Path, layer: str) -> list[Any]:
+    about, _, shapes, _ = pyogrio.raw.read(path, layer=layer, columns=[], force_2d=True)
+    degrees = Transformer.from_crs(about["crs"] or _WGS84, _WGS84, always_xy=True)
+
+    def to_degrees(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.column_stack(degrees.transform(xy[:, 0], xy[:, 1]))
+
+    told: list[Any] = [] if shapes is None else [one for one in shapes if one is not None]
+    return shapely.make_valid(shapely.transform(from_wkb(told), to_degrees)).tolist()

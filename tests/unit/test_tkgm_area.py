@@ -1,0 +1,81 @@
+"""The area of a scan is read from whatever people draw it in."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyogrio.raw
+import pytest
+import shapely
+from pyproj import Transformer
+from shapely import MultiPolygon, Polygon
+
+from hasat.errors import UsageError
+from hasat.sources.tkgm.area import read_area
+
+SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
+OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)
+
+
+def write(path: Path, *shapes: shapely.Geometry, crs: str = "EPSG:4326") -> Path:
+    wkb = np.array([shapely.to_wkb(one) for one in shapes], object)
+    kind = "Polygon" if all(isinstance(one, Polygon) for one in shapes) else "Unknown"
+    names = np.array(["çalışma"] * len(shapes), object)
+    pyogrio.raw.write(
+        path,
+        wkb,
+        field_data=[names],
+        fields=["name"],
+        geometry_type=kind,
+        crs=crs,
+        driver="LIBKML" if path.suffix == ".kml" else None,
+    )
+    return path
+
+
+@pytest.mark.parametrize("ending", ["geojson", "kml", "gpkg", "fgb", "shp"])
+def test_an_area_in_any_file(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"Çalışma alanı.{ending}", SQUARE)
+    assert shapely.equals_exact(
+        read_area(str(path)).envelope, SQUARE, tolerance=1e-9, normalize=True
+    )
+
+
+def test_several_areas_are_one(tmp_path: Path) -> None:
+    area = read_area(str(write(tmp_path / "two.gpkg", SQUARE, OTHER)))
+    assert isinstance(area, MultiPolygon)
+    assert area.area == pytest.approx(SQUARE.area + OTHER.area)
+
+
+def test_metres_become_degrees(tmp_path: Path) -> None:
+    flat = Transformer.from_crs("EPSG:4326", "EPSG:5255", always_xy=True)
+    metres = shapely.box(*flat.transform_bounds(*SQUARE.bounds))
+    area = read_area(str(write(tmp_path / "metres.gpkg", metres, crs="EPSG:5255")))
+    assert area.bounds == pytest.approx(SQUARE.bounds, abs=1e-3)
+
+
+def test_a_box() -> None:
+    assert read_area("32.80,39.90,32.81,39.91").equals(SQUARE)
+    assert read_area(" 32.80, 39.90 ,32.81,39.91").equals(SQUARE)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nowhere.geojson", "1,2,3", "32.81,39.90,32.80,39.91", "1,2,3,95", "a,b,c,d"]
+)
+def test_what_is_no_area_is_refused_with_a_remedy(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_area(text)
+    assert caught.value.remedy
+
+
+def test_points_are_no_area(tmp_path: Path) -> None:
+    path = write(tmp_path / "points.geojson", shapely.Point(32.8, 39.9))
+    with pytest.raises(UsageError, match="no area"):
+        read_area(str(path))
+
+
+def test_a_broken_file(tmp_path: Path) -> None:
+    path = tmp_path / "area.geojson"
+    path.write_text(json.dumps({"type": "Feature"})[:-3])
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_area(str(path))
