@@ -84,4 +84,5 @@ def _grounds(path: Path, layer: str) -> list[Any]:
         return np.column_stack(degrees.transform(xy[:, 0], xy[:, 1]))
 
     told: list[Any] = [] if shapes is None else [one for one in shapes if one is not None]
-    return shapely.make_valid(shapely.transform(from_wkb(told), to_degrees)).tolist()
+    found: list[Any] = shapely.make_valid(shapely.transform(from_wkb(told), to_degrees)).tolist()
+    return found
