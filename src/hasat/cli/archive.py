@@ -1,0 +1,133 @@
+"""`hasat archive`: whole datasets as files."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.errors import NotFoundError
+from hasat.feed.archive import Archive, place_of, write_archives
+from hasat.feed.archive.shelf import NoArchiveError, list_archives
+from hasat.feed.dataset import Dataset
+from hasat.sources.registry import all_sources
+
+app = typer.Typer(help="Whole datasets as files, for newcomers.", no_args_is_help=True)
+
+DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Such as einvoice.")]
+
+
+@app.command("list")
+def list_(ctx: typer.Context, dataset: DatasetArgument, json: manners.JsonFlag = False) -> None:
+    """The archives that are kept, newest first.
+
+    Example: `hasat archive list einvoice`
+    """
+    settings = manners.settings_of(ctx)
+    name = _named(dataset).name
+
+    async def read() -> Sequence[Archive]:
+        async with open_house(settings) as store:
+            return await list_archives(store, name)
+
+    _emit(manners.run_async(read()), json=json)
+
+
+@app.command()
+def write(
+    ctx: typer.Context,
+    dataset: DatasetArgument,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Also if the newest archive is up to date.")
+    ] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Write the newest archive if it is missing or behind, and let old ones expire.
+
+    Examples: `hasat archive write einvoice` · `hasat archive write einvoice --anew`
+    """
+    settings = manners.settings_of(ctx)
+    wanted = _named(dataset)
+
+    async def perform() -> Sequence[Archive]:
+        async with open_house(settings) as store:
+            return await write_archives(store, settings, wanted, anew=anew)
+
+    written = manners.run_async(perform())
+    if not written:
+        manners.note(f"{wanted.name} has not changed since its newest archive.")
+    _emit(written, json=json)
+
+
+@app.command("verify")
+def verify_(
+    ctx: typer.Context,
+    dataset: DatasetArgument,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every archive, not only the newest.")
+    ] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Read archives back and recompute what they say of themselves; exits 1 if one is faulty.
+
+    Examples: `hasat archive verify einvoice` · `hasat archive verify einvoice --all --json`
+    """
+    from hasat.feed.archive.verify import Finding, verify
+
+    settings = manners.settings_of(ctx)
+    name = _named(dataset).name
+
+    async def perform() -> list[Finding]:
+        place = place_of(settings)
+        async with open_house(settings) as store:
+            found = await list_archives(store, name)
+        if not found:
+            raise NoArchiveError(
+                f"{name} has no archive yet.", remedy=f"Write one: hasat archive write {name}"
+            )
+        newest = [one for one in found if everything or one.batch == found[0].batch]
+        return [await verify(place, archive) for archive in newest]
+
+    findings = manners.run_async(perform())
+    manners.emit(
+        [{"fileName": one.name, "faults": list(one.faults)} for one in findings],
+        json=json,
+        human=lambda: Text(
+            "\n".join(
+                f"{one.name}: {'; '.join(one.faults) if one.faults else 'as it should be'}"
+                for one in findings
+            )
+        ),
+    )
+    if any(one.faults for one in findings):
+        raise typer.Exit(1)
+
+
+def _named(name: str) -> Dataset:
+    datasets = {one.name: one for source in all_sources() for one in source.datasets}
+    if name not in datasets:
+        raise NotFoundError(
+            f"There is no dataset named {name!r}.", remedy=f"There are {', '.join(datasets)}."
+        )
+    return datasets[name]
+
+
+def _emit(archives: Sequence[Archive], *, json: bool) -> None:
+    listed: list[dict[str, Any]] = [archive.listed() for archive in archives]
+
+    def human() -> Table:
+        table = Table("file", "bytes", "records", "change", "holds the state of")
+        for one in listed:
+            table.add_row(
+                one["fileName"],
+                f"{one['sizeBytes']:,}",
+                f"{one['userCount']:,}",
+                f"{one['head']:,}",
+                one["lastSyncAt"],
+            )
+        return table
+
+    manners.emit(listed, json=json, human=human)

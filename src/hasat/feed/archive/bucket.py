@@ -1,0 +1,112 @@
+"""Archives in a bucket of an S3-compatible store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from hasat.errors import UnavailableError
+from hasat.feed.archive.places import PIECE, MissingError
+from hasat.settings.source_tree import Archives
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+_PART = 8 << 20
+_PARTS_AT_ONCE = 4
+# What is not there is a FileNotFoundError, the rest the library's own.
+_FAILURES = (BaseError, OSError)
+_RETRY: "RetryConfig" = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+
+
+class Bucket:
+    """Files are written on this machine and uploaded when they are complete.
+
+    A large file goes up in parts that nobody sees until the last one is confirmed.
+    """
+
+    def __init__(self, archives: Archives, drafts: Path) -> None:
+        assert archives.bucket_name is not None
+        self.label = f"the bucket {archives.bucket_name}"
+        self._drafts = drafts
+        config: S3Config = {}
+        client: ClientConfig = {"connect_timeout": timedelta(seconds=10)}
+        if archives.region is not None:
+            config["region"] = archives.region
+        if archives.service_url is not None:
+            config["endpoint"] = archives.service_url
+            client["allow_http"] = archives.service_url.startswith("http:")
+        if archives.access_key is not None and archives.secret_key is not None:
+            config["access_key_id"] = archives.access_key.get_secret_value()
+            config["secret_access_key"] = archives.secret_key.get_secret_value()
+        self._store = S3Store(
+            archives.bucket_name, config=config, client_options=client, retry_config=_RETRY
+        )
+
+    def draft(self, path: str) -> Path:
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        return self._draft(path)
+
+    def _draft(self, path: str) -> Path:
+        return self._drafts / f".{path.replace('/', '-')}.part"
+
+    async def publish(self, path: str) -> None:
+        draft = self.draft(path)
+        try:
+            await obstore.put_async(
+                self._store, path, draft, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE
+            )
+        except _FAILURES as error:
+            raise self._away(error) from error
+        draft.unlink()
+
+    async def size(self, path: str) -> int | None:
+        try:
+            return int((await obstore.head_async(self._store, path))["size"])
+        except FileNotFoundError:
+            return None
+        except _FAILURES as error:
+            raise self._away(error) from error
+
+    async def read(self, path: str, start: int, stop: int) -> AsyncIterator[bytes]:
+        if start == stop:
+            return
+        try:
+            found = await obstore.get_async(self._store, path, options={"range": (start, stop)})
+            async for piece in found.stream(min_chunk_size=PIECE):
+                yield bytes(piece)
+        except FileNotFoundError:
+            raise MissingError(path, self.label) from None
+        except _FAILURES as error:
+            raise self._away(error) from error
+
+    async def remove(self, path: str) -> None:
+        self._draft(path).unlink(missing_ok=True)
+        try:
+            await obstore.delete_async(self._store, path)
+        except FileNotFoundError:
+            return
+        except _FAILURES as error:
+            raise self._away(error) from error
+
+    async def probe(self) -> None:
+        try:
+            await asyncio.to_thread(self._first_page)
+        except _FAILURES as error:
+            raise self._away(error) from error
+
+    def _first_page(self) -> None:
+        next(iter(obstore.list(self._store, chunk_size=1)), None)
+
+    def _away(self, error: Exception) -> UnavailableError:
+        # The rest of the store's own words is a dump of its answer.
+        reason = str(error).strip().splitlines()[0]
+        return UnavailableError(
+            f"The archives in {self.label} cannot be reached: {reason}",
+            remedy="See the settings archives.* and whether the store is up.",
+        )

@@ -1,0 +1,102 @@
+"""What an archive says about itself, in every form the same."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from hasat.clock import local_time
+from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset
+
+Format = Literal["xml", "ndjson", "parquet"]
+ENDINGS: dict[Format, str] = {"xml": "xml.gz", "ndjson": "ndjson.gz", "parquet": "parquet"}
+MEDIA: dict[Format, str] = {
+    "xml": "application/gzip",
+    "ndjson": "application/gzip",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+
+def formats_of(dataset: Dataset) -> tuple[Format, ...]:
+    """The forms in which a dataset is archived; the first is the one handed out unasked."""
+    return ("ndjson", "parquet") if dataset.xml is None else ("xml", "ndjson", "parquet")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The state that an archive holds: go on from its cursor, compare with its digest."""
+
+    dataset: str
+    epoch: UUID
+    seq: int
+    version: int
+    records: int
+    digest: bytes
+    committed_at: datetime
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.dataset, self.epoch, self.seq)
+
+    def told(self) -> dict[str, Any]:
+        """The facts as they stand in a file."""
+        return {
+            "dataset": self.dataset,
+            "epoch": str(self.epoch),
+            "cursor": str(self.cursor),
+            "head": self.seq,
+            "version": self.version,
+            "count": self.records,
+            "digest": self.digest.hex(),
+            "committedAt": local_time(self.committed_at),
+        }
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files that hold one state, with the size and SHA-256 of each."""
+
+    facts: Facts
+    files: Mapping[Format, tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Archive(Facts):
+    """One file of a batch, as feed.archive knows it."""
+
+    id: int
+    batch: str
+    name: str
+    format: Format
+    size: int
+    sha256: bytes
+    created_at: datetime
+    seat: str
+
+    @property
+    def path(self) -> str:
+        """Where it lies within the place of archives."""
+        return path_of(self.dataset, self.name)
+
+    def listed(self) -> dict[str, Any]:
+        """The archive as lists show it; the first four names are the original service's."""
+        return {
+            "fileName": self.name,
+            "sizeBytes": self.size,
+            "createdAt": local_time(self.created_at),
+            "userCount": self.records,
+            "format": self.format,
+            "cursor": str(self.cursor),
+            "epoch": str(self.epoch),
+            "head": self.seq,
+            "version": self.version,
+            "digest": self.digest.hex(),
+            "sha256": self.sha256.hex(),
+            "lastSyncAt": local_time(self.committed_at),
+        }
+
+
+def path_of(dataset: str, name: str) -> str:
+    return f"{dataset}/{name}"

@@ -1,0 +1,124 @@
+"""The three forms of an archive, each written record by record in bounded memory."""
+
+import json
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+from isal import isal_zlib
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+from pyarrow.parquet import ParquetWriter
+
+from hasat.feed.archive.facts import Facts, Format
+from hasat.feed.archive.snapshot import Batch, Form
+from hasat.feed.dataset import Dataset, XmlForm
+
+# As small as zlib's level 4 in an eighth of its time; `bench/archive.py` measures it.
+_LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
+_GZIP = 16 + isal_zlib.MAX_WBITS
+_GROUP_BYTES = 32 << 20
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class _Gzip:
+    """A gzip file without name and time in it, so that equal content is equal bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._zip = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+
+    def write(self, data: bytes) -> None:
+        self._file.write(self._zip.compress(data))
+
+    def close(self) -> None:
+        with self._file:
+            self._file.write(self._zip.flush())
+
+
+class Ndjson:
+    """A line of facts, then a line a record."""
+
+    def __init__(self, path: Path, facts: Facts) -> None:
+        self._file = _Gzip(path)
+        self._file.write(_encode({"hasat": "archive", **facts.told()}).encode() + b"\n")
+
+    def add(self, batch: Batch) -> None:
+        self._file.write(batch.lines)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Xml:
+    """The dataset's own XML."""
+
+    def __init__(self, path: Path, facts: Facts, form: XmlForm) -> None:
+        self._file = _Gzip(path)
+        self._form = form
+        told = {name: str(value) for name, value in facts.told().items()}
+        self._file.write(form.opening(told).encode())
+
+    def add(self, batch: Batch) -> None:
+        self._file.write("".join(map(self._form.record, batch.bodies)).encode())
+
+    def close(self) -> None:
+        self._file.write(self._form.end.encode())
+        self._file.close()
+
+
+class Parquet:
+    """`key` and the dataset's columns, or `key` and `body` as JSON; the facts are metadata."""
+
+    def __init__(self, path: Path, facts: Facts, columns: pa.Schema | None) -> None:
+        self._columns = columns
+        fields = [pa.field("body", pa.string(), nullable=False)] if columns is None else columns
+        metadata = {f"hasat.{name}": str(value) for name, value in facts.told().items()}
+        self._schema = pa.schema([pa.field("key", pa.string()), *fields], metadata=metadata)
+        self._waiting: list[pa.Table] = []
+        self._size = 0
+        self._writer = ParquetWriter(path, self._schema, compression="zstd")
+
+    def add(self, batch: Batch) -> None:
+        if self._columns is None:
+            bodies = [orjson.dumps(body) for body in batch.bodies]
+            columns = [pa.array(batch.keys, pa.string()), pa.array(bodies, pa.string())]
+        else:
+            columns = _read_columns(batch.lines, self._columns)
+        table = pa.Table.from_arrays(columns, schema=self._schema)
+        self._waiting.append(table)
+        self._size += table.nbytes
+        if self._size >= _GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting.clear()
+        self._size = 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+def _read_columns(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
+    """The lines as columns, beside the interpreter; a field without a column is an error."""
+    shape = pa.schema([("key", pa.string()), ("body", pa.struct(list(columns)))])
+    table = read_json(
+        pa.BufferReader(lines),
+        # One block, however long a line is.
+        read_options=ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=ParseOptions(explicit_schema=shape, unexpected_field_behavior="error"),
+    ).combine_chunks()
+    return [table["key"].chunk(0), *table["body"].chunk(0).flatten()]
+
+
+def open_form(dataset: Dataset, format_: Format, path: Path, facts: Facts) -> Form:
+    """A new file in this form."""
+    if format_ == "ndjson":
+        return Ndjson(path, facts)
+    if format_ == "parquet":
+        return Parquet(path, facts, None if dataset.columns is None else dataset.columns())
+    assert dataset.xml is not None
+    return Xml(path, facts, dataset.xml)

@@ -1,0 +1,133 @@
+"""What feed.archive knows: which archives there are, which are coming, which are to go.
+
+A batch is noted as a leftover before its first byte is written, and again when it expires, in the
+transaction that makes it an archive or ends that. So whatever is killed when, every file is either
+an archive or a leftover that the next writer of the same seat (machine and home) removes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg.rows import class_row
+
+from hasat.errors import ConflictError, NotFoundError
+from hasat.feed.archive.facts import Archive, Format, Written, formats_of, path_of
+from hasat.feed.archive.places import MissingError, Place
+from hasat.feed.dataset import Dataset
+from hasat.store import Store
+from hasat.store.statements import statement
+
+_ROOM = "hasat.feed.archive"
+
+
+class NoArchiveError(NotFoundError):
+    """There is no such archive, or none yet."""
+
+    code = "no-archive"
+    title = "There is no such archive"
+
+
+async def list_archives(store: Store, dataset: str) -> Sequence[Archive]:
+    """All archives of a dataset, newest first."""
+    return await _archives(store, "list", {"dataset": dataset})
+
+
+async def archive_named(store: Store, place: Place, dataset: str, name: str) -> Archive:
+    """The archive of that name, if its file is here."""
+    for archive in await list_archives(store, dataset):
+        if archive.name == name:
+            if await place.size(archive.path) != archive.size:
+                raise MissingError(archive.path, place.label)
+            return archive
+    raise NoArchiveError(
+        f"{dataset} has no archive named {name!r}.",
+        remedy=f"GET /api/v1/{dataset}/archives lists them; old ones expire.",
+    )
+
+
+async def latest_archive(store: Store, place: Place, dataset: str, format_: Format) -> Archive:
+    """The newest archive whose file is here and from whose cursor a follower can go on."""
+    found = await _archives(store, "usable", {"dataset": dataset, "format": format_})
+    for archive in found:
+        if await place.size(archive.path) == archive.size:
+            return archive
+    if found:
+        raise MissingError(found[0].path, place.label)
+    raise NoArchiveError(
+        f"{dataset} has no archive in the form {format_!r} yet.",
+        remedy="One is written after the next sync; `hasat archive write` does so at once.",
+    )
+
+
+async def is_current(store: Store, place: Place, dataset: Dataset) -> bool:
+    """Whether a complete batch of what the dataset is now lies here."""
+    batches: dict[str, set[Format]] = {}
+    for archive in await _archives(store, "current", {"dataset": dataset.name}):
+        if await place.size(archive.path) == archive.size:
+            batches.setdefault(archive.batch, set()).add(archive.format)
+    return any(formats >= set(formats_of(dataset)) for formats in batches.values())
+
+
+async def announce(store: Store, seat: str, dataset: str, batch: str, names: Sequence[str]) -> None:
+    """Note files that are going to be written."""
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO feed.archive_leftover (batch, dataset, names, seat)"
+            " VALUES (%s, %s, %s, %s)",
+            [batch, dataset, list(names), seat],
+        )
+
+
+async def admit(
+    store: Store, seat: str, batch: str, names: Mapping[Format, str], written: Written
+) -> None:
+    """Make the published files of a batch archives, all at once."""
+    async with store.connection() as conn:
+        cursor = await conn.execute("DELETE FROM feed.archive_leftover WHERE batch = %s", [batch])
+        if not cursor.rowcount:
+            raise ConflictError(
+                "The files were taken for leftovers and removed before they were complete.",
+                remedy="The next sync writes the archive; `hasat archive write` does so at once.",
+            )
+        for format_, (size, sha256) in written.files.items():
+            await conn.execute(
+                statement(_ROOM, "add"),
+                {
+                    **vars(written.facts),
+                    "batch": batch,
+                    "name": names[format_],
+                    "format": format_,
+                    "size": size,
+                    "sha256": sha256,
+                    "seat": seat,
+                },
+            )
+
+
+async def expire(store: Store, dataset: str, retention_days: int) -> None:
+    """Forget archives past their time; their files become leftovers."""
+    async with store.connection() as conn:
+        await conn.execute(
+            statement(_ROOM, "expire"), {"dataset": dataset, "retention_days": retention_days}
+        )
+
+
+async def sweep(store: Store, place: Place, seat: str, dataset: str) -> None:
+    """Remove leftovers; only who has the seat's lock for the dataset may do so."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            statement(_ROOM, "leftovers"), {"dataset": dataset, "seat": seat}
+        )
+        found = await cursor.fetchall()
+    for batch, names in found:
+        for name in names:
+            await place.remove(path_of(dataset, name))
+        async with store.connection() as conn:
+            await conn.execute("DELETE FROM feed.archive_leftover WHERE batch = %s", [batch])
+
+
+async def _archives(store: Store, name: str, values: Mapping[str, Any]) -> Sequence[Archive]:
+    # Places may be slow to answer, so nobody asks them with a connection in hand.
+    async with store.connection() as conn, conn.cursor(row_factory=class_row(Archive)) as cursor:
+        await cursor.execute(statement(_ROOM, name), values)
+        return await cursor.fetchall()

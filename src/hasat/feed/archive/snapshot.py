@@ -1,0 +1,173 @@
+"""One pass over one snapshot of a dataset, into all of its forms."""
+
+import hashlib
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+import psycopg
+from psycopg import Connection, IsolationLevel, sql
+from psycopg.rows import class_row
+
+from hasat.errors import HasatError
+from hasat.feed.archive.facts import Facts, Format, Written
+from hasat.feed.dataset import Dataset
+from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weight
+from hasat.feed.head import Head
+from hasat.store.statements import statement
+
+_BATCH_BYTES = 2 << 20
+_CONNECT_SECONDS = 10
+# A row: the digest in hex, the separator, the line.
+_LINE = 2 * SIZE + 1
+
+
+class UnsoundError(HasatError):
+    """The mirror is not what its head says; nothing of it is handed out."""
+
+    code = "unsound"
+    title = "The mirror is not what it should be"
+
+
+class Batch(NamedTuple):
+    """Some records in the order of their keys: as lines of JSON, and read; with their digests."""
+
+    lines: bytes
+    keys: Sequence[str]
+    bodies: Sequence[Any]
+    digests: Sequence[bytes]
+
+
+class Form(Protocol):
+    def add(self, batch: Batch) -> None: ...
+    def close(self) -> None: ...
+
+
+def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> Written:
+    """Write the dataset as one snapshot sees it, in each form to its path."""
+    # Large, and not needed by who only reads archives.
+    from pyarrow import ArrowException
+
+    from hasat.feed.archive.forms import open_form
+
+    try:
+        with _snapshot(url) as conn, ExitStack() as open_ones:
+            facts = _facts(conn, dataset)
+            forms = [open_form(dataset, name, path, facts) for name, path in paths.items()]
+            for form in forms:
+                open_ones.callback(form.close)
+            _copy(conn, dataset, facts, forms)
+        written = Written(facts, {name: _sealed(path) for name, path in paths.items()})
+    except psycopg.Error as error:
+        raise HasatError(
+            f"The database stopped answering while {dataset.name} was archived: {error}",
+            remedy="The next sync writes the archive; `hasat archive write` does so at once.",
+        ) from None
+    except (OSError, ArrowException) as error:
+        raise HasatError(f"{dataset.name} could not be archived: {error}.") from None
+    return written
+
+
+@contextmanager
+def _snapshot(url: str) -> Iterator[Connection[Any]]:
+    with psycopg.connect(
+        url, prepare_threshold=None, client_encoding="utf8", connect_timeout=_CONNECT_SECONDS
+    ) as conn:
+        conn.isolation_level = IsolationLevel.REPEATABLE_READ
+        conn.read_only = True
+        yield conn
+
+
+def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
+    with conn.cursor(row_factory=class_row(Head)) as cursor:
+        head = cursor.execute(statement("hasat.feed", "head"), {"dataset": dataset.name}).fetchone()
+    assert head is not None
+    assert head.version is not None
+    assert head.committed_at is not None
+    return Facts(
+        head.dataset,
+        head.epoch,
+        head.seq,
+        head.version,
+        head.records,
+        head.digest,
+        head.committed_at,
+    )
+
+
+def _copy(conn: Connection[Any], dataset: Dataset, facts: Facts, forms: list[Form]) -> None:
+    """Hand every record to every form; what was written must be what the head says."""
+    records = total = 0
+    # Compression and Parquet let go of the interpreter: they go on beside the reading.
+    with ThreadPoolExecutor(1) as beside, closing(_batches(conn, dataset)) as batches:
+        behind: Future[None] | None = None
+        for batch in batches:
+            records += len(batch.keys)
+            total += _weight(batch)
+            if behind is not None:
+                behind.result()
+            behind = beside.submit(partial(_add, forms, batch))
+        if behind is not None:
+            behind.result()
+    if records != facts.records or shift(EMPTY, total) != facts.digest:
+        raise UnsoundError(
+            f"{dataset.name} has {records:,} records with the digest {shift(EMPTY, total).hex()}, "
+            f"but its head says {facts.records:,} with {facts.digest.hex()}.",
+            remedy="Something wrote to the mirror beside Hasat: restore a backup, or fill it anew.",
+        )
+
+
+def _add(forms: list[Form], batch: Batch) -> None:
+    for form in forms:
+        form.add(batch)
+
+
+def _batches(conn: Connection[Any], dataset: Dataset) -> Generator[Batch, None, None]:
+    query = sql.SQL(statement("hasat.feed.archive", "read")).format(table=dataset.table)
+    with conn.cursor() as cursor, cursor.copy(query) as copy:
+        waiting: list[bytes] = []
+        size = 0
+        for row in copy:
+            waiting.append(bytes(row))
+            size += len(row)
+            if size >= _BATCH_BYTES:
+                yield _read(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield _read(waiting)
+
+
+def _read(rows: list[bytes]) -> Batch:
+    lines = b"".join([row[_LINE:] for row in rows])
+    read = [orjson.loads(row[_LINE:]) for row in rows]
+    return Batch(
+        lines,
+        [one["key"] for one in read],
+        [one["body"] for one in read],
+        [bytes.fromhex(row[: 2 * SIZE].decode()) for row in rows],
+    )
+
+
+def _weight(batch: Batch) -> int:
+    """The weight of the records as they are written, whatever their rows say of them."""
+    total = 0
+    for key, body, kept in zip(batch.keys, batch.bodies, batch.digests, strict=True):
+        digest = record_digest(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
+        if digest != kept:
+            # Some numbers have another spelling there; the canonical one decides.
+            digest = record_digest(canonical(body))
+        total += weight(key, digest)
+    return total
+
+
+def _sealed(path: Path) -> tuple[int, bytes]:
+    """A finished file's size and SHA-256, once it is safely on the disk."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        os.fsync(file.fileno())
+        return file.tell(), digest

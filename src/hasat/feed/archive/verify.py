@@ -1,0 +1,119 @@
+"""Reading archives back: is each file whole, and is what it holds the state it says?"""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+from xml.parsers import expat
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hasat.feed.archive.apart import aside
+from hasat.feed.archive.facts import Archive
+from hasat.feed.archive.places import Place
+from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with an archive; nothing, if it is as it should be."""
+
+    name: str
+    faults: tuple[str, ...]
+
+
+async def verify(place: Place, archive: Archive) -> Finding:
+    """Read an archive back from its place, to the last record."""
+    with NamedTemporaryFile(prefix="hasat-verify-") as copy:
+        async for piece in place.read(archive.path, 0, archive.size):
+            copy.write(piece)
+        copy.flush()
+        faults = await aside(archive.records, faults_of, archive, Path(copy.name))
+    return Finding(archive.name, tuple(faults))
+
+
+def faults_of(archive: Archive, path: Path) -> list[str]:
+    """Everything about the file that is not as the archive's row says."""
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").digest() != archive.sha256:
+            return ["its bytes are not those that were written (SHA-256)"]
+    readers = {"ndjson": _ndjson, "parquet": _parquet, "xml": _xml}
+    try:
+        told, records, digest = readers[archive.format](path)
+    except (OSError, EOFError, ValueError, expat.ExpatError, pa.ArrowException) as error:
+        return [f"it cannot be read: {error}"]
+    expected = {name: str(value) for name, value in archive.told().items()}
+    faults = [
+        f"it says {name} {told.get(name)!r} instead of {value!r}"
+        for name, value in expected.items()
+        if str(told.get(name)) != value
+    ]
+    if records != archive.records:
+        faults.append(f"it holds {records:,} records instead of {archive.records:,}")
+    if digest not in (None, archive.digest):
+        faults.append("its records do not have the state digest that it says")
+    return faults
+
+
+def _ndjson(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
+    with gzip.open(path) as file:
+        told = json.loads(file.readline())
+        return told, *_summed((one["key"], one["body"]) for one in map(json.loads, file))
+
+
+def _parquet(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
+    with pq.ParquetFile(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+        told = {
+            name.decode().removeprefix("hasat."): value.decode() for name, value in metadata.items()
+        }
+        return told, *_summed(_rows(file))
+
+
+def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, Any]]:
+    plain = file.schema_arrow.names == ["key", "body"]
+    for batch in file.iter_batches(4_096):
+        for row in batch.to_pylist():
+            key = row.pop("key")
+            yield key, json.loads(row["body"]) if plain else row
+
+
+def _xml(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
+    """Of XML, the records are counted: not every text survives in it (see the docs)."""
+    seen = _Records()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = seen.start, seen.end
+    with gzip.open(path) as file:
+        parser.ParseFile(file)
+    return seen.told, seen.count, None
+
+
+class _Records:
+    """The attributes of the root, and how many elements are in it."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+        self.count = 0
+        self._depth = 0
+
+    def start(self, _name: str, attributes: dict[str, str]) -> None:
+        if not self._depth:
+            self.told = attributes
+        self._depth += 1
+
+    def end(self, _name: str) -> None:
+        self._depth -= 1
+        self.count += self._depth == 1
+
+
+def _summed(records: Iterator[tuple[str, Any]]) -> tuple[int, bytes]:
+    count = total = 0
+    for key, body in records:
+        count += 1
+        total += weight(key, record_digest(canonical(body)))
+    return count, shift(EMPTY, total)

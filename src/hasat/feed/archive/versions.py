@@ -1,0 +1,123 @@
+"""The ordered index of versions, and each version's changes as a file of its own."""
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from hasat.clock import local_time
+from hasat.errors import NotFoundError
+from hasat.feed.cursor import Cursor
+from hasat.feed.read import ExpiredError, head_of
+from hasat.store import Store
+from hasat.store.statements import statement
+
+_ROOM = "hasat.feed.archive"
+_PAGE = 5_000
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True)
+class Version:
+    """What one committed run did to a dataset; `epoch_now` and `floor` are the feed's of today."""
+
+    version: int
+    run: int | None
+    committed_at: datetime
+    epoch: UUID
+    seq_before: int
+    seq: int
+    added: int
+    modified: int
+    removed: int
+    records: int
+    digest: bytes
+    epoch_now: UUID
+    floor: int
+
+    @property
+    def filled(self) -> bool:
+        """Whether it filled the dataset for the first time, which writes no changes."""
+        return self.added + self.modified + self.removed > self.seq - self.seq_before
+
+    @property
+    def kept(self) -> bool:
+        """Whether the feed still has all of its changes."""
+        unforgotten = self.seq_before >= self.floor or self.seq == self.seq_before
+        return self.epoch == self.epoch_now and unforgotten and not self.filled
+
+    def told(self, dataset: str) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "run": self.run,
+            "committedAt": local_time(self.committed_at),
+            "epoch": str(self.epoch),
+            "seqBefore": self.seq_before,
+            "head": self.seq,
+            "added": self.added,
+            "modified": self.modified,
+            "removed": self.removed,
+            "records": self.records,
+            "digest": self.digest.hex(),
+            "cursor": str(Cursor(dataset, self.epoch, self.seq)),
+        }
+
+
+async def list_versions(
+    conn: AsyncConnection[Any], dataset: str, *, after: int, limit: int
+) -> Sequence[Version]:
+    """The versions after a number, in the order of their commits."""
+    await head_of(conn, dataset)
+    async with conn.cursor(row_factory=class_row(Version)) as cursor:
+        await cursor.execute(
+            statement(_ROOM, "versions"), {"dataset": dataset, "after": after, "limit": limit}
+        )
+        return await cursor.fetchall()
+
+
+async def version_with_changes(conn: AsyncConnection[Any], dataset: str, number: int) -> Version:
+    """A version whose changes can be handed out."""
+    found = await list_versions(conn, dataset, after=number - 1, limit=1)
+    if not found or found[0].version != number:
+        raise NotFoundError(
+            f"{dataset} has no version {number}.",
+            remedy=f"GET /api/v1/{dataset}/versions lists them.",
+        )
+    version = found[0]
+    if version.filled:
+        raise ExpiredError(dataset, f"Version {number} filled {dataset}: it has no changes.")
+    if not version.kept:
+        raise ExpiredError(dataset, f"The changes of version {number} are no longer kept.")
+    return version
+
+
+async def delta(store: Store, dataset: str, version: Version) -> AsyncIterator[bytes]:
+    """The version's changes as gzipped lines of JSON; the same bytes whenever it is asked for."""
+    zipped = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+    header = {
+        "hasat": "delta",
+        "dataset": dataset,
+        **version.told(dataset),
+        "after": str(Cursor(dataset, version.epoch, version.seq_before)),
+        "count": version.seq - version.seq_before,
+    }
+    yield zipped.compress(f"{json.dumps(header, separators=(',', ':'))}\n".encode())
+    seq = version.seq_before
+    while seq < version.seq:
+        values = {"dataset": dataset, "after": seq, "last": version.seq, "limit": _PAGE}
+        async with store.connection() as conn:
+            rows = await (await conn.execute(statement(_ROOM, "delta"), values)).fetchall()
+        if not rows or rows[-1][0] != seq + len(rows):
+            # Numbers are dense: a gap means that retention passed by while this was read.
+            raise ExpiredError(dataset, f"The changes of version {version.version} just expired.")
+        seq = rows[-1][0]
+        lines = "".join([f"{line}\n" for _, line in rows]).encode()
+        yield await asyncio.to_thread(zipped.compress, lines)
+    yield zipped.flush()
