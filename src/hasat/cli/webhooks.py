@@ -1,0 +1,247 @@
+"""`hasat webhooks`: who is told, what was delivered, and what was not."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.clock import system_clock
+from hasat.deliver import Event
+from hasat.deliver.endpoints import endpoint_named, endpoints_of
+from hasat.deliver.messages import message_of
+from hasat.deliver.outbox import Delivery, get_delivery, list_deliveries, tallies
+from hasat.deliver.outbox import replay as replay_deliveries
+from hasat.deliver.post import Answer, post
+from hasat.errors import NothingToDoError, UsageError
+from hasat.settings import Settings
+
+app = typer.Typer(help="Who is told what happened, and how that went.", no_args_is_help=True)
+
+EndpointFlag = Annotated[str | None, typer.Option("--endpoint", help="Only of this endpoint.")]
+LimitFlag = Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")]
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+    """The endpoints, what they want to know, and how many messages wait, arrived or died.
+
+    Examples: `hasat webhooks list` · `hasat webhooks list --json`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> list[dict[str, Any]]:
+        async with open_house(settings) as store:
+            counted = {tally.endpoint: tally for tally in await tallies(store)}
+        rows: list[dict[str, Any]] = [
+            {
+                "name": one.name,
+                "format": one.format,
+                "host": one.host,
+                "signed": one.secret is not None,
+                "notifyOn": list(one.notify_on),
+            }
+            for one in endpoints_of(settings)
+        ]
+        rows += [{"name": name, "format": None} for name in counted.keys() - _names(rows)]
+        for row in rows:
+            tally = counted.get(row["name"])
+            for state in ("waiting", "delivered", "dead"):
+                row[state] = getattr(tally, state, 0)
+        return rows
+
+    rows = manners.run_async(read())
+
+    def human() -> RenderableType:
+        if not rows:
+            return Text(
+                "Nobody is told. Set webhooks.enabled, and webhooks.http, webhooks.slack or "
+                "webhooks.endpoints."
+            )
+        table = _table("endpoint", "format", "host", "events", "waiting", "delivered", "dead")
+        for row in rows:
+            table.add_row(
+                row["name"],
+                row["format"] or "not in the settings",
+                row.get("host", ""),
+                ", ".join(row.get("notifyOn", [])) or "all",
+                *(str(row[state]) for state in ("waiting", "delivered", "dead")),
+            )
+        return table
+
+    manners.emit(rows, json=json, human=human)
+
+
+@app.command()
+def deliveries(
+    ctx: typer.Context,
+    endpoint: EndpointFlag = None,
+    state: Annotated[
+        Literal["waiting", "delivered", "dead"] | None, typer.Option(help="Only in this state.")
+    ] = None,
+    limit: LimitFlag = 20,
+    json: manners.JsonFlag = False,
+) -> None:
+    """What was sent to whom, newest first.
+
+    Examples: `hasat webhooks deliveries` · `hasat webhooks deliveries --state waiting`
+    """
+    _show(manners.settings_of(ctx), endpoint, state, limit, json=json)
+
+
+@app.command("dead-letters")
+def dead_letters(
+    ctx: typer.Context,
+    endpoint: EndpointFlag = None,
+    limit: LimitFlag = 20,
+    json: manners.JsonFlag = False,
+) -> None:
+    """What could not be delivered and is no longer tried; `replay` sends it again.
+
+    Example: `hasat webhooks dead-letters --endpoint http`
+    """
+    _show(manners.settings_of(ctx), endpoint, "dead", limit, json=json)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    delivery: Annotated[int, typer.Argument(help="The number that `deliveries` shows.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """One delivery with its message.
+
+    Example: `hasat webhooks show 17`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def read() -> Delivery:
+        async with open_house(settings) as store:
+            return await get_delivery(store, delivery)
+
+    found = manners.run_async(read())
+    told = {**found.public(), "payload": dict(found.payload)}
+
+    def human() -> Text:
+        return Text("\n".join(f"{name}: {value}" for name, value in told.items()))
+
+    manners.emit(told, json=json, human=human)
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[DELIVERY]...", help="Which ones to send again.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
+    endpoint: EndpointFlag = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Send deliveries once more, under their old ids; a worker does it at once.
+
+    Examples: `hasat webhooks replay 17 18` · `hasat webhooks replay --all --endpoint http`
+    """
+    if bool(numbers) == everything:
+        raise UsageError("Name the deliveries to send again, or use --all for all dead letters.")
+    settings = manners.settings_of(ctx)
+
+    async def again() -> list[int]:
+        async with open_house(settings) as store:
+            return await replay_deliveries(store, numbers or None, endpoint)
+
+    sent = manners.run_async(again())
+    if not sent:
+        raise NothingToDoError("There is nothing to send again.")
+    manners.emit(
+        {"replayed": sent},
+        json=json,
+        human=lambda: Text(f"{len(sent)} wait to be sent again: {', '.join(map(str, sent))}"),
+    )
+
+
+@app.command("test")
+def send_test(
+    ctx: typer.Context,
+    endpoint: Annotated[str, typer.Argument(help="An endpoint that `list` shows.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """Send one test message to an endpoint now, past the outbox; exits 1 if it is not taken.
+
+    Example: `hasat webhooks test http`
+    """
+    settings = manners.settings_of(ctx)
+    wanted = endpoint_named(settings, endpoint)
+    now = system_clock()
+    event = Event("Test", "Info", "Deneme mesajı: bu adres bildirimleri alıyor.")
+
+    async def send() -> Answer:
+        return await post(
+            wanted.url,
+            message_of(event, uuid4(), now, wanted, settings.webhooks, now=now),
+            timeout_seconds=wanted.timeout_seconds,
+            private_networks=settings.webhooks.private_networks,
+            now=now,
+        )
+
+    answer = manners.run_async(send())
+    manners.emit(
+        {"endpoint": endpoint, "status": answer.status, "error": answer.error},
+        json=json,
+        human=lambda: Text(answer.error or f"{wanted.host} took it and answered {answer.status}."),
+    )
+    if answer.error is not None:
+        raise typer.Exit(1)
+
+
+def _show(
+    settings: Settings,
+    endpoint: str | None,
+    state: Literal["waiting", "delivered", "dead"] | None,
+    limit: int,
+    *,
+    json: bool,
+) -> None:
+    async def read() -> list[Delivery]:
+        async with open_house(settings) as store:
+            return await list_deliveries(store, endpoint=endpoint, state=state, limit=limit)
+
+    found = manners.run_async(read())
+
+    def human() -> RenderableType:
+        if not found:
+            return Text("There are none.")
+        table = _table("number", "endpoint", "event", "at", "state", "failed tries", "last answer")
+        for one in found:
+            table.add_row(
+                str(one.id),
+                one.endpoint,
+                one.kind,
+                _shown(one.at),
+                one.state,
+                str(one.attempts),
+                one.last_error or str(one.last_status or ""),
+            )
+        return table
+
+    manners.emit([one.public() for one in found], json=json, human=human)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _names(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["name"] for row in rows}
+
+
+def _shown(time: datetime) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,300 @@
+"""Every change of every dataset as a message of NATS JetStream, each exactly once and in order.
+
+A dataset has a stream of its own. The place to go on from is what the stream's last message says
+(its id is epoch:seq), so a kill at any moment neither skips nor repeats. Every message names the
+stream sequence it must follow: JetStream itself refuses a double, an overtaker, or what a second
+publisher sends that does not know yet that it is no longer the one.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import nats
+import structlog
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import Header, StorageType, StreamConfig, StreamInfo
+from nats.js.errors import BadRequestError, NotFoundError
+
+from hasat.clock import local_time
+from hasat.deliver import lease
+from hasat.deliver.acks import Outgoing, Pipeline
+from hasat.deliver.lease import LEASE_SECONDS
+from hasat.errors import UnavailableError
+from hasat.feed.cursor import Cursor
+from hasat.feed.head import Head
+from hasat.feed.read import Change, ExpiredError, changes_after, head_of
+from hasat.settings.source_tree import Nats
+from hasat.store import Store
+from hasat.store.statements import statement
+
+Body = dict[str, Any]
+NATS_AWAY = (NatsError, UnavailableError, TimeoutError)
+
+_BATCH = 200
+# Room for headers below the server's limit for a whole message.
+_HEADER_BYTES = 1_024
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Up to where a dataset was published, and the sequence of its stream's last message.
+
+    Without an epoch, nothing was published yet.
+    """
+
+    epoch: UUID | None
+    seq: int
+    stream_sequence: int
+
+
+class JetStreamSink:
+    """Publishes what the feeds have and the streams lack."""
+
+    def __init__(
+        self, store: Store, settings: Nats, holder: UUID, *, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._settings = settings
+        self._holder = holder
+        self._client: Client | None = None
+        self._jetstream: JetStreamContext
+        self._pipeline: Pipeline
+        self._held_at = float("-inf")
+        self._places: dict[str, Place] = {}
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """A connection for as long as the block lasts; what was in doubt is looked up anew."""
+        assert self._settings.url is not None
+        self._places.clear()
+        try:
+            client = await nats.connect(
+                self._settings.url.get_secret_value().split(","),
+                name="hasat",
+                user_credentials=str(self._settings.credentials)
+                if self._settings.credentials
+                else None,
+                # After a break the streams are looked at again, so the connection is made anew.
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=1,
+                error_cb=_quietly,
+            )
+        except (OSError, NatsError) as error:
+            raise UnavailableError(
+                f"NATS cannot be reached: {str(error) or type(error).__name__}.",
+                remedy="See nats.url and whether the server runs; it is tried again.",
+            ) from error
+        self._client = client
+        self._jetstream = client.jetstream()
+        self._pipeline = Pipeline(client)
+        try:
+            await self._pipeline.open()
+            yield
+        finally:
+            self._client = None
+            await client.close()
+
+    async def round(self) -> None:
+        """Publish until every dataset is up to date, if this process is the one to do it."""
+        for dataset in await self._behind():
+            while await self._ours() and not await self._publish_some(dataset):
+                pass
+
+    async def _ours(self) -> bool:
+        before, self._held_at = self._held_at, time.monotonic()
+        ours = await lease.hold(self._store, "nats", self._holder, self._lease_seconds)
+        if not ours or self._held_at - before > self._lease_seconds / 2:
+            # Another may have moved the streams meanwhile.
+            self._places.clear()
+        return ours
+
+    async def _behind(self) -> list[str]:
+        """The datasets of which something is not known to be published."""
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(statement("hasat.deliver", "behind"))
+            return [row[0] for row in await cursor.fetchall()]
+
+    async def _publish_some(self, dataset: str) -> bool:
+        """Publish the next changes; whether the dataset is up to date now."""
+        # While in doubt, the next round asks the stream.
+        place = self._places.pop(dataset, None) or await self._recall(dataset)
+        async with self._store.connection() as conn:
+            head = await head_of(conn, dataset)
+            cursor = Cursor(dataset, place.epoch or head.epoch, place.seq)
+            try:
+                page = await changes_after(conn, dataset, cursor, limit=_BATCH)
+            except ExpiredError:
+                page = None
+        if place.epoch is None:
+            page = None
+        if page is None:
+            place = await self._start_over(dataset, place, head)
+        elif page.changes:
+            place = await self._publish(dataset, place, page.changes)
+        await self._save(dataset, place)
+        self._places[dataset] = place
+        return page is not None and page.up_to_date
+
+    async def _recall(self, dataset: str) -> Place:
+        """Where the stream ends; an empty one goes on from the position in the database."""
+        info = await self._stream(dataset)
+        last = info.state.last_seq
+        # Backwards, because an operator may have deleted single messages at the end.
+        for sequence in range(last, max(info.state.first_seq, 1) - 1, -1):
+            with suppress(NotFoundError):
+                message = await self._jetstream.get_msg(self._stream_name(dataset), seq=sequence)
+                found = _parse_id((message.headers or {}).get(Header.MSG_ID, ""))
+                if found is not None:
+                    return Place(*found, last)
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT epoch, seq FROM deliver.position WHERE sink = 'nats' AND dataset = %s",
+                [dataset],
+            )
+            row = await cursor.fetchone()
+        return Place(None, 0, last) if row is None else Place(row[0], row[1], last)
+
+    async def _stream(self, dataset: str) -> StreamInfo:
+        name = self._stream_name(dataset)
+        try:
+            return await self._jetstream.stream_info(name)
+        except NotFoundError:
+            pass
+        try:
+            made = await self._jetstream.add_stream(
+                StreamConfig(
+                    name=name,
+                    description=f"Changes of {dataset}, by Hasat",
+                    subjects=[f"{self._settings.subject}.{dataset}.>"],
+                    storage=StorageType.FILE,
+                    max_age=self._settings.max_age.total_seconds(),
+                    num_replicas=self._settings.replicas,
+                )
+            )
+        except BadRequestError as error:
+            raise UnavailableError(
+                f"NATS refuses to make the stream {name}: {error.description}.",
+                remedy="Change nats.stream or nats.subject, or make room for it in NATS.",
+            ) from error
+        log.info("made a stream in NATS", stream=name)
+        return made
+
+    async def _start_over(self, dataset: str, place: Place, head: Head) -> Place:
+        """Tell followers that the numbers do not go on from where they were, and where they do."""
+        if place.epoch is None:
+            why = "start"
+        elif place.epoch != head.epoch:
+            why = "epoch"
+        else:
+            why = "gap" if place.seq < head.floor else "rewound"
+        start = Cursor(dataset, head.epoch, head.floor)
+        body = {
+            "control": why,
+            "dataset": dataset,
+            "epoch": str(head.epoch),
+            "seq": head.floor,
+            "archive": f"/api/v1/{dataset}/archives/latest",
+        }
+        last = await self._send(
+            dataset,
+            place.stream_sequence,
+            # Its own id even if the same happens again, or it would be taken for a double.
+            [("control", f"{head.epoch}:{head.floor}:{place.stream_sequence}", start, body)],
+        )
+        log.info("a dataset's stream starts over", dataset=dataset, because=why)
+        return Place(head.epoch, head.floor, last)
+
+    async def _publish(self, dataset: str, place: Place, changes: Sequence[Change]) -> Place:
+        assert place.epoch is not None
+        last = await self._send(
+            dataset,
+            place.stream_sequence,
+            [
+                (
+                    change.kind,
+                    f"{place.epoch}:{change.seq}",
+                    Cursor(dataset, place.epoch, change.seq),
+                    _told(dataset, place.epoch, change),
+                )
+                for change in changes
+            ],
+        )
+        return replace(place, seq=changes[-1].seq, stream_sequence=last)
+
+    async def _send(
+        self, dataset: str, follows: int, messages: Sequence[tuple[str, str, Cursor, Body]]
+    ) -> int:
+        """Publish them; the stream sequence of the last one."""
+        sequences = await self._pipeline.publish(
+            [
+                Outgoing(
+                    f"{self._settings.subject}.{dataset}.{kind}",
+                    {
+                        Header.MSG_ID.value: message_id,
+                        Header.EXPECTED_STREAM.value: self._stream_name(dataset),
+                        Header.EXPECTED_LAST_SEQUENCE.value: str(follows + place),
+                        "Hasat-Cursor": str(cursor),
+                    },
+                    self._encoded(body),
+                )
+                for place, (kind, message_id, cursor, body) in enumerate(messages)
+            ]
+        )
+        return sequences[-1]
+
+    def _encoded(self, body: Body) -> bytes:
+        encoded = _json(body)
+        assert self._client is not None
+        if len(encoded) + _HEADER_BYTES > self._client.max_payload:
+            encoded = _json({**body, "body": None, "omitted": True})
+        return encoded
+
+    async def _save(self, dataset: str, place: Place) -> None:
+        async with self._store.connection() as conn:
+            await conn.execute(
+                statement("hasat.deliver", "save_position"),
+                {"dataset": dataset, "epoch": place.epoch, "seq": place.seq},
+            )
+
+    def _stream_name(self, dataset: str) -> str:
+        return f"{self._settings.stream}_{dataset}"
+
+
+def _told(dataset: str, epoch: UUID, change: Change) -> Body:
+    return {
+        "dataset": dataset,
+        "epoch": str(epoch),
+        "seq": change.seq,
+        "version": change.version,
+        "changeType": change.kind,
+        "changedAt": local_time(change.changed_at),
+        "key": change.key,
+        "body": change.body,
+    }
+
+
+def _parse_id(text: str) -> tuple[UUID, int] | None:
+    epoch, _, rest = text.partition(":")
+    try:
+        return UUID(epoch), int(rest.partition(":")[0])
+    except ValueError:
+        return None
+
+
+def _json(body: Body) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _quietly(error: Exception) -> None:
+    log.debug("NATS reports", error=str(error) or type(error).__name__)
