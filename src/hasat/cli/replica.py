@@ -1,0 +1,118 @@
+"""`hasat replica`: a dataset of another Hasat in a database of yours."""
+
+from dataclasses import asdict
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hasat.cli import manners
+from hasat.errors import NotFoundError, NothingToDoError, UsageError
+from hasat.settings import Settings
+
+if TYPE_CHECKING:
+    from hasat.replica import Replica, Report
+
+_PATIENCE_SECONDS = 120.0
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(replica)
+
+
+def replica(
+    ctx: typer.Context,
+    dataset: Annotated[str, typer.Argument(help="The dataset, e.g. einvoice.")],
+    to: Annotated[
+        str,
+        typer.Option(metavar="TARGET", help="sqlite:///FILE or postgresql://... to keep it in."),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="The Hasat server to follow.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End as soon as it is up to date.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every row with the server's state digest.")
+    ] = False,
+    get: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only look one record up; asks no server.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="API key of the server; better in HASAT_REPLICA_KEY."),
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Keep a dataset of a Hasat server in a database of yours, always equal.
+
+    Loads the newest archive, then follows every change until Ctrl-C. May be killed at any moment.
+    With --once it exits 0 when something was new (or verified), 3 when nothing was; 1 when the
+    server cannot be reached for two minutes, or when --verify finds a difference: the next start
+    then loads everything anew.
+
+    Examples: `hasat replica einvoice --from https://hasat.example --to sqlite:///taxpayers.db` ·
+    `hasat replica einvoice --to sqlite:///taxpayers.db --get 1234567890`
+    """
+    from hasat.replica import Replica
+
+    settings = manners.settings_of(ctx)
+    if get is not None:
+        manners.emit(_looked_up(to, dataset, get), json=True, human=lambda: "")
+    elif source is None:
+        raise UsageError(
+            "A replica needs to know what it follows.",
+            remedy="Add --from with the address of a Hasat, or --get KEY to look a record up.",
+        )
+    else:
+        following = Replica(
+            dataset,
+            source,
+            to,
+            key=key or _key_of(settings),
+            tell=manners.note,
+            patience=_PATIENCE_SECONDS if once else inf,
+        )
+        raise typer.Exit(manners.run_async(_run(following, once=once, verify=verify, json=json)))
+
+
+async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) -> int:
+    async with following:
+        report = await (following.verify() if verify else following.catch_up())
+        if verify:
+            manners.note("Every row is what the server holds.")
+        _show(report, json=json)
+        if once:
+            return 0 if report.new or verify else NothingToDoError.exit_code
+        async for report in following.follow():
+            _show(report, json=json)
+    return 0
+
+
+def _show(report: "Report", *, json: bool) -> None:
+    manners.emit(
+        {**asdict(report), "new": report.new},
+        json=json,
+        human=lambda: (
+            f"{report.dataset} is up to date: {report.records:,} records at change {report.seq:,}, "
+            f"{report.changes:,} changes applied."
+        ),
+    )
+
+
+def _looked_up(to: str, dataset: str, key: str) -> Any:
+    from hasat.replica import open_target
+
+    target = open_target(to, dataset, must_exist=True)
+    try:
+        state = target.state()
+        body = target.get(key)
+    finally:
+        target.close()
+    if body is None:
+        raise NotFoundError(f"{dataset} has no record {key!r} as of change {state.seq:,}.")
+    return body
+
+
+def _key_of(settings: Settings) -> str | None:
+    key = settings.replica.key
+    return None if key is None else key.get_secret_value()

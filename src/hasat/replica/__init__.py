@@ -1,0 +1,23 @@
+"""The consumer's side: load a dataset from an archive, follow its feed, know that it is equal.
+
+Touches a Hasat server over HTTP and a database of the user's own; nothing of Hasat's own store.
+"""
+
+from hasat.replica.blocking import BlockingReplica
+from hasat.replica.errors import DifferentError, StartOverError
+from hasat.replica.pace import Pace
+from hasat.replica.replica import Replica, Report
+from hasat.replica.target import State, Target
+from hasat.replica.targets import open_target
+
+__all__ = [
+    "BlockingReplica",
+    "DifferentError",
+    "Pace",
+    "Replica",
+    "Report",
+    "StartOverError",
+    "State",
+    "Target",
+    "open_target",
+]

@@ -1,0 +1,295 @@
+"""The replica: load the newest archive, then follow the feed, whatever comes in between.
+
+async with Replica("einvoice", "http://127.0.0.1:8787", "sqlite:///taxpayers.db") as replica:
+    await replica.catch_up()               # as new as the server, or an error that says why not
+    await replica.verify()                 # every row is what the server holds, or an error
+    body = await replica.get("1234567890") # from the local database
+    async for report in replica.follow():  # for ever
+        ...
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any, Self, TypeVar
+
+import psycopg
+
+from hasat.clock import Clock, system_clock
+from hasat.errors import HasatError, UnavailableError
+from hasat.replica.errors import DifferentError, StartOverError, TroubleError
+from hasat.replica.intake import BrokenArchiveError, Intake
+from hasat.replica.pace import Pace, Troubles
+from hasat.replica.server import Server
+from hasat.replica.target import State, Target
+from hasat.replica.targets import open_target
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 30.0
+_LONGEST_PAUSE_SECONDS = 900.0
+_CUTS_WITHOUT_PROGRESS = 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the replica stands, and what was new since the last report."""
+
+    dataset: str
+    seq: int
+    records: int
+    digest: str
+    changes: int
+    loaded: bool
+    """Whether it was loaded from an archive."""
+
+    @property
+    def new(self) -> bool:
+        return self.loaded or self.changes > 0
+
+
+class Replica:
+    """One dataset of a server, kept in a database of yours.
+
+    `tell` hears a sentence about whatever is worth one. `patience` is how many seconds trouble
+    is waited out before `catch_up` and `verify` give up; `follow` never does.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        source: str,
+        target: str,
+        *,
+        key: str | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
+        patience: float = 120.0,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._dataset = dataset
+        self._server = Server(source, dataset, key)
+        self._open = partial(open_target, target, dataset)
+        self._tell = tell
+        self._patience = patience
+        self._pace = pace
+        self._sleep = sleep
+        self._clock = clock
+        # The target belongs to this one thread: nothing ever uses it twice at once.
+        self._hand = ThreadPoolExecutor(1, "replica")
+        self._target: Target | None = None
+        self._state = State(dataset)
+        self._start_over = False
+        self._overs = Troubles()
+        self._changes = 0
+        self._loaded = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._at_work()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the server and the database."""
+        await self._server.close()
+        await self._release()
+        self._hand.shutdown()
+
+    @property
+    def state(self) -> State:
+        """Where the replica stands."""
+        return self._state
+
+    async def get(self, key: str) -> Any | None:
+        """The body of one record, or None; asks the local database only."""
+        return await self._do(lambda target: target.get(key))
+
+    async def catch_up(self) -> Report:
+        """Be as new as the server."""
+        while not await self._patiently(lambda: self._step(0.0), self._patience):
+            pass
+        return self._report()
+
+    async def follow(self) -> AsyncIterator[Report]:
+        """Stay as new as the server; reports whenever it is up to date after something new."""
+        while True:
+            done = await self._patiently(lambda: self._step(_WAIT_SECONDS), inf)
+            if done and (self._loaded or self._changes):
+                yield self._report()
+
+    async def verify(self) -> Report:
+        """Catch up, then recompute the state digest from every row; a difference is an error."""
+        while True:
+            cursor, count, digest = await self._patiently(self._server.digest, self._patience)
+            if cursor == self._state.cursor:
+                break
+            await self._patiently(lambda: self._step(0.0), self._patience)
+        was = self._state
+        records, recomputed = await self._do(lambda target: target.recompute())
+        if (records, recomputed) != (count, digest):
+            now = replace(was, cursor=None)
+            self._state = await self._do(lambda target: target.note(was, now))
+            raise DifferentError(
+                f"The replica of {self._dataset} differs from the server at change {was.seq}: "
+                f"it has {records} records with digest {recomputed}, "
+                f"the server has {count} with {digest}.",
+                remedy="The next start loads it anew from an archive. "
+                "See that nothing but the replica writes to its tables.",
+            )
+        now = replace(was, verified_at=self._clock())
+        self._state = await self._do(lambda target: target.note(was, now))
+        return self._report()
+
+    async def _step(self, wait: float) -> bool:
+        """Load if need be, then apply one page; whether that was all there is for now."""
+        await self._at_work()
+        if self._state.cursor is None or self._start_over:
+            await self._load()
+        was = self._state
+        assert was.cursor is not None
+        page = await self._server.changes(was.cursor, wait=wait)
+        expected = list(range(was.seq + 1, was.seq + 1 + len(page.rows)))
+        if [row.seq for row in page.rows] != expected or (not expected and page.next != was.cursor):
+            raise StartOverError(
+                f"The feed of {self._dataset} has a gap after change {was.seq}: changes are lost."
+            )
+        if page.rows:
+            self._state = await self._do(lambda target: target.apply(page.rows, was, page.next))
+            self._changes += len(page.rows)
+        if page.up_to_date:
+            self._overs = Troubles()
+        return page.up_to_date
+
+    async def _load(self) -> None:
+        """Become what the newest archive holds; readers see the old records until all is well."""
+        self._tell(f"Loading {self._dataset} from the newest archive of {self._server.label}.")
+        target = await self._at_work()
+        was = self._state
+        async with self._aside():
+            intake = Intake(self._dataset, target.put)
+            sha256 = await self._download(intake)
+            now = intake.finish(sha256, self._clock())
+            await self._do(lambda target: target.replace(was, now))
+        self._state = now
+        self._start_over = False
+        self._loaded = True
+        self._tell(f"Loaded {now.records:,} records of {self._dataset} as of change {now.seq}.")
+
+    async def _download(self, intake: Intake) -> str:
+        """Take in the newest archive, however often it is cut off; its announced SHA-256."""
+        etag = sha256 = None
+        cuts = 0
+        while True:
+            received = intake.received
+            try:
+                async with self._server.archive(etag, received) as part:
+                    if etag is None or sha256 is None:
+                        # Not worth loading if the feed cannot be gone on with from there.
+                        await self._server.changes(part.cursor)
+                        etag, sha256 = part.etag, part.sha256
+                    elif not part.continues:
+                        raise BrokenArchiveError(
+                            f"The archive of {self._dataset} was replaced while it was loaded."
+                        )
+                    async for chunk in part.chunks():
+                        await self._do(partial(_feed, intake, chunk))
+                return sha256
+            except BrokenArchiveError:
+                raise
+            except TroubleError as error:
+                cuts = 1 if intake.received > received else cuts + 1
+                if etag is None or cuts > _CUTS_WITHOUT_PROGRESS:
+                    raise
+                await self._wait(error, self._pace.pause(cuts))
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]], patience: float) -> T:
+        """The result of an action; what passes by itself or by starting over is waited out."""
+        passing = Troubles()
+        while True:
+            try:
+                return await action()
+            except StartOverError as error:
+                self._start_over = True
+                # The first time the archive may well be good; then a newer one must be awaited.
+                pause = self._overs.next_pause(self._pace, first_is_free=True)
+                if self._overs.waited > patience:
+                    raise
+                await self._wait(error, pause)
+            except UnavailableError as error:
+                told = error.retry_after if isinstance(error, TroubleError) else 0.0
+                pause = passing.next_pause(self._pace, at_least=min(told, _LONGEST_PAUSE_SECONDS))
+                if passing.waited > patience:
+                    raise
+                await self._wait(error, pause)
+
+    async def _wait(self, error: HasatError, pause: float) -> None:
+        self._tell(f"{error.message} Trying again in {pause:.0f} s." if pause else error.message)
+        await self._sleep(pause)
+
+    def _report(self) -> Report:
+        state = self._state
+        report = Report(
+            state.dataset, state.seq, state.records, state.digest, self._changes, self._loaded
+        )
+        self._changes, self._loaded = 0, False
+        return report
+
+    async def _at_work(self) -> Target:
+        """The target, claimed; anew if it was lost."""
+        if self._target is None:
+            loop = asyncio.get_running_loop()
+            self._target = await loop.run_in_executor(self._hand, self._open)
+            self._state = await self._do(lambda target: target.claim())
+        return self._target
+
+    async def _do(self, work: Callable[[Target], T]) -> T:
+        """Something done to the target by the one thread that may."""
+        target = await self._at_work()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._hand, work, target)
+        except (sqlite3.OperationalError, psycopg.OperationalError) as error:
+            await self._release()
+            raise TroubleError(f"{target.label} cannot be used now: {error}.") from error
+        except (sqlite3.Error, psycopg.Error) as error:
+            raise HasatError(
+                f"{target.label} refused what the replica wanted to do: {error}.",
+                remedy="See that it may create its tables there, and that nobody changed them.",
+            ) from error
+
+    @asynccontextmanager
+    async def _aside(self) -> AsyncIterator[None]:
+        """The target's block of that name, entered and left by its thread."""
+        used = await self._at_work()
+        block = used.aside()
+
+        async def leave(*problem: Any) -> None:
+            # A target that was lost meanwhile has forgotten it by itself.
+            if self._target is used:
+                await self._do(lambda target: block.__exit__(*problem))
+
+        async with AsyncExitStack() as stack:
+            await self._do(lambda target: block.__enter__())
+            stack.push_async_exit(leave)
+            yield
+
+    async def _release(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            await asyncio.get_running_loop().run_in_executor(self._hand, target.close)
+
+
+def _feed(intake: Intake, chunk: bytes, target: Target) -> None:
+    """Take in a piece of an archive; in the target's thread, where its records are put."""
+    intake.feed(chunk)

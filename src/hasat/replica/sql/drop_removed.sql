@@ -1,0 +1,1 @@
+DELETE FROM {table} WHERE key IN (SELECT key FROM aside WHERE body IS NULL)

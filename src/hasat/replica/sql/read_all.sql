@@ -1,0 +1,1 @@
+SELECT key, CAST(body AS text) FROM {table}

@@ -1,0 +1,1 @@
+SELECT CAST(body AS text) FROM {table} WHERE key = %(key)s

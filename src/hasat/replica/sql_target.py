@@ -1,0 +1,164 @@
+"""What both kinds of targets do alike; only a few words of SQL differ."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+from hasat.errors import ConflictError, NotFoundError, UsageError
+from hasat.feed.digest import EMPTY, record_digest, shift, weight
+from hasat.replica.target import Row, State
+from hasat.store.statements import statement
+
+
+class SqlTarget(ABC):
+    """One dataset in a database with tables; see `Target` for what the methods promise."""
+
+    label: str
+
+    def __init__(self, dataset: str, table: str, state_table: str) -> None:
+        self._dataset = dataset
+        self._names = {"table": table, "state": state_table}
+
+    def claim(self) -> State:
+        self._lock()
+        with self._transaction():
+            self._prepare()
+            if not self._rows(self._statement("read_state"), dataset=self._dataset):
+                if self._exists():
+                    raise UsageError(
+                        f"{self.label} has a table {self._names['table']} that is no replica.",
+                        remedy="Choose another database, so that nothing of yours is overwritten.",
+                    )
+                self._execute(self._statement(f"{self._kind}_table"))
+                self._write(State(self._dataset))
+        return self.state()
+
+    def state(self) -> State:
+        return self._state(self._statement("read_state"))
+
+    def get(self, key: str) -> Any | None:
+        for (body,) in self._rows(self._statement("read_record"), key=key):
+            return json.loads(body)
+        return None
+
+    def replace(self, was: State, now: State) -> State:
+        with self._transaction():
+            self._still(was)
+            self._execute(self._statement("drop_absent"))
+            self._execute(self._statement("merge"))
+            self._write(now)
+        return now
+
+    def apply(self, rows: Sequence[Row], was: State, cursor: str) -> State:
+        # The same record may go and come back in one page: what counts is how it ends.
+        last = {row.key: row for row in rows}
+        after = {key: row.body for key, row in last.items() if row.body is not None}
+        with self._transaction(), self.aside():
+            self._still(was)
+            self.put(last.values())
+            before = {
+                key: self._canonical(body)
+                for key, body in self._rows(self._statement("read_aside"))
+            }
+            moved = sum(map(_weight, after.items())) - sum(map(_weight, before.items()))
+            now = replace(
+                was,
+                cursor=cursor,
+                seq=rows[-1].seq,
+                digest=shift(bytes.fromhex(was.digest), moved).hex(),
+                records=was.records + len(after) - len(before),
+            )
+            self._execute(self._statement("drop_removed"))
+            self._execute(self._statement("merge"))
+            self._write(now)
+        return now
+
+    def recompute(self) -> tuple[int, str]:
+        records = total = 0
+        with self._streamed(self._statement("read_all")) as rows:
+            for key, body in rows:
+                records += 1
+                total += _weight((key, self._canonical(body)))
+        return records, shift(EMPTY, total).hex()
+
+    def note(self, was: State, now: State) -> State:
+        with self._transaction():
+            self._still(was)
+            self._write(now)
+        return now
+
+    def _state(self, query: str) -> State:
+        for row in self._rows(query, dataset=self._dataset):
+            epoch, cursor, seq, digest, records, verified_at = row
+            # SQLite has no type for times; they are kept as text there.
+            if isinstance(verified_at, str):
+                verified_at = datetime.fromisoformat(verified_at)
+            return State(self._dataset, epoch, cursor, seq, digest, records, verified_at)
+        raise NotFoundError(
+            f"There is no replica of {self._dataset} in {self.label}.",
+            remedy=f"Make one with `hasat replica {self._dataset} --from URL --to ...`.",
+        )
+
+    def _still(self, was: State) -> None:
+        """Whatever a lock is worth: nobody else has moved the records since we looked."""
+        if self._state(self._statement("read_state") + self._for_update).cursor != was.cursor:
+            raise ConflictError(
+                f"Another replica of {self._dataset} writes to {self.label}; this one stops.",
+                remedy="Run one replica per dataset and database.",
+            )
+
+    def _write(self, state: State) -> None:
+        self._execute(self._statement("write_state"), **asdict(state))
+
+    def _statement(self, name: str) -> str:
+        return statement("hasat.replica", name).format_map(self._names)
+
+    _kind: str
+    _for_update: str
+
+    @abstractmethod
+    def _lock(self) -> None:
+        """Be the only replica of this dataset here until closed."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make the table of states if there is none."""
+
+    @abstractmethod
+    def _exists(self) -> bool:
+        """Whether there is a table of the dataset's name."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[object]:
+        """Everything inside, or nothing."""
+
+    @abstractmethod
+    def aside(self) -> AbstractContextManager[object]: ...
+
+    @abstractmethod
+    def put(self, rows: Iterable[Row]) -> None: ...
+
+    @abstractmethod
+    def _execute(self, query: str, **values: Any) -> None: ...
+
+    @abstractmethod
+    def _rows(self, query: str, **values: Any) -> Sequence[Sequence[Any]]: ...
+
+    @abstractmethod
+    def _streamed(self, query: str) -> AbstractContextManager[Iterable[Sequence[Any]]]: ...
+
+    @abstractmethod
+    def _canonical(self, body: str) -> bytes:
+        """The canonical JSON of a body as it is kept."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def _weight(record: tuple[str, bytes]) -> int:
+    key, body = record
+    return weight(key, record_digest(body))
