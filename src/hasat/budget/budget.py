@@ -1,0 +1,270 @@
+"""Grants: asked for in one round trip, waited for without blocking, and settled once."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self, TypeVar, cast
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow, class_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from hasat.budget.upstream import Upstream, declare
+from hasat.budget.words import refusal
+from hasat.errors import DatabaseError, UsageError
+from hasat.store import Store
+from hasat.store.explain import is_lost, lost
+from hasat.store.statements import statement
+
+KEEP_REQUESTS_DAYS = 14
+KEEP_USAGE_DAYS = 400
+
+# Rules can change while somebody waits: look again at least so often.
+_LOOK_AGAIN_SECONDS = 5.0
+_CONNECTIONS = 4
+_PATIENCE_SECONDS = 10.0
+
+_ACQUIRE = statement("hasat.budget", "acquire")
+_SETTLE = statement("hasat.budget", "settle")
+
+Sleep = Callable[[float], Awaitable[None]]
+Connection = AsyncConnection[TupleRow]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What an answer's headers say is left; None for what they do not say."""
+
+    day: int | None = None
+    minute: int | None = None
+    day_limit: int | None = None
+    minute_limit: int | None = None
+
+
+NOTHING_SAID = Remaining()
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Leave to send one request, now. It is spent, whatever comes of it."""
+
+    budget: "Budget"
+    request: int
+    """Its number in the ledger."""
+    lane: str
+    cost: int
+    waited: float
+    """Seconds that it took to get it."""
+
+    async def settle(
+        self,
+        outcome: str,
+        headers: Remaining = NOTHING_SAID,
+        latency: float | None = None,
+        retry_after: float | None = None,
+    ) -> bool:
+        """Write down what became of the request; False if that was done before."""
+        return await self.budget.settle(self.request, outcome, headers, latency, retry_after)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    verdict: str
+    reason: str | None
+    wait: float | None
+    until: datetime | None
+    request: int | None
+    new_day: bool | None
+
+
+class Budget:
+    """One upstream's budget as one process uses it."""
+
+    def __init__(self, store: Store, upstream: Upstream, *, sleep: Sleep = asyncio.sleep) -> None:
+        self.upstream = upstream
+        self._store = store
+        self._sleep = sleep
+        self._lanes = frozenset(lane.name for lane in upstream.lanes)
+        self._declared = False
+        self._opening = asyncio.Lock()
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        # One asker a lane and endpoint: the others of this process wait in line behind it.
+        self._lines: defaultdict[tuple[str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    async def acquire(
+        self,
+        lane: str,
+        *,
+        job: str,
+        cost: int = 1,
+        endpoint: str | None = None,
+        run: int | None = None,
+        timeout: float = 60.0,  # noqa: ASYNC109 - an error of ours, not a cancellation
+    ) -> Grant:
+        """Leave to send one request now, after waiting at most `timeout` seconds for it.
+
+        OutOfQuotaError says when to come back, if it is refused or the wait would be too long.
+        """
+        if lane not in self._lanes:
+            raise UsageError(f"{self.upstream.name} has no lane {lane!r}: {sorted(self._lanes)}.")
+        if cost < 1:
+            raise UsageError(f"A request costs at least 1, not {cost}.")
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        values: dict[str, Any] = {
+            "upstream": self.upstream.name,
+            "lane": lane,
+            "cost": cost,
+            "endpoint": endpoint,
+            "job": job,
+            "run": run,
+        }
+        line = self._lines[lane, endpoint if self.upstream.has_endpoints else None]
+        at_once = not line.locked()
+        try:
+            async with asyncio.timeout(timeout):
+                await line.acquire()
+        except TimeoutError:
+            raise refusal(self.upstream, lane, "line", None) from None
+        try:
+            while True:
+                waited = 0.0 if at_once else clock() - began
+                answer = await self._ask(values | {"waited": waited})
+                if answer.verdict == "granted" and answer.request is not None:
+                    if answer.new_day:
+                        with suppress(DatabaseError):
+                            await self._tidy()
+                    return Grant(self, answer.request, lane, cost, waited)
+                wait = answer.wait or 0.0
+                if answer.verdict != "wait" or clock() - began + wait > timeout:
+                    raise refusal(self.upstream, lane, answer.reason or "", answer.until)
+                at_once = False
+                await self._sleep(min(wait, _LOOK_AGAIN_SECONDS))
+        finally:
+            line.release()
+
+    async def settle(
+        self,
+        request: int,
+        outcome: str,
+        headers: Remaining = NOTHING_SAID,
+        latency: float | None = None,
+        retry_after: float | None = None,
+    ) -> bool:
+        """What `Grant.settle` does, for whoever kept only the number."""
+        values = {
+            "request": request,
+            "outcome": outcome,
+            "latency_ms": None if latency is None else latency * 1000,
+            "retry_after": retry_after,
+            "day": headers.day,
+            "day_limit": headers.day_limit,
+            "minute": headers.minute,
+            "minute_limit": headers.minute_limit,
+        }
+
+        async def write(conn: Connection) -> bool:
+            cursor = await conn.execute(_SETTLE, values)
+            return await cursor.fetchone() == (True,)
+
+        return await self._with_connection(write)
+
+    async def slow_down(self, factor: float, pause: float = 0.0) -> None:
+        """Let every process ask less often; a tenth of the full rate comes back each minute."""
+
+        async def slow(conn: Connection) -> None:
+            await conn.execute(
+                "SELECT budget.slow_down(%s, %s, %s, NULL)", [self.upstream.name, factor, pause]
+            )
+
+        await self._with_connection(slow)
+
+    async def _ask(self, values: dict[str, Any]) -> _Answer:
+        async def ask(conn: Connection) -> _Answer:
+            if not self._declared:
+                await declare(conn, self.upstream)
+                self._declared = True
+            async with conn.cursor(row_factory=class_row(_Answer)) as cursor:
+                await cursor.execute(_ACQUIRE, values)
+                answer = await cursor.fetchone()
+                if answer is None or answer.verdict == "undeclared":
+                    # A restore, or a process with other lanes: say our rules again.
+                    await declare(conn, self.upstream)
+                    await cursor.execute(_ACQUIRE, values)
+                    answer = await cursor.fetchone()
+            assert answer is not None
+            return answer
+
+        return await self._with_connection(ask)
+
+    async def _tidy(self) -> None:
+        async def tidy(conn: Connection) -> None:
+            await conn.execute(
+                statement("hasat.budget", "tidy"),
+                {"request_days": KEEP_REQUESTS_DAYS, "usage_days": KEEP_USAGE_DAYS},
+            )
+
+        await self._with_connection(tidy)
+
+    async def _with_connection(self, use: Callable[[Connection], Awaitable[T]]) -> T:
+        """Use a connection that has no transaction around each statement.
+
+        So a grant is one round trip, and its lock is never held while a process is busy or gone.
+        After a restart of the server the connections we hold are dead, which only use can tell:
+        then it is done once more. At worst a grant is counted that nobody got.
+        """
+        pool = self._pool or await self._open()
+        try:
+            try:
+                async with pool.connection() as conn:
+                    return await use(conn)
+            except psycopg.Error as error:
+                if isinstance(error, PoolTimeout) or not is_lost(error):
+                    raise
+                await pool.check()
+                async with pool.connection() as conn:
+                    return await use(conn)
+        except PoolTimeout as error:
+            raise DatabaseError(
+                f"The budget of {self.upstream.name} cannot be asked: {error}.",
+                remedy="Nothing is sent without a grant; try again when the database answers.",
+            ) from error
+        except psycopg.Error as error:
+            if is_lost(error):
+                raise lost(error, self._store.label, embedded=self._store.embedded) from error
+            raise
+
+    async def _open(self) -> AsyncConnectionPool[Connection]:
+        async with self._opening:
+            if self._pool is None:
+                theirs = self._store.pool
+                options: dict[str, Any] = cast(dict[str, Any], theirs.kwargs)
+                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+                    theirs.conninfo,
+                    kwargs=options | {"autocommit": True},
+                    min_size=1,
+                    max_size=_CONNECTIONS,
+                    timeout=_PATIENCE_SECONDS,
+                    name="hasat-budget",
+                    open=False,
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool

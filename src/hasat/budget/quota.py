@@ -1,0 +1,169 @@
+"""Where an upstream's budget stands: every window, lane and spender."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from hasat.budget.forecast import Forecast, Spending, forecast
+from hasat.errors import NotFoundError
+from hasat.store import Store
+from hasat.store.statements import statement
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows that all requests to an upstream share. None where there is no such window."""
+
+    upstream: str
+    zone: str
+    now: datetime
+    shadow: bool
+    opening_seconds: int
+    day: date
+    starts_at: datetime
+    ends_at: datetime
+    day_limit: int | None
+    plan: int | None
+    target: float
+    spent: int
+    written_off: int
+    foreign_use: int
+    remaining: int | None
+    exhausted_at: datetime | None
+    minute_limit: int | None
+    minute_hard: int | None
+    minute_plan: int | None
+    minute_rate: float | None
+    last_minute: int
+    paused_until: datetime | None
+
+
+@dataclass(frozen=True)
+class LaneUse:
+    """One lane today; `may_spend` is what it could take at once, before pacing."""
+
+    name: str
+    paced: bool
+    keep: int
+    spent: int
+    grants: int
+    waits: int
+    waited_seconds: float
+    refusals: int
+    last_hour: int
+    kept_for_others: int
+    may_spend: int | None
+
+
+@dataclass(frozen=True)
+class Spender:
+    """A job that asked today."""
+
+    job: str
+    lane: str
+    spent: int
+    grants: int
+    refusals: int
+
+
+@dataclass(frozen=True)
+class OutcomeUse:
+    """Today's requests that ended alike; without an outcome, no answer came."""
+
+    outcome: str | None
+    requests: int
+    spent: int
+    median_ms: float | None
+    p95_ms: float | None
+
+
+@dataclass(frozen=True)
+class EndpointUse:
+    """An endpoint with a window of its own, today."""
+
+    name: str
+    day_limit: int | None
+    spent: int
+    exhausted_at: datetime | None
+    rest_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Quota:
+    """All there is to know about one upstream's budget at one moment."""
+
+    windows: Windows
+    lanes: tuple[LaneUse, ...]
+    spenders: tuple[Spender, ...]
+    outcomes: tuple[OutcomeUse, ...]
+    endpoints: tuple[EndpointUse, ...]
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What the day will come to; None without a day window."""
+        w = self.windows
+        if w.remaining is None or w.day_limit is None:
+            return None
+        limit = min(w.day_limit, w.plan or w.day_limit)
+        beyond_target = limit - int(limit * w.target + 1e-6)
+        return forecast(
+            Spending(
+                now=w.now,
+                starts_at=w.starts_at,
+                ends_at=w.ends_at,
+                zone=w.zone,
+                usable=max(0, w.remaining - min(lane.keep for lane in self.lanes)),
+                to_target=max(0, w.remaining - beyond_target),
+                others_last_hour=sum(lane.last_hour for lane in self.lanes if not lane.paced),
+                paced_last_hour=sum(lane.last_hour for lane in self.lanes if lane.paced),
+                has_paced=any(lane.paced for lane in self.lanes),
+            )
+        )
+
+
+async def read_quota(store: Store, upstream: str) -> Quota:
+    """The budget of one upstream."""
+    found = await read_quotas(store, upstream)
+    if not found:
+        raise NotFoundError(
+            f"There is no budget for {upstream!r}.", remedy="`hasat quota` lists those there are."
+        )
+    return found[0]
+
+
+async def read_quotas(store: Store, upstream: str | None = None) -> list[Quota]:
+    """The budgets of all upstreams that were ever declared, or of one."""
+    async with store.connection() as conn:
+        # One moment for all of it.
+        await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        windows = await _rows(conn, Windows, "windows", {"upstream": upstream})
+        return [await _quota(conn, each) for each in windows]
+
+
+async def _quota(conn: AsyncConnection[Any], windows: Windows) -> Quota:
+    values = {
+        "upstream": windows.upstream,
+        "day": windows.day,
+        "now": windows.now,
+        "starts_at": windows.starts_at,
+    }
+    return Quota(
+        windows,
+        tuple(await _rows(conn, LaneUse, "lanes", values)),
+        tuple(await _rows(conn, Spender, "spenders", values)),
+        tuple(await _rows(conn, OutcomeUse, "outcomes", values)),
+        tuple(await _rows(conn, EndpointUse, "endpoints", values)),
+    )
+
+
+async def _rows(
+    conn: AsyncConnection[Any], kind: type[T], name: str, values: dict[str, Any]
+) -> list[T]:
+    async with conn.cursor(row_factory=class_row(kind)) as cursor:
+        await cursor.execute(statement("hasat.budget", name), values)
+        return await cursor.fetchall()

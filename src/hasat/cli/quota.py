@@ -1,0 +1,186 @@
+"""`hasat quota`: what is left at each upstream."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from json import dumps
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hasat.budget import Quota
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.clock import zone
+from hasat.errors import NotFoundError
+from hasat.settings import Settings
+from hasat.store import Store
+
+_WATCH_SECONDS = 2.0
+_BAR = 30
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(quota)
+
+
+def quota(
+    ctx: typer.Context,
+    upstream: Annotated[str | None, typer.Argument(help="Only this upstream.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """What is left at each upstream, who spent it, and what the day will come to.
+
+    With `--watch --json` one document a line is printed, every two seconds.
+
+    Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota --json`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def once() -> list[Quota]:
+        async with open_house(settings) as store:
+            return await _read(store, settings, upstream)
+
+    if watch:
+        manners.run_async(_watch(settings, upstream, json=json))
+        return
+    from hasat.serve.quota import document
+
+    quotas = manners.run_async(once())
+    manners.emit(document(quotas), json=json, human=lambda: told(quotas))
+
+
+async def _read(store: Store, settings: Settings, upstream: str | None) -> list[Quota]:
+    from hasat.sources.upstreams import read_all
+
+    quotas = await read_all(store, settings)
+    if upstream is None:
+        return quotas
+    chosen = [each for each in quotas if each.windows.upstream == upstream]
+    if not chosen:
+        known = ", ".join(each.windows.upstream for each in quotas)
+        raise NotFoundError(f"There is no upstream {upstream!r}.", remedy=f"There are: {known}.")
+    return chosen
+
+
+async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> None:
+    from hasat.serve.quota import document
+
+    async with open_house(settings) as store:
+        if json:
+            while True:
+                print(dumps(document(await _read(store, settings, upstream))), flush=True)
+                await asyncio.sleep(_WATCH_SECONDS)
+        with Live(console=Console(highlight=False), auto_refresh=False) as live:
+            while True:
+                live.update(told(await _read(store, settings, upstream)), refresh=True)
+                await asyncio.sleep(_WATCH_SECONDS)
+
+
+def told(quotas: Sequence[Quota]) -> RenderableType:
+    """The budgets as a person reads them."""
+    parts: list[RenderableType] = []
+    for each in quotas:
+        parts.append(Text("\n".join(_headlines(each))))
+        if each.spenders or each.windows.day_limit is not None:
+            parts.append(_lanes(each))
+        if each.spenders:
+            parts.append(_spenders(each))
+        if each.endpoints:
+            parts.append(_endpoints(each))
+    return Group(*parts)
+
+
+def _headlines(quota: Quota) -> list[str]:
+    w = quota.windows
+    here = w.now.astimezone(zone(w.zone))
+    lines = [f"{w.upstream}  {here:%Y-%m-%d %H:%M:%S} {here.tzname()}"]
+    if w.shadow:
+        lines.append("  SHADOW: requests are counted, none is refused")
+    if w.day_limit is not None and w.remaining is not None:
+        lines.append(
+            f"  day     {_bar(w.day_limit - w.remaining, w.day_limit)} {w.spent:,} of "
+            f"{w.day_limit:,} spent, {w.remaining:,} left, target {w.target:.0%}"
+        )
+    if w.exhausted_at:
+        lines.append(
+            f"  STOPPED by the upstream at {_time(quota, w.exhausted_at)}, until the day ends"
+        )
+    if w.plan is not None:
+        lines.append(f"  the upstream itself allows {w.plan:,} a day")
+    if w.foreign_use:
+        lines.append(f"  {w.foreign_use:,} were spent by somebody else with the same key")
+    if w.written_off:
+        lines.append(f"  {w.written_off:,} are written off after restarts of the database")
+    if w.minute_limit is not None:
+        slowed = ""
+        if w.minute_rate is not None and w.minute_rate < w.minute_limit:
+            slowed = f", slowed to {w.minute_rate:.0f}"
+        lines.append(
+            f"  minute  {_bar(w.last_minute, w.minute_limit)} {w.last_minute:,} of "
+            f"{w.minute_limit:,}{slowed}"
+        )
+    if w.paused_until:
+        lines.append(f"  PAUSED until {_time(quota, w.paused_until)}")
+    if quota.forecast is not None:
+        lines.append(f"  forecast: {quota.forecast.sentence}")
+    return lines
+
+
+def _lanes(quota: Quota) -> Table:
+    table = _table("lane", "spent", "may spend", "kept for others", "keeps", "waits", "refused")
+    for lane in quota.lanes:
+        table.add_row(
+            f"{lane.name} (paced)" if lane.paced else lane.name,
+            f"{lane.spent:,}",
+            "" if lane.may_spend is None else f"{lane.may_spend:,}",
+            f"{lane.kept_for_others:,}",
+            f"{lane.keep:,}",
+            f"{lane.waits:,} ({lane.waited_seconds:,.0f} s)",
+            f"{lane.refusals:,}",
+        )
+    return table
+
+
+def _spenders(quota: Quota) -> Table:
+    table = _table("job", "lane", "spent", "requests", "refused")
+    for each in quota.spenders:
+        table.add_row(
+            each.job, each.lane, f"{each.spent:,}", f"{each.grants:,}", f"{each.refusals:,}"
+        )
+    return table
+
+
+def _endpoints(quota: Quota) -> Table:
+    table = _table("endpoint", "spent", "of", "state")
+    for each in quota.endpoints:
+        state = ""
+        if each.exhausted_at:
+            state = "its day is used up"
+        elif each.rest_until:
+            state = f"rests until {_time(quota, each.rest_until)}"
+        limit = "" if each.day_limit is None else f"{each.day_limit:,}"
+        table.add_row(each.name, f"{each.spent:,}", limit, state)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    return table
+
+
+def _time(quota: Quota, moment: datetime) -> str:
+    there = moment.astimezone(zone(quota.windows.zone))
+    return f"{there:%H:%M:%S} {there.tzname()}"
+
+
+def _bar(used: int, limit: int) -> str:
+    filled = min(_BAR, round(_BAR * used / limit)) if limit else _BAR
+    return "█" * filled + "░" * (_BAR - filled)
