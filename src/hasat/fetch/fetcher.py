@@ -1,0 +1,131 @@
+"""One upstream with one address: a grant for every attempt, and few retries."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from hasat.budget import Remaining
+from hasat.errors import OutOfQuotaError, UnavailableError
+from hasat.fetch import words
+from hasat.fetch.asker import Asker
+from hasat.fetch.client import Client, NoAnswerError
+from hasat.fetch.outcome import Answer, Classify, Fetched, Outcome, Question, Verdict
+from hasat.fetch.pace import Pace
+from hasat.fetch.purse import Purse
+from hasat.fetch.raw import keep_broken
+from hasat.fetch.tokens import Allowance
+from hasat.store import Store
+
+_MOST_ATTEMPTS = 3
+_RETRY_SHARE, _RETRIES_SAVED = 0.05, 10.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_SLOWER = 0.8
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Fetcher:
+    """Asks an upstream. What comes back is the upstream's word; what went wrong is raised.
+
+    `remaining` reads what the headers say is left. Answers that take longer than usual slow the
+    upstream's rate down for every process, before a limit is hit.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        purse: Purse,
+        client: Client,
+        upstream: str,
+        base_url: str,
+        classify: Classify,
+        remaining: Callable[[Mapping[str, str]], Remaining],
+        *,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._purse = purse
+        self._client = client
+        self._upstream = upstream
+        self._base_url = base_url
+        self._classify = classify
+        self._remaining = remaining
+        self._sleep = sleep
+        self._retries = Allowance(_RETRY_SHARE, most=_RETRIES_SAVED, saved=_RETRIES_SAVED)
+        self._pace = Pace()
+
+    async def ask(self, question: Question, asker: Asker, *, patience: float = 60.0) -> Fetched:
+        """The answer, if it is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
+
+        `patience` is how long each attempt waits for its grant. Raises OutOfQuotaError when the
+        day is spent, SettingsError when the key is refused, UnavailableError when there is no
+        answer after the retries that are allowed.
+        """
+        self._retries.earn()
+        attempt = 0
+        while True:
+            attempt += 1
+            fetched = await self._attempt(question, asker, patience)
+            outcome, reason = fetched.verdict.outcome, fetched.verdict.reason
+            if outcome is Outcome.UNAUTHORISED:
+                raise words.refused(self._upstream, reason)
+            if outcome is Outcome.DAY_EXHAUSTED:
+                raise OutOfQuotaError(
+                    f"{self._upstream} says that the day's requests are used up: {reason}.",
+                    remedy="`hasat quota` shows when the next day begins.",
+                )
+            if outcome not in (Outcome.TRANSIENT, Outcome.MINUTE_LIMITED):
+                return fetched
+            # After a minute's limit the next grant waits for the pause that the budget made of it.
+            limited = outcome is Outcome.MINUTE_LIMITED
+            if attempt == _MOST_ATTEMPTS or not (limited or self._retries.spend()):
+                raise UnavailableError(
+                    f"{self._upstream} did not answer {question.path} "
+                    f"({attempt} {'attempt' if attempt == 1 else 'attempts'}): {reason}.",
+                    remedy="Ask again later.",
+                )
+            if not limited:
+                await self._sleep(_pause(attempt, fetched.verdict.retry_after))
+
+    async def _attempt(self, question: Question, asker: Asker, patience: float) -> Fetched:
+        leave = await self._purse.acquire(
+            asker.lane,
+            job=asker.job,
+            cost=question.points,
+            endpoint=question.path,
+            run=asker.run,
+            timeout=patience,
+        )
+        started = time.monotonic()
+        answer: Answer | None = None
+        verdict: Verdict | None = None
+        try:
+            answer = await self._client.send(f"{self._base_url}{question.path}", question)
+            verdict = self._classify(answer)
+        except NoAnswerError as error:
+            verdict = error.verdict
+        finally:
+            seconds = time.monotonic() - started
+            # Shielded, so that also a request that is cancelled is in the ledger.
+            await asyncio.shield(
+                leave.settle(
+                    verdict.outcome.value if verdict is not None else "cancelled",
+                    headers=self._remaining(answer.headers if answer else {}),
+                    latency=seconds,
+                    retry_after=verdict.retry_after if verdict is not None else None,
+                )
+            )
+        if answer:
+            await keep_broken(
+                self._store, self._upstream, asker.run, question.path, verdict, answer
+            )
+            if self._pace.note(seconds):
+                await self._purse.slow_down(_SLOWER)
+        return Fetched(verdict, answer, self._base_url)
+
+
+def _pause(attempt: int, asked_for: float | None) -> float:
+    """Seconds before the next attempt: what was asked for, else doubling, and never in step."""
+    usual = min(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
+    return (asked_for or usual) * random.uniform(1.0, 1.5)  # noqa: S311 - spreads load

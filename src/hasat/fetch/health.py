@@ -1,0 +1,117 @@
+"""What an answer means for the endpoint that gave it: how long it rests, and what it is worth."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from hasat.fetch.outcome import DEFINITIVE, Outcome, Verdict
+from hasat.fetch.sketch import LatencySketch
+
+DAY_OVER = "its day is spent"
+_LIMITED = "it limits requests"
+_REFUSING = "it refuses without a reason"
+_FAILING = "it fails again and again"
+
+_TOO_MANY_SECONDS, _TOO_MANY_MOST = 60.0, 900.0
+_REFUSED_MOST = 6 * 3600.0
+_FAILING_SECONDS, _FAILING_MOST, _FAILURES_ALLOWED = 30.0, 300.0, 3
+
+_HALF_LIFE_SECONDS = 30.0
+_MOST_WEIGHT = 20.0
+_FAILURE_COSTS = 10.0
+_LOST_RACE_COSTS = 2.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """An endpoint's record as its holder found it; `points` includes the request being made."""
+
+    points: int
+    learned: int | None
+    streak: int
+    rest_level: int
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is written into the record; `rest` is in seconds."""
+
+    streak: int
+    rest_level: int
+    learned: int | None
+    rest: float | None = None
+    until_day_ends: bool = False
+    cause: str | None = None
+
+
+def effect_of(
+    record: Record, verdict: Verdict | None, status: int | None, points: int, cooldown: float
+) -> Effect:
+    """How a verdict changes an endpoint: rest by cause, longer each time in a row.
+
+    Without a verdict, as when a race is lost, nothing changes.
+    """
+    level, learned = record.rest_level, record.learned
+    if verdict is None:
+        return Effect(record.streak, level, learned)
+    outcome, asked_for = verdict.outcome, verdict.retry_after
+    if outcome in DEFINITIVE:
+        grown = learned and max(learned, record.points)
+        return Effect(streak=0, rest_level=0, learned=grown)
+    if outcome is Outcome.UNAUTHORISED:
+        # The key is refused, which is no fault of the endpoint.
+        return Effect(record.streak, level, learned)
+    if outcome is Outcome.DAY_EXHAUSTED:
+        spent = max(record.points - points, 0)
+        return Effect(0, 0, spent, until_day_ends=True, cause=DAY_OVER)
+    if outcome is Outcome.MINUTE_LIMITED and status == 403:
+        rest = asked_for or min(cooldown * 2**level, max(_REFUSED_MOST, cooldown))
+        return Effect(record.streak + 1, level + 1, learned, rest, cause=_REFUSING)
+    if outcome is Outcome.MINUTE_LIMITED:
+        rest = asked_for or min(_TOO_MANY_SECONDS * 2**level, _TOO_MANY_MOST)
+        return Effect(record.streak + 1, level + 1, learned, rest, cause=_LIMITED)
+    streak = record.streak + 1
+    beyond = streak - _FAILURES_ALLOWED + 1
+    usual = min(_FAILING_SECONDS * beyond, _FAILING_MOST) if beyond > 0 else None
+    return Effect(streak, level, learned, asked_for or usual, cause=_FAILING)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a question to an endpoint is expected to cost in seconds; old knowledge fades."""
+
+    mean: float = 0.0
+    weight: float = 0.0
+
+    def after(self, seconds: float) -> Self:
+        """As it is known after some time."""
+        return type(self)(self.mean, self.weight * 0.5 ** (max(seconds, 0.0) / _HALF_LIFE_SECONDS))
+
+    def expected(self, usual: float) -> float:
+        """The expected seconds, leaning on what is usual as far as little is known."""
+        return (self.mean * self.weight + usual) / (self.weight + 1.0)
+
+    def with_cost(self, seconds: float) -> Self:
+        weight = min(self.weight + 1.0, _MOST_WEIGHT)
+        return type(self)(self.mean + (seconds - self.mean) / weight, weight)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of one request, as far as time is concerned."""
+
+    seconds: float
+    answered: bool
+    lost: bool = False
+
+
+def cost_of(measured: Measured, usual: float) -> float:
+    """The seconds to charge: failing fast is never cheap, and a lost race would have gone on."""
+    if measured.lost:
+        return measured.seconds * _LOST_RACE_COSTS
+    return measured.seconds + (0.0 if measured.answered else usual * _FAILURE_COSTS)
+
+
+def note(sketch: LatencySketch, measured: Measured) -> None:
+    """Count an answer; a lost race counts as long as it was waited for, a failure not at all."""
+    if measured.answered or measured.lost:
+        sketch.add(measured.seconds)

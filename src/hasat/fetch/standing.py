@@ -1,0 +1,153 @@
+"""What a process knows of its endpoints at the moment, and which of them it would ask."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from hasat.fetch.health import DAY_OVER, Effect, Worth
+from hasat.fetch.outcome import Question
+from hasat.fetch.pace import Pace
+from hasat.fetch.shared import Seen
+from hasat.fetch.sketch import LatencySketch
+from hasat.fetch.workers import Endpoint
+
+_UNKNOWN_SECONDS = 0.5
+_ALIKE, _ALIKE_SECONDS = 1.25, 0.02
+_SOON_SECONDS = 0.005
+_SCARCE = 0.05
+_LEARNED_SLACK = 20
+
+
+@dataclass
+class Known:
+    """How long an endpoint takes for one kind of question."""
+
+    worth: Worth = field(default_factory=Worth)
+    at: float = 0.0
+    sketch: LatencySketch = field(default_factory=LatencySketch)
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass
+class Standing:
+    """One endpoint; moments are on this process's monotonic clock."""
+
+    endpoint: Endpoint
+    ours: bool = False
+    """We have a request there."""
+    theirs: bool = False
+    """Another process has, as far as we know."""
+    since: float = 0.0
+    """When that request went out, or was first seen."""
+    free_at: float = 0.0
+    rest_until: float = 0.0
+    rest_cause: str | None = None
+    points: int = 0
+    learned: int | None = None
+    used: int = 0
+    known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
+
+    @property
+    def left(self) -> int:
+        """Points that may still be spent today."""
+        most = self.endpoint.daily
+        if self.learned is not None:
+            most = min(most, self.learned + max(self.learned // 10, _LEARNED_SLACK))
+        return max(most - self.points, 0)
+
+    @property
+    def scarce(self) -> bool:
+        return self.left <= self.endpoint.daily * _SCARCE
+
+    def apart(self, kind: str) -> float:
+        """The least time between two requests, longer while answers take unusually long."""
+        return self.endpoint.min_interval * self.known[kind].pace.factor
+
+    def day_is_over(self, points: int, now: float) -> bool:
+        return self.left < points or (self.rest_until > now and self.rest_cause == DAY_OVER)
+
+    def see(self, seen: Seen, kind: str, now: float) -> None:
+        """Take over what the database says."""
+        if seen.held and not self.theirs:
+            self.since = now
+        self.theirs = seen.held
+        self.free_at = now + seen.next_in
+        self.rest_until = now + seen.rest_in
+        self.rest_cause = seen.rest_cause
+        self.points, self.learned = seen.points, seen.learned
+        known = self.known[kind]
+        known.worth, known.at = Worth(seen.mean, seen.weight), now - seen.measured_ago
+        known.sketch = LatencySketch.from_bytes(seen.sketch)
+
+    def feel(self, effect: Effect, day_ends_at: float, now: float) -> None:
+        """Take over what the last answer means, before the database says it."""
+        self.learned = effect.learned
+        self.rest_cause = effect.cause
+        self.rest_until = day_ends_at if effect.until_day_ends else now + (effect.rest or 0.0)
+
+    def wait(self, now: float, expected: float) -> float:
+        """How long until it may be asked; for one that is busy it is a guess.
+
+        What has taken longer than expected will probably take about as long again.
+        """
+        wait = max(self.free_at, self.rest_until) - now
+        if self.ours or self.theirs:
+            wait = max(wait, abs(expected - (now - self.since)), _SOON_SECONDS)
+        return max(wait, 0.0)
+
+
+def usual_seconds(standings: Iterable[Standing], kind: str) -> float:
+    """What an answer usually takes, by the endpoint in the middle."""
+    return _middle(standings, kind, 0.5) or _UNKNOWN_SECONDS
+
+
+def hedge_delay(
+    standing: Standing, standings: Iterable[Standing], kind: str, quantile: float
+) -> float | None:
+    """When a second try is worth it: after the endpoint's own quantile.
+
+    One bad endpoint's is capped by twice that of the one in the middle. None if nothing is known.
+    """
+    typical = _middle(standings, kind, quantile)
+    if typical is None:
+        return None
+    own = standing.known[kind].sketch.quantile(quantile)
+    return min(own or typical, 2.0 * typical)
+
+
+def _middle(standings: Iterable[Standing], kind: str, quantile: float) -> float | None:
+    values = [standing.known[kind].sketch.quantile(quantile) for standing in standings]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def choose(
+    standings: Collection[Standing],
+    question: Question,
+    *,
+    excluded: Collection[str],
+    now: float,
+) -> tuple[Standing, float] | None:
+    """The endpoint from which the answer is expected first, and how long until it may be asked.
+
+    The wait counts, so that a good endpoint that is busy is preferred to a bad one that is free.
+    Among those that are about equal it is the one whose turn is longest ago.
+    """
+    usual = usual_seconds(standings, question.kind)
+    costs: list[tuple[float, float, Standing]] = []
+    for standing in standings:
+        endpoint = standing.endpoint
+        if endpoint.url in excluded or endpoint.path_for(question) is None:
+            continue
+        if standing.day_is_over(question.points, now):
+            continue
+        known = standing.known[question.kind]
+        expected = known.worth.after(now - known.at).expected(usual)
+        wait = standing.wait(now, expected)
+        costs.append((wait + expected, wait, standing))
+    if not costs:
+        return None
+    alike = min(cost for cost, _, _ in costs) * _ALIKE + _ALIKE_SECONDS
+    equals = [(standing, wait) for cost, wait, standing in costs if cost <= alike]
+    return min(equals, key=lambda pair: (pair[1] > 0.0, pair[0].used))
