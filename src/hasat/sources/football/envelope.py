@@ -5,13 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hasat.errors import HasatError
-
-
-class BrokenAnswerError(HasatError):
-    """The answer is not an envelope of API-Football."""
-
-    code = "broken-answer"
+from hasat.errors import BrokenAnswerError
 
 
 @dataclass(frozen=True)

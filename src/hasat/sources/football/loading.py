@@ -44,9 +44,11 @@ async def load(
     if not datasets:
         async with store.connection() as conn:
             await _keep_all(conn, read, unreadable, run)
+            await _note_told(conn, [answer for answer, _ in read], fold)
         return None
     async with Reconcile.begin(store, datasets) as work:
         await _keep_all(work.connection, read, unreadable, run)
+        await _note_told(work.connection, [answer for answer, _ in read], fold)
         for dataset in datasets:
             records = await _to_stage(work.connection, dataset, fold)
             await work.stage(dataset, records)
@@ -72,6 +74,24 @@ async def _keep_all(
                 "reason": f"{one.dataset}: {one.reason}",
                 "content": canonical(one.body),
             },
+        )
+
+
+async def _note_told(conn: AsyncConnection[Any], answers: Sequence[Answer], fold: Fold) -> None:
+    """Remember when each match was told of, or was asked for by its id in vain."""
+    by_id = {
+        int(number)
+        for answer in answers
+        if answer.endpoint == "fixtures"
+        for name in ("id", "ids")
+        for number in answer.parameters.get(name, "").split("-")
+        if number.isdecimal()
+    }
+    told = by_id | {int(key) for key in fold.records.get("fixtures", ())}
+    if told:
+        await conn.execute(
+            statement("hasat.sources.football", "note_told"),
+            {"told": sorted(told), "detailed": sorted(by_id)},
         )
 
 

@@ -1,0 +1,130 @@
+"""The jobs of this source, with the names and times of the original."""
+
+from hasat.jobs import Job
+from hasat.sources.football import bootstrap, details, finishing, fixtures, rollover, tables
+from hasat.sources.football.asking import Collecting, collects
+from hasat.sources.football.datasets import SOURCE
+
+
+def _job(
+    name: str,
+    collect: Collecting,
+    summary: str,
+    cron: str | None,
+    lane: str = "daily",
+    **more: object,
+) -> Job:
+    return Job(name, collects(collect), summary, cron, lane=lane, source=SOURCE, **more)  # type: ignore[arg-type]
+
+
+JOBS = (
+    _job("bootstrap_timezones", bootstrap.timezones, "Time zones of the API.", "0 3 1 * *"),
+    _job("bootstrap_countries", bootstrap.countries, "Countries of the API.", "5 3 1 * *"),
+    _job("bootstrap_leagues", bootstrap.leagues, "All leagues and their coverage.", None),
+    _job("bootstrap_teams", bootstrap.teams, "Teams of the followed seasons, once each.", None),
+    _job(
+        "daily_fixtures_by_date",
+        fixtures.by_date,
+        "Matches of yesterday, today and tomorrow.",
+        "0 6 * * *",
+    ),
+    _job(
+        "fixture_details_recent_finalize",
+        details.recent,
+        "Details of matches that ended lately, and again a day and a week later.",
+        "30 6 * * *",
+        "details",
+    ),
+    _job(
+        "daily_standings",
+        tables.standings,
+        "Tables of leagues in which a match has ended since.",
+        "10 */2 * * *",
+    ),
+    _job("injuries_hourly", tables.injuries, "Who misses a match of these days.", "2 * * * *"),
+    _job(
+        "top_scorers_daily",
+        tables.top_scorers,
+        "Top scorers of leagues in which a match has ended since.",
+        "40 6 * * *",
+    ),
+    _job(
+        "team_statistics_refresh",
+        tables.team_statistics,
+        "Seasons of teams that have played since.",
+        "7-59/10 * * * *",
+        "details",
+    ),
+    _job(
+        "fixtures_backfill_league_season",
+        fixtures.backfill,
+        "All matches of the followed seasons and those before.",
+        "0-59/10 * * * *",
+        "backfill",
+    ),
+    _job(
+        "standings_backfill_league_season",
+        tables.standings_backfill,
+        "Tables of the followed seasons and those before, once each.",
+        "3-59/10 * * * *",
+        "backfill",
+    ),
+    _job(
+        "fixture_details_backfill_90d",
+        details.last_ninety_days,
+        "Details of the matches of ninety days.",
+        "5-59/10 * * * *",
+        "backfill",
+    ),
+    _job(
+        "fixture_details_backfill_season",
+        details.whole_seasons,
+        "Details of all matches of the followed seasons.",
+        "8-59/10 * * * *",
+        "backfill",
+    ),
+    Job(
+        "auto_finish_stale_fixtures",
+        finishing.auto_finish,
+        "Marks matches as probably over of which nothing was heard.",
+        "0 * * * *",
+        lane="finalise",
+        source=SOURCE,
+        params={
+            "threshold_hours": 2,
+            "safety_lag_hours": 3,
+            "try_fetch_first": False,
+            "max_fixtures_per_run": 1000,
+            "dry_run": False,
+        },
+    ),
+    _job(
+        "auto_finish_verification",
+        finishing.verify,
+        "Asks for matches that were marked as over.",
+        "*/30 * * * *",
+        "verify",
+    ),
+    _job(
+        "stale_live_refresh",
+        finishing.stale_live,
+        "Asks for matches being played of which nothing was heard.",
+        "*/5 * * * *",
+        "finalise",
+        params={"stale_threshold_minutes": 15, "batch_size": 20},
+    ),
+    _job(
+        "stale_scheduled_finalize",
+        finishing.stale_scheduled,
+        "Asks for matches that should have begun.",
+        "*/30 * * * *",
+        "finalise",
+        params={"stale_threshold_minutes": 60, "lookback_days": 3, "batch_size": 20},
+    ),
+    _job(
+        "season_rollover_watch",
+        rollover.watch,
+        "Tells when a followed league has begun a new season.",
+        "5 1 * * *",
+    ),
+)

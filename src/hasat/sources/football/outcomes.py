@@ -1,0 +1,107 @@
+"""What an answer of API-Football means, and what its headers say is left.
+
+Most errors come with status 200 and a filled `errors`. The words for the day's limit are looked
+for first, whatever the status and the headers say: both are wrong exactly then. "Plan" and
+"subscription" stand in the advice of other messages too, so they are looked for late.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hasat.budget import Remaining
+from hasat.fetch import Answer, Outcome, Verdict, retry_after
+
+_DAY = re.compile(r"\b(daily|day)\b")
+_KEY = re.compile(r"application key|api key|invalid key|token")
+_ADDRESS = re.compile(r"\bip\b.*not allowed|domain.*not allowed|not allowed to call")
+_MINUTE = re.compile(r"too many requests|per[- ]minute|rate ?limit")
+_PLAN = re.compile(r"\bplans?\b|subscription")
+_FIELD = re.compile(r"required|field|parameter|regular expression|characters|must ")
+
+
+def classify(answer: Answer) -> Verdict:
+    """The class of an answer, by the words in it before its status."""
+    status, wait = answer.status, retry_after(answer.headers)
+    content = _content(answer.body)
+    errors = _errors(content)
+    words = " ".join(f"{name} {text}" for name, text in errors.items()).lower()
+    said = "; ".join(errors.values())[:200] or f"status {status}"
+    if words and _says_day(errors):
+        return Verdict(Outcome.DAY_EXHAUSTED, said)
+    if status == 429:
+        return Verdict(Outcome.MINUTE_LIMITED, said, wait)
+    if status in (401, 403) or "token" in errors or _ADDRESS.search(words):
+        return Verdict(Outcome.UNAUTHORISED, said)
+    if _MINUTE.search(words):
+        return Verdict(Outcome.MINUTE_LIMITED, said, wait)
+    if status in (408, 499) or status >= 500:
+        return Verdict(Outcome.TRANSIENT, said, wait)
+    if status == 204:
+        return Verdict(Outcome.EMPTY)
+    if errors:
+        return _by_errors(errors, words, said)
+    if status != 200:
+        broken = Outcome.BAD_REQUEST if 400 <= status < 500 else Outcome.BROKEN
+        return Verdict(broken, said)
+    if not isinstance(content, dict) or "response" not in content:
+        return Verdict(Outcome.BROKEN, "this is not the envelope of API-Football")
+    return Verdict(Outcome.OK if content["response"] else Outcome.EMPTY)
+
+
+def remaining(headers: Mapping[str, str]) -> Remaining:
+    """What the headers say is left of the day and the minute; stale or absent ones included."""
+    return Remaining(
+        day=_number(headers.get("x-ratelimit-requests-remaining")),
+        minute=_number(headers.get("x-ratelimit-remaining")),
+        day_limit=_number(headers.get("x-ratelimit-requests-limit")),
+        minute_limit=_number(headers.get("x-ratelimit-limit")),
+    )
+
+
+def _says_day(errors: Mapping[str, str]) -> bool:
+    """Whether the limit of the day is meant; a question's own day or date is not."""
+    limits = ("requests", "ratelimit", "request", "rate_limit")
+    return any(
+        _DAY.search(text.lower()) and (name.lower() in limits or "limit" in text.lower())
+        for name, text in errors.items()
+    )
+
+
+def _by_errors(errors: Mapping[str, str], words: str, said: str) -> Verdict:
+    if "plan" in errors or (_PLAN.search(words) and not _FIELD.search(words)):
+        return Verdict(Outcome.NOT_IN_PLAN, said)
+    if _FIELD.search(words) or "required" in errors:
+        return Verdict(Outcome.BAD_REQUEST, said)
+    if _KEY.search(words):
+        return Verdict(Outcome.UNAUTHORISED, said)
+    # Seen in production without a pattern, and gone when asked again.
+    return Verdict(Outcome.TRANSIENT, said)
+
+
+def _content(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _errors(content: Any) -> dict[str, str]:
+    """The errors of an envelope by name; healthy ones are an empty list or object."""
+    errors = content.get("errors") if isinstance(content, dict) else None
+    if isinstance(errors, dict):
+        return {str(name): str(text) for name, text in errors.items()}
+    if isinstance(errors, list):
+        return {str(n): str(text) for n, text in enumerate(errors)}
+    if isinstance(errors, str) and errors:
+        return {"errors": errors}
+    message = content.get("message") if isinstance(content, dict) else None
+    return {"message": message} if isinstance(message, str) else {}
+
+
+def _number(text: str | None) -> int | None:
+    """A count; where a proxy merged two values the lower one counts."""
+    parts = [part.strip() for part in (text or "").split(",")]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    return min(numbers, default=None)

@@ -1,0 +1,25 @@
+"""A followed league that has begun a new season: told, never changed by itself."""
+
+from hasat.sources.football.asking import Api
+from hasat.sources.football.seasons import ensure_leagues
+from hasat.store.statements import statement
+
+
+async def watch(api: Api) -> None:
+    """Warn about every tracked season that the API no longer calls current."""
+    await ensure_leagues(api)
+    wanted = {league.id: league.season for league in api.leagues}
+    async with api.store.connection() as conn:
+        cursor = await conn.execute(
+            statement("hasat.sources.football", "current_seasons"), {"leagues": list(wanted)}
+        )
+        rows = await cursor.fetchall()
+    for league, name, year in rows:
+        if year > wanted[league]:
+            api.context.log.warning(
+                "a followed league has begun a new season; set it in tracked_leagues",
+                league=league,
+                name=name,
+                followed=wanted[league],
+                current=year,
+            )
