@@ -9,11 +9,13 @@ simulated clock. `cadastre` names a GeoJSON file; without it `parcels` of a `kin
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import shapely
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -22,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
-from hasat.sim.cadastre import Cadastre, CadastreParcel, read_cadastre
+from hasat.sim.cadastre import DECIMALS, Cadastre, CadastreParcel, areal, read_cadastre
 from hasat.sim.frame import Simulation, Upstream
 from hasat.sim.townscape import KINDS, generate_cadastre
 
@@ -82,7 +84,7 @@ class Registry:
     def __init__(self, simulation: Simulation) -> None:
         options = simulation.options
         self._sim = simulation
-        self._cadastre = _cadastre(simulation)
+        self.cadastre = _cadastre(simulation)
         self._delay = float(options.get("latency_ms", 0)) / 1000
         count = int(options.get("endpoints", 6))
         daily = int(options.get("daily", 2000))
@@ -97,6 +99,18 @@ class Registry:
         ]
         return {"api_key": KEY, "workers": workers}
 
+    def merge_two(self) -> set[str]:
+        """Two neighbours become one parcel with a new number; the keys that are no more."""
+        first, second = _neighbours(self.cadastre.parcels)
+        last = max(int(one.parsel) for one in self.cadastre.parcels if one.ada == first.ada)
+        ground = areal(shapely.union_all([first.ground, second.ground]))
+        outline = shapely.transform(ground, lambda xy: np.round(xy, DECIMALS))
+        size = first.square_metres + second.square_metres
+        heir = CadastreParcel(first.mahalle_id, first.ada, str(last + 1), ground, outline, size)
+        others = [one for one in self.cadastre.parcels if one not in (first, second)]
+        self.cadastre = Cadastre([*others, heir])
+        return {"/".join(map(str, one.key)) for one in (first, second)}
+
     # The registry itself
 
     async def by_point(self, request: Request) -> Response:
@@ -105,14 +119,14 @@ class Registry:
 
     async def by_number(self, request: Request) -> Response:
         where = request.path_params
-        found = self._cadastre.numbered(where["mahalle"], where["ada"], where["parsel"])
+        found = self.cadastre.numbered(where["mahalle"], where["ada"], where["parsel"])
         return _numbered(found)
 
     async def places(self, request: Request) -> Response:
         """Provinces, districts or neighbourhoods; there is one of each."""
-        area = self._cadastre.area()
+        area = self.cadastre.area()
         number, name = {"ilListe": (56, "İstanbul"), "ilceListe": (521, "Kadıköy")}.get(
-            request.path_params["list"], (self._cadastre.parcels[0].mahalle_id, "Tuğlacı Başı")
+            request.path_params["list"], (self.cadastre.parcels[0].mahalle_id, "Tuğlacı Başı")
         )
         feature = {
             "type": "Feature",
@@ -194,13 +208,22 @@ class Registry:
 
     def _at(self, lat: float, lon: float) -> CadastreParcel | None:
         self.points[lat, lon] += 1
-        return self._cadastre.at(lat, lon)
+        return self.cadastre.at(lat, lon)
 
     def _told(self, found: CadastreParcel | None, lat: float, lon: float) -> Response:
         if found is not None:
             return JSONResponse(found.feature())
         where = f"Enlem = {lat} - Boylam={lon}".replace(".", ",")
         return JSONResponse({"Message": f"Parsel Bulunamadı: {where}"}, status_code=404)
+
+
+def _neighbours(parcels: Sequence[CadastreParcel]) -> tuple[CadastreParcel, CadastreParcel]:
+    for first in parcels:
+        for second in parcels:
+            alike = first.ada == second.ada and first is not second
+            if alike and first.ground.intersection(second.ground).length > 0:
+                return first, second
+    raise UsageError("No two parcels of this cadastre touch.")
 
 
 def _numbered(found: CadastreParcel | None) -> Response:
@@ -230,8 +253,8 @@ def _cadastre(simulation: Simulation) -> Cadastre:
 
 
 def _build(simulation: Simulation) -> Starlette:
-    registry = Registry(simulation)
-    app = Starlette(
+    registry = simulation.inside = Registry(simulation)
+    return Starlette(
         routes=[
             Route(f"{API}/parsel/{{lat:degrees}}/{{lon:degrees}}", registry.by_point),
             Route(f"{API}/parsel/{{lat:degrees}}/{{lon:degrees}}/", registry.by_point),
@@ -245,8 +268,6 @@ def _build(simulation: Simulation) -> Starlette:
             Route("/e{endpoint:int}/batch", registry.batch, methods=["POST"]),
         ]
     )
-    app.state.registry = registry
-    return app
 
 
 TKGM = Upstream("tkgm", "the parcel registry and its endpoints", _build, FAULTS)

@@ -33,12 +33,15 @@ def feature_of(parcel: Registered, before: Mapping[str, Any] | None = None) -> d
     if parcel.geometry is not None:
         geometry = json.loads(shapely.to_geojson(parcel.geometry))
         geometry["coordinates"] = _rounded(geometry["coordinates"])
-    return {
+    feature = {
         "type": "Feature",
         "id": key_text(parcel.key),
         "geometry": geometry,
         "properties": properties,
     }
+    if parcel.geometry is not None:
+        feature["bbox"] = [round(side, _DECIMALS) for side in parcel.geometry.bounds]
+    return feature
 
 
 def _better(known: Any, told: Any) -> Any:

@@ -13,8 +13,8 @@ from hasat.text import lower
 
 _NOT_FOUND = re.compile(r"bulunamad")
 _DAY_OVER = re.compile(
-    r"g[uü]nl[uü]k.{0,40}(limit|kota|sorgu say)|limit[a-zçğıiöşü]*\s+a[sş][ıi]?|(daily|per day).{0,40}limit"
-    r"|limit.{0,40}(for the day|per day|daily)"
+    r"g[uü]nl[uü]k.{0,40}(limit|kota)|limit[a-zçğıiöşü]*\s+a[sş]"
+    r"|(daily|per day).{0,40}limit|limit.{0,40}(for the day|per day|daily)"
 )
 _WRAPPED = re.compile(r"<string[^>]*>(.*?)</string>", re.DOTALL)
 _BAD_REQUEST = frozenset({400, 405, 406, 411, 413, 414, 415, 422})
@@ -28,9 +28,8 @@ def classify(answer: Answer) -> Verdict:
     said = f"{status}: {message[:200]}" if message else f"status {status}"
     if status == 401:
         return Verdict(Outcome.UNAUTHORISED, said)
-    if status in (403, 429) or (status == 200 and message):
-        if _DAY_OVER.search(lower(message)):
-            return Verdict(Outcome.DAY_EXHAUSTED, said)
+    if status in (200, 403, 429) and _DAY_OVER.search(lower(message)):
+        return Verdict(Outcome.DAY_EXHAUSTED, said)
     if status in (403, 429):
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
     if status in (408, 425, 499) or status >= 500:

@@ -19,7 +19,7 @@ from shapely.errors import ShapelyError
 from shapely.geometry import shape
 
 from hasat import text
-from hasat.errors import HasatError
+from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.numerals import read_area
 from hasat.sources.tkgm.questions import ParcelKey
 
@@ -27,12 +27,6 @@ _EARTH = Geod(ellps="GRS80")
 _LONGEST_MESSAGE = 500
 
 Outline = Polygon | MultiPolygon
-
-
-class BrokenAnswerError(HasatError):
-    """The registry's answer could not be read."""
-
-    code = "broken-answer"
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class Place:
 
 def read_parcel(body: bytes) -> Registered:
     """The parcel in an answer."""
-    return _registered(_object(body))
+    return read_feature(_object(body))
 
 
 def read_places(body: bytes) -> list[Place]:
@@ -112,7 +106,8 @@ def _object(body: bytes) -> dict[str, Any]:
     return told
 
 
-def _registered(feature: Mapping[str, Any]) -> Registered:
+def read_feature(feature: Mapping[str, Any]) -> Registered:
+    """The parcel in a GeoJSON Feature."""
     properties = feature.get("properties")
     if feature.get("type") != "Feature" or not isinstance(properties, dict):
         raise BrokenAnswerError("The registry's answer is not a parcel.")
@@ -164,7 +159,7 @@ def _successors(properties: Mapping[str, Any]) -> tuple[Registered, ...]:
         return ()
     try:
         collection = json.loads(told) if isinstance(told, str) else told
-        return tuple(_registered(feature) for feature in _features(collection))
+        return tuple(read_feature(feature) for feature in _features(collection))
     except (ValueError, BrokenAnswerError):
         # The parcel itself was read; the text stays among its properties.
         return ()

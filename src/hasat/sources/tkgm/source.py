@@ -1,0 +1,13 @@
+"""The source `tkgm`, as the platform sees it."""
+
+from importlib.resources import files
+
+from hasat.sources.registry import Source
+from hasat.sources.tkgm.datasets import PARCELS, SOURCE
+
+TKGM = Source(
+    SOURCE,
+    "Cadastral parcels of the Turkish land registry",
+    datasets=(PARCELS,),
+    migrations=files("hasat.sources.tkgm") / "migrations",
+)

@@ -1,0 +1,209 @@
+"""Scans over real endpoints: every parcel is found, nothing is paid for twice, changes are told."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from hasat.errors import OutOfQuotaError
+from hasat.fetch import Asker
+from hasat.settings import Settings
+from hasat.sim import Simulation, simulate
+from hasat.sim.clock import TurnableClock
+from hasat.sim.tkgm import TKGM
+from hasat.sim.tkgm import Registry as Simulated
+from hasat.sources.tkgm.asking import Registry, registry
+from hasat.sources.tkgm.scanning import Course, Scan, Wish
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+
+pytestmark = pytest.mark.anyio
+
+MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
+ASKER = Asker("daily", "tkgm_scan")
+
+
+@pytest.fixture
+def database(background: BlockingPortal, server_url: str) -> Any:
+    made = throw_away_database(server_url, [MIGRATIONS])
+    with background.wrap_async_context_manager(made) as database:
+        yield database
+
+
+class Town:
+    """A town behind endpoints, and what Hasat knows of it."""
+
+    def __init__(self, store: Store, settings: Settings, sim: Simulation, workers: Path) -> None:
+        self.store = store
+        self.settings = settings
+        self.sim = sim
+        self.workers = workers
+
+    @property
+    def upstream(self) -> Simulated:
+        inside: Simulated = self.sim.inside
+        return inside
+
+    @property
+    def keys(self) -> set[str]:
+        return {"/".join(map(str, parcel.key)) for parcel in self.upstream.cadastre.parcels}
+
+    def wish(self, **more: Any) -> Wish:
+        return Wish(self.upstream.cadastre.area(), **more)
+
+    @asynccontextmanager
+    async def registry(self) -> AsyncIterator[Registry]:
+        async with registry(self.store, self.settings, self.workers) as found:
+            yield found
+
+    async def scan(self, **more: Any) -> Course:
+        async with self.registry() as asked:
+            return await Scan(self.store, asked, self.wish(**more), ASKER).run()
+
+    async def scan_for(self, seconds: float) -> Course | None:
+        """A scan that is cut off after a while, unless it ends before."""
+        async with self.registry() as asked:
+            running = asyncio.ensure_future(Scan(self.store, asked, self.wish(), ASKER).run())
+            done, _ = await asyncio.wait({running}, timeout=seconds)
+            if done:
+                return running.result()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return None
+
+    async def mirrored(self) -> set[str]:
+        async with self.store.connection() as conn:
+            cursor = await conn.execute("SELECT key FROM core.parcels")
+            return {key for (key,) in await cursor.fetchall()}
+
+    async def changes(self) -> list[tuple[int, int]]:
+        async with self.store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT kind, count(*) FROM feed.change WHERE dataset = 'parcels'"
+                " GROUP BY kind ORDER BY kind"
+            )
+            return await cursor.fetchall()
+
+
+@asynccontextmanager
+async def town(
+    database: ThrowAwayDatabase, home: Path, *, entry: Any = None, **options: Any
+) -> AsyncIterator[Town]:
+    clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
+    world = {"parcels": 80, "endpoints": 3, **options}
+    simulation = Simulation(TKGM, seed=4, clock=clock, options=world)
+    settings = database.settings(home)
+    async with simulate(simulation) as address, open_store(settings, [MIGRATIONS]) as store:
+        workers = home / "workers.json"
+        more = {"min_interval_ms": 0, **(entry or {})}
+        workers.write_text(json.dumps(simulation.inside.workers_json(address, **more)))
+        yield Town(store, settings, simulation, workers)
+
+
+async def test_a_town_is_found_whole(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with town(database, tmp_path) as place:
+        course = await place.scan()
+        assert course.complete
+        missed = place.keys - await place.mirrored()
+        assert len(missed) <= 0.01 * len(place.keys)
+        assert course.found == len(await place.mirrored())
+        assert await place.changes() == [(1, course.found)]
+        assert max(place.upstream.points.values()) == 1
+
+
+async def test_by_number_too(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    entry = {"by_number": "/parsel/{mahalleId}/{adaNo}/{parselNo}"}
+    async with town(database, tmp_path, entry=entry) as place:
+        assert (await place.scan()).complete
+        assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
+
+
+async def test_the_plain_grid(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with town(database, tmp_path) as place:
+        course = await place.scan(method="grid", step=25.0)
+        assert course.complete
+        assert 0 < course.found <= len(place.keys)
+
+
+async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    async with town(database, tmp_path, parcels=60) as place:
+        undisturbed = await place.scan()
+        expected = await place.mirrored()
+        async with place.store.connection() as conn:
+            await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.told, tkgm.parcel_told")
+            await conn.execute("TRUNCATE feed.head, feed.change, feed.version_dataset")
+        place.upstream.points.clear()
+        course = None
+        for _ in range(20):
+            course = await place.scan_for(dice.uniform(0.02, 0.4))
+            if course is not None:
+                break
+        if course is None:
+            course = await place.scan()
+        assert course.complete
+        assert await place.mirrored() == expected
+        assert course.found == undisturbed.found
+        twice = [point for point, times in place.upstream.points.items() if times > 1]
+        # Only what was in flight when the scan was cut off.
+        assert len(twice) <= 20 * 3 * 20
+
+
+async def test_when_the_quota_ends_the_scan_goes_on_the_next_day(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, daily=40) as place:
+        with pytest.raises(OutOfQuotaError):
+            await place.scan()
+        first = await place.mirrored()
+        assert first
+        assert first < place.keys
+        assert max(place.upstream.points.values()) == 1
+
+
+async def test_a_limit_on_questions_is_kept(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with town(database, tmp_path) as place:
+        course = await place.scan(max_questions=60)
+        assert not course.complete
+        assert course.asked <= 60 + 3 * 20
+        again = await place.scan()
+        assert again.complete
+        assert again.known_before >= course.asked
+
+
+async def test_troubled_endpoints_cost_no_parcel(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, endpoints=4) as place:
+        place.sim.faults.switch_on("partial", share=0.3)
+        place.sim.faults.switch_on("broken", endpoint=2, share=0.2)
+        place.sim.faults.switch_on("forbidden", endpoint=3, times=1)
+        course = await place.scan()
+        assert course.complete
+        assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
+
+
+async def test_a_second_scan_tells_what_came_and_went(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        await place.scan()
+        before = await place.mirrored()
+        retired = place.upstream.merge_two()
+        await place.scan()
+        after = await place.mirrored()
+        assert before - after == retired
+        kinds = dict(await place.changes())
+        assert kinds[3] == len(retired)
