@@ -24,23 +24,24 @@ from xml.parsers import expat
 
 import psutil  # type: ignore[import-untyped]
 
-from _gib_lists import LAYOUTS, Publisher
 from hasat.feed.copying import pack_row
 from hasat.feed.digest import record_digest
+from hasat.sim.gib_lists import Publisher
+from hasat.sim.gib_taxpayers import LAYOUTS
 from hasat.sources.gib.wire import (
     DOCUMENT_OF,
-    SHELVES,
     Known,
     Reader,
     difference,
-    line_groups,
     open_list,
     published,
+    read_shelf,
     shelve,
 )
 
 BOXES = ("PK", "GB")
 SEED = 20_260_219
+SHELVES = 48
 
 
 def inflate(paths: list[Path]) -> int:
@@ -86,7 +87,7 @@ def merge_shelf(folder: Path, number: int) -> dict[str, int]:
     """(d): one shelf's taxpayers as rows in the database's own format, in a file a dataset."""
     rows = dict.fromkeys(DOCUMENT_OF, 0)
     files = {name: (folder / f"{name}.{number:02d}").open("wb") for name in rows}
-    for identifier, pk, gb in line_groups(folder, number):
+    for identifier, pk, gb in read_shelf(folder, number).groups.values():
         for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
             files[name].write(pack_row(identifier.encode(), body, record_digest(body)))
             rows[name] += 1
@@ -144,7 +145,7 @@ def measure(paths: list[Path], folder: Path, repeats: int) -> None:
     def everything_new() -> None:
         with ProcessPoolExecutor(2, mp_context=context) as pool:
             for box, task in [
-                (box, pool.submit(shelve, open_list(path), folder, box, SEED))
+                (box, pool.submit(shelve, open_list(path), folder, box, SEED, SHELVES))
                 for box, path in zip(BOXES, paths, strict=True)
             ]:
                 assert task.result().tally.users == users[BOXES.index(box)]

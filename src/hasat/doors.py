@@ -3,13 +3,15 @@
 Below the sources, because their routes use it; the rest of HTTP is in `serve`.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
+from starlette.responses import Response
 from starlette.types import Scope
 
 from hasat.errors import HasatError, NotAllowedError, NotKnownError
@@ -20,6 +22,8 @@ Access = Literal["read", "operate"]
 PROBLEM_JSON = "application/problem+json"
 PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
 ONE_MEGABYTE = 1_000_000
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -86,8 +90,16 @@ async def _settings(request: Request) -> Settings:
     return settings
 
 
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a character (U+0000) that no text in PostgreSQL can have")
+    return text
+
+
 TheStore = Annotated[Store, Depends(_store)]
 TheSettings = Annotated[Settings, Depends(_settings)]
+Plain = Annotated[str, AfterValidator(_storable)]
+"""Text that is looked for in the database."""
 
 
 def exchange_of(scope: Scope) -> Exchange:
@@ -147,6 +159,32 @@ def problem_answers(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]
             "value": _example(error),
         }
     return declared
+
+
+def dumps(content: Any) -> str:
+    """JSON as answers have it."""
+    return _encode(content)
+
+
+def answer(content: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of JSON that is ready to be sent."""
+    return Response(content, headers=dict(headers or {}), media_type="application/json")
+
+
+def answer_unless_known(
+    request: Request, content: str, etag: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The same with an ETag; 304 without the content if the caller has it already."""
+    tag = f'W/"{etag}"'
+    told = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
+    known = [one.strip().removeprefix("W/") for one in _listed(request, "if-none-match")]
+    if "*" in known or f'"{etag}"' in known:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
+    return answer(content, told)
+
+
+def _listed(request: Request, header: str) -> list[str]:
+    return ",".join(request.headers.getlist(header)).split(",")
 
 
 def body_limit(size: int) -> Callable[[Endpoint], Endpoint]:

@@ -12,6 +12,7 @@ HasatError                      something failed; the message says what and wher
 ├── UnavailableError            a part Hasat needs is away: try again later
 │   └── DatabaseError           PostgreSQL cannot be started, reached or used
 │       └── DatabaseAwayError   it is not there now, but may come by itself
+├── BrokenAnswerError           an upstream's answer could not be read
 ├── NothingToDoError            there was no work; not a failure
 ├── HeldError                   the guard holds a run: approve or reject it
 └── OutOfQuotaError             the upstream's budget is spent until a stated time
@@ -21,6 +22,7 @@ about what to do next (the remedy). The command line turns the class into an exi
 into an RFC 9457 problem; neither invents a text of its own.
 """
 
+from datetime import datetime
 from typing import ClassVar
 
 
@@ -128,6 +130,17 @@ class DatabaseError(UnavailableError):
 class DatabaseAwayError(DatabaseError):
     """PostgreSQL is not there now, but may come by itself."""
 
+    code = "database-away"
+    title = "The database is away"
+
+
+class BrokenAnswerError(HasatError):
+    """An upstream's answer could not be read."""
+
+    status = 502
+    code = "broken-answer"
+    title = "The upstream's answer cannot be read"
+
 
 class NothingToDoError(HasatError):
     """There was no work; not a failure."""
@@ -154,3 +167,9 @@ class OutOfQuotaError(HasatError):
     status = 503
     code = "out-of-quota"
     title = "The quota is spent"
+
+    def __init__(
+        self, message: str, *, remedy: str | None = None, until: datetime | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.until = until

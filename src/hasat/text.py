@@ -1,6 +1,7 @@
 """Text as Turkish readers and writers expect it."""
 
 import re
+import unicodedata
 
 _TO_LOWER = str.maketrans({"I": "ı", "İ": "i"})
 _TO_UPPER = str.maketrans({"i": "İ", "ı": "I"})
@@ -17,6 +18,34 @@ def upper(text: str) -> str:
     return text.translate(_TO_UPPER).upper()
 
 
+def fold(text: str) -> str:
+    """The text as it is searched: no case, no marks on Latin letters, single spaces.
+
+    I, ı, İ and i are one letter here, so that a title is found in any case and by those who type
+    without Turkish letters. The SQL function gib.fold does exactly the same; a test compares them.
+    """
+    return _SPACES.sub(" ", text.translate(_FOLDED)).strip(" ")
+
+
 def mask_personal_numbers(text: str) -> str:
     """Hide the middle of every eleven-digit number, the form of a Turkish identity number."""
     return _PERSONAL.sub(r"\1******\2", text)
+
+
+def _plain_letter(letter: str) -> str:
+    """A letter without case and marks: Ş is s, Æ is æ."""
+    base = unicodedata.normalize("NFD", letter)[0].lower()
+    return _UNMARKED.get(base, base)
+
+
+# Letters whose mark Unicode does not take for one.
+_UNMARKED = dict(zip("ıøđłħŧſŀŉ", "iodlhtsln", strict=True))
+_SPACES = re.compile(" {2,}")
+_FOLDED: dict[int, str | None] = {
+    **{ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"},
+    **{code: _plain_letter(chr(code)) for code in range(0xC0, 0x180) if chr(code).isalpha()},
+    ord("ẞ"): "ß",
+    **dict.fromkeys(map(ord, "\t\n\r\u00a0\u2003\u2009\u202f\u3000"), " "),
+    # Marks that stand alone, the soft hyphen, and what has no width.
+    **dict.fromkeys([*range(0x300, 0x370), 0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF]),
+}

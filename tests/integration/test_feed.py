@@ -13,7 +13,14 @@ from hasat.errors import GoneError, HasatError, UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.digest import canonical
-from hasat.feed.read import Change, changes_after, changes_between, history
+from hasat.feed.read import (
+    Change,
+    ExpiredError,
+    changes_after,
+    changes_between,
+    history,
+    record_as_of,
+)
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.store import Store
 
@@ -264,3 +271,32 @@ async def test_two_datasets_of_a_source_commit_together(store: Store) -> None:
         version = await work.write(run=7, retention_days=30)
     assert version.heads == {"toys": 0, "dolls": 0}
     assert await mirror(store, dolls) == await mirror(store) == {"a": {"n": 1}}
+
+
+async def test_a_record_as_of_a_time_is_what_the_feed_had_then(store: Store) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    states: list[tuple[datetime, State]] = []
+    truth: State = {f"toy {n}": {"n": 0} for n in range(4)}
+    for step in range(1, 9):
+        version = await run(store, truth)
+        states.append((version.committed_at, dict(truth)))
+        truth = {key: body for key, body in truth.items() if dice.random() < 0.8}
+        truth |= {f"toy {dice.randrange(6)}": {"n": step} for _ in range(2)}
+    async with store.connection() as conn:
+        for at, state in states:
+            for moment in (at, at + timedelta(microseconds=1)):
+                for key in (f"toy {n}" for n in range(7)):
+                    found = await record_as_of(conn, TOYS, key, moment)
+                    assert found.body == state.get(key), (key, moment)
+        later = await record_as_of(conn, TOYS, "toy 0", states[-1][0] + timedelta(days=9))
+        assert later.body == states[-1][1].get("toy 0")
+        with pytest.raises(ExpiredError):
+            await record_as_of(conn, TOYS, "toy 0", states[0][0] - timedelta(microseconds=1))
+        await conn.execute("UPDATE feed.head SET floor_at = %s", [states[3][0]])
+        with pytest.raises(ExpiredError):
+            await record_as_of(conn, TOYS, "toy 0", states[2][0])
+        assert (await record_as_of(conn, TOYS, "toy 0", states[3][0])).body == states[3][1].get(
+            "toy 0"
+        )

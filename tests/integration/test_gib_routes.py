@@ -13,8 +13,9 @@ from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.gib.source import GIB
 from hasat.sources.gib.sync import synchronise
-from hasat.store import MigrationSet, open_store
+from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import throw_away_database
+from hasat.testing.http import client_of, undescribed
 
 pytestmark = pytest.mark.anyio
 
@@ -43,15 +44,22 @@ def _write(folder: Path, *titles: str) -> dict[str, Path]:
 
 
 @pytest.fixture
-async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
+async def store(settings: Settings) -> AsyncIterator[Store]:
     async with open_store(settings, MIGRATIONS) as store:
-        app = create_app(settings, store, Catalogue.of([], settings), [GIB])
-        transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            assert (await client.get("/api/v1/einvoice/1234567890")).status_code == 503
-            lists = _write(tmp_path, "IŞIK A.Ş.", "ÇAĞ LTD")
-            await synchronise(store, settings, lists, run=1)
-            yield client
+        yield store
+
+
+@pytest.fixture
+async def client(
+    settings: Settings, store: Store, tmp_path: Path
+) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(settings, store, Catalogue.of([], settings), [GIB])
+    async with client_of(app) as client:
+        for door in ("", "/1234567890", "/1234567890?asOf=2026-01-01", "/1234567890/history"):
+            assert (await client.get(f"/api/v1/einvoice{door}")).status_code == 503
+        lists = _write(tmp_path, "IŞIK A.Ş.", "ÇAĞ LTD")
+        await synchronise(store, settings, lists, run=1)
+        yield client
 
 
 async def test_a_taxpayer_is_found_as_the_original_shows_him(client: httpx2.AsyncClient) -> None:
@@ -95,6 +103,104 @@ async def test_many_are_looked_up_at_once(client: httpx2.AsyncClient) -> None:
     assert refused.status_code == 422
 
 
+async def test_a_search_answers_as_the_original(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/api/v1/einvoice", params={"search": "ışık"})
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Last-Sync-At"]
+    found = answer.json()
+    assert [item["title"] for item in found["items"]] == ["IŞIK A.Ş."]
+    assert found["items"][0]["aliases"][0]["name"] == "urn:mail:pk@1234567890.tr"
+    assert (found["totalCount"], found["page"], found["pageSize"]) == (1, 1, 20)
+    everybody = (await client.get("/api/v1/einvoice", params={"pageSize": 1, "page": 2})).json()
+    assert [item["title"] for item in everybody["items"]] == ["IŞIK A.Ş."]
+    assert everybody["totalCount"] == 2
+    by_alias = {"alias": "PK@1234567891.tr"}
+    (holder,) = (await client.get("/api/v1/einvoice", params=by_alias)).json()["items"]
+    assert holder["title"] == "ÇAĞ LTD"
+    assert (await client.get("/api/v1/edespatch", params=by_alias)).json()["totalCount"] == 0
+
+
+async def test_the_first_search_has_the_search_prepared(client: httpx2.AsyncClient) -> None:
+    async def ready() -> bool:
+        (gib,) = (await client.get("/api/v1/status")).json()["sources"]
+        told: bool = gib["searchReady"]
+        assert told == (not gib["remarks"])
+        return told
+
+    assert not await ready()
+    first = (await client.get("/api/v1/einvoice", params={"search": "a"})).json()
+    assert await ready()
+    assert (await client.get("/api/v1/einvoice", params={"search": "a"})).json() == first
+
+
+@pytest.mark.parametrize("query", ["search=" + "x" * 201, "pageSize=0", "pageSize=101", "page=0"])
+async def test_a_search_beyond_the_limits_is_refused(
+    client: httpx2.AsyncClient, query: str
+) -> None:
+    assert (await client.get(f"/api/v1/einvoice?{query}")).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["?search=%00", "?alias=a%00", "/changes?only=%00", "/%00/history", "?search=%ff", "/%00"],
+)
+async def test_letters_that_the_database_cannot_hold_are_no_fault_of_ours(
+    client: httpx2.AsyncClient, path: str
+) -> None:
+    answer = await client.get(f"/api/v1/einvoice{path}")
+    assert answer.status_code in {200, 400, 422}, answer.text
+    body = b'{"identifiers": ["\\u0000", "\\ud800"]}'
+    headers = {"Content-Type": "application/json"}
+    refused = await client.post("/api/v1/einvoice/batch", content=body, headers=headers)
+    assert refused.status_code == 422
+
+
+async def test_a_taxpayer_as_he_was(
+    client: httpx2.AsyncClient, store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    path = "/api/v1/einvoice/1234567890"
+    first = await client.get(path)
+    lists = _write(tmp_path, "IŞIK HOLDİNG A.Ş.", "ÇAĞ LTD", "YENİ LTD")
+    loose = {"max_modified_percent": 100.0, "max_added_percent": 100.0}
+    gib = settings.gib.model_copy(update=loose)
+    await synchronise(store, settings.model_copy(update={"gib": gib}), lists, run=2)
+    now = await client.get(path)
+    known = {"If-None-Match": now.headers["ETag"]}
+    assert (await client.get(path, headers=known)).status_code == 304
+    assert now.headers["ETag"] != first.headers["ETag"]
+    assert now.json()["title"] == "IŞIK HOLDİNG A.Ş."
+    before = {"asOf": first.headers["X-Last-Sync-At"]}
+    assert (await client.get(path, params=before)).json() == first.json()
+    new = "/api/v1/einvoice/1234567892"
+    assert (await client.get(new)).status_code == 200
+    assert (await client.get(new, params=before)).status_code == 404
+    long_ago = await client.get(path, params={"asOf": "2001-01-01"})
+    assert (long_ago.status_code, long_ago.json()["code"]) == (410, "feed-expired")
+    assert (await client.get(path, params={"asOf": "then"})).status_code == 400
+    (story,) = (await client.get(f"{path}/history")).json()["history"]
+    assert (story["before"]["title"], story["after"]["title"], story["fields"]) == (
+        "IŞIK A.Ş.",
+        "IŞIK HOLDİNG A.Ş.",
+        ["title"],
+    )
+
+
+async def test_dashboards_of_the_original_find_their_metrics(client: httpx2.AsyncClient) -> None:
+    def value(text: str, name: str) -> float:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+        return float(line.split()[1])
+
+    asked = value((await client.get("/metrics")).text, "gibuserlist_queries_total")
+    await client.get("/api/v1/einvoice/1234567890")
+    told = (await client.get("/metrics")).text
+    assert value(told, "gibuserlist_queries_total") == asked + 1
+    assert value(told, "gibuserlist_users_einvoice_count") == 2
+    assert value(told, "gibuserlist_users_edespatch_count") == 0
+    assert value(told, "gibuserlist_sync_last_sync_at_unix") > 1.7e9
+    assert 'gibuserlist_sync_changes_total{change_type="removed"} 0.0' in told
+
+
 async def test_status_and_health_speak_of_the_lists(client: httpx2.AsyncClient) -> None:
     status = (await client.get("/api/v1/status")).json()
     assert (status["eInvoiceUserCount"], status["eDespatchUserCount"]) == (2, 0)
@@ -104,8 +210,12 @@ async def test_status_and_health_speak_of_the_lists(client: httpx2.AsyncClient) 
     assert health["checks"]["sync_freshness"]["status"] == "Healthy"
 
 
-async def test_every_route_of_the_source_is_described(client: httpx2.AsyncClient) -> None:
+async def test_every_route_of_the_source_is_described(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert undescribed(create_app(settings, store, Catalogue.of([], settings), [GIB])) == []
     paths = (await client.get("/openapi.json")).json()["paths"]
     for dataset in ("einvoice", "edespatch"):
-        for door in ("changes", "digest", "{key}/history", "{identifier}", "batch"):
-            assert f"/api/v1/{dataset}/{door}" in paths
+        doors = ("/changes", "/changes/stream", "/digest", "/{key}/history", "/batch", "")
+        for door in (*doors, "/{identifier}"):
+            assert f"/api/v1/{dataset}{door}" in paths

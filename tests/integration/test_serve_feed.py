@@ -157,3 +157,68 @@ async def test_times_are_read_in_all_usual_forms(client: httpx2.AsyncClient, sto
     await run(store, {"a": {"n": 2}})
     for text in same_moment:
         assert (await _changes(client, since=text))["totalCount"] == 1, text
+
+
+async def test_the_published_record_comes_along_on_request(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}, "b": {"n": 1}})
+    await run(store, {"a": {"n": 2}})
+    changed, removed = (await _changes(client, include="record,before"))["changes"]
+    assert (changed["key"], changed["body"], changed["before"]) == ("a", {"n": 2}, {"n": 1})
+    assert (removed["key"], removed["body"], removed["before"]) == ("b", None, {"n": 1})
+    refused = await client.get("/api/v1/toys/changes", params={"include": "after"})
+    assert refused.status_code == 422
+    story = (await client.get("/api/v1/toys/a/history")).json()["history"]
+    assert [(one["before"], one["after"], one["fields"]) for one in story] == [
+        ({"n": 1}, {"n": 2}, ["n"])
+    ]
+
+
+async def test_a_long_watch_list_fits_into_a_body(client: httpx2.AsyncClient, store: Store) -> None:
+    await run(store, {})
+    await run(store, {f"{n:04}": {"n": n} for n in range(50)})
+    wanted = [f"{n:04}" for n in range(0, 9000, 7)]
+    seen, after = [], None
+    while True:
+        answer = await client.post(
+            "/api/v1/toys/changes",
+            params={"limit": 3, **({"after": after} if after else {})},
+            json={"only": wanted},
+        )
+        page = answer.json()
+        seen += [change["key"] for change in page["changes"]]
+        after = page["next"]
+        if page["upToDate"]:
+            break
+    assert seen == [f"{n:04}" for n in range(0, 50, 7)]
+    refused = await client.post("/api/v1/toys/changes", json={"only": ["x"] * 10_001})
+    assert refused.status_code == 422
+
+
+@pytest.mark.parametrize("door", ["digest", "changes"])
+async def test_what_a_caller_has_already_is_not_sent_again(
+    client: httpx2.AsyncClient, store: Store, door: str
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    path = f"/api/v1/toys/{door}"
+    first = await client.get(path)
+    known = {"If-None-Match": f'"other", {first.headers["ETag"]}'}
+    again = await client.get(path, headers=known)
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["X-Last-Sync-At"] == first.headers["X-Last-Sync-At"]
+    await run(store, {"a": {"n": 2}})
+    assert (await client.get(path, headers=known)).status_code == 200
+    # A cursor that is no longer good is never "not modified".
+    after = {"after": first.json().get("next") or first.json()["cursor"]}
+    page = await client.get("/api/v1/toys/changes", params=after)
+    async with store.connection() as conn:
+        await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+    gone = await client.get(
+        "/api/v1/toys/changes", params=after, headers={"If-None-Match": page.headers["ETag"]}
+    )
+    assert gone.status_code == 410
+    assert "ETag" not in gone.headers
+    assert gone.headers["Cache-Control"] == "no-store"
+    waited = await client.get("/api/v1/toys/changes", params={"wait": 0.01})
+    assert "ETag" not in waited.headers

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hasat.feed.digest import canonical
-from hasat.sources.gib.wire import Part, Reader, body, canonical_body, merge, open_list
+from hasat.sources.gib.wire import Part, Reader, body, canonical_body, merge, open_list, part_of
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
 pytestmark = pytest.mark.skipif(
@@ -19,10 +19,15 @@ ODDITIES = SAMPLES / "gibtest_pk_oddities_subset_vkn_only.xml"
 
 def _parts(path: Path) -> dict[str, Part]:
     reader = Reader(open_list(path), 1)
-    parts = {part.identifier: part for batch in reader for _, part in batch.new}
+    parts = _parts_in(reader)
     assert len(parts) == reader.tally.users
     assert reader.tally.set_aside == 0
     return parts
+
+
+def _parts_in(reader: Reader) -> dict[str, Part]:
+    found = [part_of(line) for batch in reader for _, line in batch.new]
+    return {part.identifier: part for part in found}
 
 
 def _tagged(tag: str) -> list[str]:
@@ -87,7 +92,7 @@ def test_order_and_closed_aliases_change_nothing_that_is_published() -> None:
             document[:] = list(document)[::-1]
     root[:] = list(root)[::-1]
     other = Reader(open_list(io.BytesIO(ElementTree.tostring(root, "utf-8"))), 1)
-    changed = {part.identifier: part for batch in other for _, part in batch.new}
+    changed = _parts_in(other)
     assert changed == _parts(ODDITIES)
 
 

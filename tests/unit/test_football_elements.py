@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from hasat.errors import BrokenAnswerError
 from hasat.sources.football.elements import extract, of_day, of_fixture, of_season
-from hasat.sources.football.envelope import BrokenAnswerError, read_envelope
+from hasat.sources.football.envelope import read_envelope
 
 
 def event(minute: int, player: int | None, kind: str = "Goal", **more: Any) -> dict[str, Any]:
@@ -69,9 +70,7 @@ def test_events_of_the_moment_do_not_stand_for_all() -> None:
 
 def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     season = {"league": "39", "season": "2024"}
-    assert extract("fixtures", season, [fixture()]).covers == [
-        of_season("fixtures", 39, 2024)
-    ]
+    assert extract("fixtures", season, [fixture()]).covers == [of_season("fixtures", 39, 2024)]
     assert extract("fixtures", season | {"from": "2024-01-01"}, [fixture()]).covers == []
     assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).covers == []
 

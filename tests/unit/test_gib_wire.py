@@ -9,7 +9,7 @@ import pytest
 
 from hasat.errors import HasatError
 from hasat.sources.gib import errors, opening
-from hasat.sources.gib.wire import Batch, Limits, ListError, Reader, open_list
+from hasat.sources.gib.wire import Batch, Limits, ListError, Reader, open_list, part_of
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
@@ -56,7 +56,7 @@ def read(data: bytes, limits: Limits | None = None) -> tuple[Reader, list[Batch]
 
 
 def identifiers(batches: list[Batch]) -> list[str]:
-    return [part.identifier for batch in batches for _, part in batch.new]
+    return [part_of(line).identifier for batch in batches for _, line in batch.new]
 
 
 def set_aside(batches: list[Batch]) -> list[tuple[str | None, str]]:

@@ -5,7 +5,7 @@ import os
 import random
 
 from hasat.sources.gib.fingerprints import fingerprints_of
-from hasat.sources.gib.wire import Known, Reader, difference, open_list
+from hasat.sources.gib.wire import Known, Reader, difference, open_list, part_of
 
 
 def _each(fingerprints: bytes) -> set[bytes]:
@@ -49,9 +49,11 @@ def _list(*titles: str) -> bytes:
 
 
 def _run(data: bytes, known: Known) -> list[str | None]:
-    return [
-        p.title for batch in Reader(open_list(io.BytesIO(data)), 5, known) for _, p in batch.new
-    ]
+    return _titles(Reader(open_list(io.BytesIO(data)), 5, known))
+
+
+def _titles(reader: Reader) -> list[str | None]:
+    return [part_of(line).title for batch in reader for _, line in batch.new]
 
 
 def test_only_records_with_other_bytes_are_read_again() -> None:
@@ -61,7 +63,7 @@ def test_only_records_with_other_bytes_are_read_again() -> None:
     seen = b"".join(fingerprint for batch in first for fingerprint, _ in batch.new)
     known = Known(seen)
     reader = Reader(open_list(io.BytesIO(_list("A", "b", "C", "D"))), 5, known)
-    assert [p.title for batch in reader for _, p in batch.new] == ["b", "D"]
+    assert _titles(reader) == ["b", "D"]
     assert reader.tally.users == 4
     assert known.gone() == seen[16:32]
 

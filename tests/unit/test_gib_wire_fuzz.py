@@ -1,7 +1,7 @@
 """Broken lists by the thousand: no crash, nobody lost, and the shortcut hides nothing.
 
 What the reader finds is held against a second, simple reading of the same bytes (a DOM of the whole
-document). HASAT_FUZZ sets how many lists are tried, HASAT_FUZZ_SEED repeats a run.
+document). A hundred times HASAT_CAMPAIGN lists are tried; HASAT_FUZZ_SEED repeats a run.
 """
 
 import io
@@ -20,7 +20,6 @@ import pytest
 from hasat.sources.gib import opening
 from hasat.sources.gib.wire import (
     Known,
-    LineReader,
     ListError,
     Part,
     Reader,
@@ -30,7 +29,7 @@ from hasat.sources.gib.wire import (
     part_of,
 )
 
-ROUNDS = int(os.environ.get("HASAT_FUZZ", "1200"))
+ROUNDS = 100 * int(os.environ.get("HASAT_CAMPAIGN", "10"))
 HIDDEN = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>", re.DOTALL)
 IDENTIFIER = re.compile(rb"<Identifier>([0-9]{10,11})</Identifier>")
 
@@ -159,7 +158,7 @@ def _read(data: bytes, known: Known | None = None, parts: dict[bytes, Part] | No
     set_aside: list[SetAside] = []
     for batch in reader:
         set_aside += batch.set_aside
-        found.update(_key(part) for _, part in batch.new)
+        found.update(_key(part_of(line)) for _, line in batch.new)
     if known is not None and parts is not None:
         gone = known.gone()
         missing = {gone[at : at + 16] for at in range(0, len(gone), 16)}
@@ -286,16 +285,14 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
         assert found.may_be_anybody or there <= found.identifiers
         state["damaged"] += 1
     _check_shortcut(data, before, found)
-    lines = [line for batch in LineReader(open_list(io.BytesIO(data)), 7) for _, line in batch.new]
-    assert Counter(_key(part_of(line)) for line in lines) == found.parts
 
 
 def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
     """With every record of the list before known, the same is found as without."""
     parts = {
-        print_: part
+        print_: part_of(line)
         for batch in Reader(open_list(io.BytesIO(before)), 7)
-        for print_, part in batch.new
+        for print_, line in batch.new
     }
     known = Known(b"".join(parts))
     again = _read(data, known, parts)

@@ -11,12 +11,10 @@ from hasat.feed.digest import canonical
 from hasat.sources.gib.markup import outermost_elements, read_element
 from hasat.sources.gib.times import earlier
 from hasat.sources.gib.wire import (
-    SHELVES,
     Part,
     Reader,
     body,
     canonical_body,
-    groups,
     line_of,
     merge,
     moment,
@@ -24,6 +22,7 @@ from hasat.sources.gib.wire import (
     part_of,
     published,
     read_line,
+    read_shelf,
     shelve,
 )
 
@@ -283,13 +282,13 @@ def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
         return f"<UserList>{records}<User>&x;</User></UserList>".encode()
 
     for box, start in (("PK", 0), ("GB", 200)):
-        shelved = shelve(open_list(io.BytesIO(numbered(start))), tmp_path, box, 1)
+        shelved = shelve(open_list(io.BytesIO(numbered(start))), tmp_path, box, 1, 7)
         assert shelved.tally.users == 301
         assert len(shelved.set_aside) == 1
     found = {
         group.identifier: (len(group.pk), len(group.gb))
-        for number in range(SHELVES)
-        for group in groups(tmp_path, number)
+        for number in range(7)
+        for group in read_shelf(tmp_path, number).groups.values()
     }
     assert len(found) == 500
     assert found["0000000000"] == (2, 0)
@@ -303,5 +302,5 @@ def test_a_record_reads_the_same_with_and_without_white_space() -> None:
     spread = text.replace("><", ">\n \t<")
     assert part_in(text) == part_in(spread)
     data = f"<UserList><User>{text}</User>\n<User>{spread}</User></UserList>".encode()
-    parts = [part for batch in Reader(open_list(io.BytesIO(data)), 1) for _, part in batch.new]
-    assert parts[0] == parts[1]
+    lines = [line for batch in Reader(open_list(io.BytesIO(data)), 1) for _, line in batch.new]
+    assert lines[0] == lines[1]

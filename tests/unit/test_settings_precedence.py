@@ -32,6 +32,10 @@ SPECIAL: Mapping[str, list[Any]] = {
     "authentication.clients": [
         [{"access_key": f"a{n}", "secret_key": "s", "name": ""}] for n in (1, 2, 3)
     ],
+    "webhooks.endpoints": [
+        [{"name": f"n{n}", "url": "https://a.example/x", "format": "http"}] for n in (1, 2, 3)
+    ],
+    "webhooks.private_networks": [["10.0.0.0/8"], ["127.0.0.1/32"], ["fd00::/8"]],
     # These must make sense together with the defaults of others.
     "archives.provider": ["FileSystem", "filesystem", "FILESYSTEM"],
     "jobs.heartbeat_seconds": ["1", "2", "3"],

@@ -44,6 +44,7 @@ def test_defaults_are_the_seeds_defaults() -> None:
     )
     assert limits.emergency_stop_threshold is None
     assert s.football.backfill.model_dump() == {
+        "fixtures_mode": "season",
         "fixtures_max_tasks_per_run": 6,
         "fixtures_max_pages_per_task": 6,
         "fixtures_window_days": 30,

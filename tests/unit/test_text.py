@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasat.text import lower, mask_personal_numbers, upper
+from hasat.text import fold, lower, mask_personal_numbers, upper
 
 
 def test_turkish_case_is_right_where_python_alone_is_not() -> None:
@@ -27,3 +27,13 @@ def test_turkish_case_goes_there_and_back(text: str) -> None:
 )
 def test_only_eleven_digit_numbers_are_masked(text: str, masked: str) -> None:
     assert mask_personal_numbers(text) == masked
+
+
+@pytest.mark.parametrize("typed", ["IŞIK İNŞAAT", "ışık inşaat", "Isik Insaat", " IŞIK\tİNŞAAT "])
+def test_folding_forgets_case_marks_and_extra_spaces(typed: str) -> None:
+    assert fold(typed) == "isik insaat"
+
+
+@given(st.text(alphabet="abcçdefgğhıijklmnoöprsştuüvyzâîû ", max_size=40))
+def test_folding_is_the_same_for_any_case(text: str) -> None:
+    assert fold(text) == fold(upper(text)) == fold(text.upper()) == fold(fold(text))

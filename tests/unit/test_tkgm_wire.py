@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from shapely import MultiPolygon, Polygon
 
+from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.numerals import read_area
 from hasat.sources.tkgm.wire import (
-    BrokenAnswerError,
     geodesic_area,
     message_of,
     read_outline,

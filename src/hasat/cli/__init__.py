@@ -54,16 +54,35 @@ def _show_version(on: bool) -> None:
 
 
 def _assemble() -> None:
-    from hasat.cli import config, db, doctor, gib, jobs, keys, roles, simulate
+    from hasat.cli import (
+        archive,
+        config,
+        db,
+        demo,
+        doctor,
+        gib,
+        jobs,
+        keys,
+        quota,
+        replica,
+        roles,
+        simulate,
+        webhooks,
+    )
 
     app.add_typer(db.app, name="db")
     app.add_typer(config.app, name="config")
     app.add_typer(jobs.app, name="jobs")
     app.add_typer(gib.app, name="gib")
+    app.add_typer(archive.app, name="archive")
     app.add_typer(keys.app, name="keys")
     app.add_typer(simulate.app, name="sim")
+    app.add_typer(webhooks.app, name="webhooks")
     doctor.add_to(app)
+    quota.add_to(app)
+    replica.add_to(app)
     roles.add_to(app)
+    demo.add_to(app)
 
 
 _assemble()
@@ -73,8 +92,6 @@ def main() -> None:
     """Run the command line; every ending is an exit code and, if it went wrong, a sentence."""
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit(130)
     except HasatError as error:
         manners.note(f"hasat: {error.message}")
         if error.remedy:

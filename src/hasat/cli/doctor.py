@@ -131,6 +131,7 @@ async def _port(settings: Settings) -> Finding:
 async def _database(settings: Settings) -> list[Finding]:
     from hasat.cli.house import open_house
     from hasat.serve import check_may_start
+    from hasat.sources.registry import all_sources
 
     async with open_house(settings) as store:
         async with store.connection() as conn:
@@ -161,6 +162,11 @@ async def _database(settings: Settings) -> list[Finding]:
             findings.append(Finding("access", "failure", error.message, error.remedy))
         else:
             findings.append(Finding("access", "ok", f"May listen on {settings.serve.host}"))
+        for source in all_sources():
+            report = {} if source.status is None else await source.status(store, settings)
+            findings += [
+                Finding(source.name, "warning", told) for told in report.get("remarks", [])
+            ]
     return findings
 
 

@@ -1,15 +1,18 @@
 """`hasat gib`: the taxpayer lists."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of, open_house
 from hasat.cli.jobs import shown_progress
-from hasat.errors import NotFoundError
+from hasat.clock import parse_local_time
+from hasat.errors import NotFoundError, UsageError
+from hasat.feed.dataset import Dataset
 from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.runs import get_run, list_runs
 from hasat.settings import Settings
@@ -17,7 +20,10 @@ from hasat.settings import Settings
 app = typer.Typer(help="The taxpayer lists of the Revenue Administration.", no_args_is_help=True)
 
 _EXIT = {"committed": 0, "unchanged": 0, "skipped": 3, "held": 4, "interrupted": 130}
-RunArgument = Annotated[int, typer.Argument(help="The run's number.")]
+RunArgument = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")]
+DatasetOption = Annotated[
+    Literal["einvoice", "edespatch"] | None, typer.Option(help="Only this one of the two.")
+]
 
 
 @app.command()
@@ -136,9 +142,157 @@ def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -
     manners.emit(result, json=json, human=lambda: _told(result))
 
 
+@app.command()
+def lookup(
+    ctx: typer.Context,
+    identifier: Annotated[str, typer.Argument(help="A VKN (10 digits) or TCKN (11).")],
+    dataset: DatasetOption = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="As observed then, such as 2026-02-19T10:00."),
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Show a taxpayer: as he is, or as he was observed to be at a time.
+
+    Exits 1 if he is in none of the datasets. Examples: `hasat gib lookup 1234567890` ·
+    `hasat gib lookup 1234567890 --dataset einvoice --as-of 2026-02-19T10:00 --json`
+    """
+    from hasat.sources.gib.lookups import (
+        check_identifier,
+        look_up,
+        look_up_as_of,
+        not_there,
+        taxpayer,
+    )
+
+    settings = manners.settings_of(ctx)
+    check_identifier(identifier)
+    at = None if as_of is None else parse_local_time(as_of)
+
+    async def read() -> dict[str, Any]:
+        found = {}
+        async with open_house(settings) as store, store.connection() as conn:
+            for one in _chosen(dataset):
+                if at is None:
+                    there = await look_up(conn, one, [identifier])
+                else:
+                    there = await look_up_as_of(conn, one, identifier, at)
+                if identifier in there.bodies:
+                    found[one.name] = taxpayer(there.bodies[identifier])
+        if not found:
+            names = " or ".join(one.name for one in _chosen(dataset))
+            raise not_there(names, identifier, "" if at is None else " of that time")
+        return found
+
+    found = manners.run_async(read())
+    manners.emit(
+        found,
+        json=json,
+        human=lambda: Text("\n\n".join(_card(name, one) for name, one in found.items())),
+    )
+
+
+@app.command()
+def search(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(help="A part of a title or identifier.")] = "",
+    alias: Annotated[
+        str | None, typer.Option(help="Only who has this alias, with or without urn:mail:.")
+    ] = None,
+    dataset: DatasetOption = None,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    size: Annotated[int, typer.Option(min=1, max=100, help="Taxpayers on a page.")] = 20,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Find taxpayers by a part of their title or identifier, or by an alias.
+
+    Case does not matter, and Turkish letters need not be typed: isik finds IŞIK. Examples:
+    `hasat gib search "ışık makine"` · `hasat gib search --alias defaultpk@ornek.com.tr --json`
+    """
+    from hasat.feed.read import head_of
+    from hasat.sources.gib.lookups import taxpayer
+    from hasat.sources.gib.search import search as search_dataset
+    from hasat.sources.gib.search_rows import search_state
+
+    settings = manners.settings_of(ctx)
+    if not text and alias is None:
+        raise UsageError("Nothing to search for.", remedy="Give a text, or --alias.")
+
+    async def read() -> tuple[dict[str, Any], str | None]:
+        results = {}
+        async with open_house(settings) as store, store.connection() as conn:
+            for one in _chosen(dataset):
+                await head_of(conn, one.name)
+                found = await search_dataset(
+                    conn,
+                    one,
+                    text=text,
+                    alias=alias,
+                    page=page,
+                    size=size,
+                    personal=settings.gib.search_personal_numbers,
+                )
+                results[one.name] = {
+                    "items": [taxpayer(body) for body in found.bodies],
+                    "totalCount": found.total,
+                    "page": page,
+                    "pageSize": size,
+                }
+            return results, (await search_state(conn)).remark()
+
+    results, remark = manners.run_async(read())
+    if remark is not None:
+        manners.note(remark)
+
+    def human() -> Group:
+        parts: list[RenderableType] = []
+        for name, result in results.items():
+            table = Table("identifier", "title", "aliases")
+            for item in result["items"]:
+                names = sorted({alias["name"] for alias in item["aliases"]})
+                more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+                table.add_row(item["identifier"], item["title"] or "", ", ".join(names[:2]) + more)
+            pages = -(-result["totalCount"] // size)
+            parts.append(Text(f"{name}: {result['totalCount']:,} found, page {page} of {pages}"))
+            if result["items"]:
+                parts.append(table)
+        return Group(*parts)
+
+    manners.emit(results, json=json, human=human)
+
+
+def _chosen(name: str | None) -> tuple[Dataset, ...]:
+    from hasat.sources.gib.datasets import DATASETS
+
+    return tuple(one for one in DATASETS if name in {None, one.name})
+
+
+def _card(name: str, item: dict[str, Any]) -> str:
+    """A taxpayer for people."""
+    number = f"{item['identifierKind']}, checksum {'fits' if item['identifierValid'] else 'wrong'}"
+    lines = [
+        f"{name}: {item['title']}",
+        f"  identifier  {item['identifier']} ({number})",
+        f"  type        {item['type'] or '-'}",
+        f"  account     {item['accountType'] or '-'}",
+        f"  since       {item['firstCreationTime'] or '-'}",
+    ]
+    lines += [
+        f"  {alias['type']} alias    {alias['name']} (since {alias['creationTime'] or '-'})"
+        for alias in item["aliases"]
+    ]
+    return "\n".join(lines)
+
+
 def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
+    from hasat.sources.gib.job import held_lists
+
     async def perform() -> Run:
         async with open_house(settings) as store:
+            if "approve" in params:
+                # A slip of the pen is no failed synchronisation.
+                await held_lists(store, params["approve"])
             with shown_progress("gib sync") as on_progress:
                 return await run_in_foreground(
                     catalogue_of(settings),

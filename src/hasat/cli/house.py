@@ -1,16 +1,27 @@
 """The parts of this installation put together: sources, jobs, migrations, the store."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any
 
+from hasat.deliver.watch import Health
 from hasat.jobs import Catalogue, platform_jobs
+from hasat.serve.reports import report_of
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, Store, open_store
 
 
 def catalogue_of(settings: Settings) -> Catalogue:
-    """Every job of the platform and its sources, with the operator's changes applied."""
-    jobs = [*platform_jobs(), *(job for source in all_sources() for job in source.jobs)]
+    """Every job of the platform and its sources, with the operator's changes applied.
+
+    The jobs of a source that is not set up are off until it is, or until they are switched on.
+    """
+    jobs = [*platform_jobs()]
+    for source in all_sources():
+        lacking = source.lacks is not None and source.lacks(settings) is not None
+        jobs += [replace(job, enabled=False) if lacking else job for job in source.jobs]
     return Catalogue.of(jobs, settings)
 
 
@@ -21,6 +32,16 @@ def migrations_of() -> tuple[MigrationSet, ...]:
         for source in all_sources()
         if source.migrations is not None
     )
+
+
+def health_of(store: Store, settings: Settings) -> Health:
+    """How to find out how the sources are: their own checks, by name."""
+
+    async def checks() -> dict[str, Mapping[str, Any]]:
+        reports = [await report_of(source, store, settings) for source in all_sources()]
+        return {name: check for one in reports for name, check in one.get("checks", {}).items()}
+
+    return checks
 
 
 def open_house(settings: Settings, **options: int) -> AbstractAsyncContextManager[Store]:

@@ -181,7 +181,7 @@ def history(
 @app.command()
 def show(
     ctx: typer.Context,
-    run: Annotated[int, typer.Argument(help="The run's number.")],
+    run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")],
     json: manners.JsonFlag = False,
 ) -> None:
     """Everything known about one run.
@@ -201,7 +201,7 @@ def show(
 @app.command()
 def retry(
     ctx: typer.Context,
-    run: Annotated[int, typer.Argument(help="The finished run to repeat.")],
+    run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The finished run to repeat.")],
     json: manners.JsonFlag = False,
 ) -> None:
     """Queue a new run with the parameters of a finished one; a worker takes it up.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json as jsonlib
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from datetime import date, datetime
@@ -16,6 +17,8 @@ from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
 
 T = TypeVar("T")
+
+_WIDE = 10_000
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -42,7 +45,9 @@ def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None
     if json:
         print(jsonlib.dumps(value, ensure_ascii=False, indent=2, default=_plain))
         return
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    # Nobody's window limits what goes into a pipe.
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(highlight=False, soft_wrap=width is not None, width=width)
     console.print(human(), markup=False)
 
 
@@ -57,11 +62,30 @@ def settings_of(ctx: typer.Context) -> Settings:
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end; Ctrl-C ends it with the exit code for that."""
+    """Run a command's coroutine to its end; a signal ends it in order, with its exit code."""
+    ended_by = 0
+
+    async def until_told_to_end() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end(number: int) -> None:
+            nonlocal ended_by
+            ended_by = number
+            task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+        return await coroutine
+
     try:
-        return asyncio.run(coroutine)
+        return asyncio.run(until_told_to_end())
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+        raise typer.Exit(128 + ended_by) from None
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

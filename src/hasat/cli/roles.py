@@ -1,13 +1,10 @@
 """The long-running roles: `up` (all in one), `serve` (HTTP), `worker` (jobs)."""
 
 import asyncio
-import json
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,14 +20,12 @@ HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_
 PortFlag = Annotated[int | None, typer.Option(help="Port to listen on (HASAT_PORT).")]
 
 _PATIENCE_SECONDS = 30.0
-_ASKING_JOBS = ("gib_sync",)
 
 
 def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(serve)
     app.command()(worker)
-    app.command()(demo)
 
 
 def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
@@ -41,7 +36,7 @@ def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None
     Examples: `hasat up` · `hasat up --port 9000` · `HASAT_DATABASE_URL=postgresql://... hasat up`
     """
     settings = _settings(ctx, host, port)
-    manners.run_async(_up(settings, _flags(ctx)))
+    manners.run_async(run_up(settings, flags_of(ctx)))
 
 
 def serve(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
@@ -53,44 +48,33 @@ def serve(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> N
 
 
 def worker(ctx: typer.Context) -> None:
-    """Run jobs when they are due; any number of workers on any number of machines.
+    """Run jobs when they are due, and tell who wants to be told; any number on any machines.
 
     Example: `HASAT_DATABASE_URL=postgresql://... hasat worker`
     """
     manners.run_async(_worker(_settings(ctx)))
 
 
-def demo(ctx: typer.Context) -> None:
-    """Show Hasat at work in the folder .demo, without touching anything else.
-
-    Everything runs on this machine; no upstream is called. Ctrl-C ends it, `make clean` removes it.
-
-    Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
-    """
-    flags = _flags(ctx)
-    flags.setdefault("home", str(Path(".demo").resolve()))
-    # Nothing leaves this machine: what would ask an upstream is off, for the children too.
-    os.environ.setdefault(
-        "HASAT_JOBS_SCHEDULE", json.dumps({job: {"enabled": False} for job in _ASKING_JOBS})
-    )
-    manners.note("Starting the demo: the embedded PostgreSQL, the API and a worker.")
-    manners.note(f"Its data lives in {flags['home']}; no upstream is called.")
-    manners.run_async(_up(_settings(ctx), flags))
-
-
 def _settings(ctx: typer.Context, host: str | None = None, port: int | None = None) -> Settings:
     for key, value in (("serve.host", host), ("serve.port", port)):
         if value is not None:
-            _flags(ctx)[key] = str(value)
+            flags_of(ctx)[key] = str(value)
     return manners.settings_of(ctx)
 
 
-def _flags(ctx: typer.Context) -> dict[str, str]:
+def flags_of(ctx: typer.Context) -> dict[str, str]:
+    """The global flags of this call, which the processes it starts are given too."""
     flags: dict[str, str] = ctx.find_root().obj
     return flags
 
 
-async def _up(settings: Settings, flags: dict[str, str]) -> None:
+async def run_up(
+    settings: Settings,
+    flags: dict[str, str],
+    beside: Mapping[str, Sequence[str]] | None = None,
+    when_ready: Callable[[Store], Awaitable[None]] | None = None,
+) -> None:
+    """Run the house; `beside` names further `hasat` commands that belong to it."""
     from hasat.serve.listen import address_of, free_port_or_fail
 
     async with _patient_house(settings) as store:
@@ -101,7 +85,10 @@ async def _up(settings: Settings, flags: dict[str, str]) -> None:
         command = [sys.executable, "-m", "hasat"]
         for key, value in flags.items():
             command += ["--set", f"{key}={value}"]
-        family = Family({role: [*command, role] for role in ("serve", "worker")})
+        family = Family(
+            {role: [*command, role] for role in ("serve", "worker")}
+            | {name: [*command, *words] for name, words in (beside or {}).items()}
+        )
         async with _signals(family.drain, family.stop_now):
             await family.start()
             await family.ready()
@@ -112,6 +99,8 @@ async def _up(settings: Settings, flags: dict[str, str]) -> None:
                 manners.note(f"  metrics  {where}/metrics")
                 manners.note(f"  database {'embedded, ' if store.embedded else ''}{store.label}")
                 manners.note("  jobs     hasat jobs list")
+                if when_ready is not None:
+                    await when_ready(store)
                 manners.note("Stop with Ctrl-C; running work is finished first.")
             await family.until_over()
 
@@ -127,7 +116,8 @@ async def _serve(settings: Settings) -> None:
         catalogue = catalogue_of(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
-        listener = Listener(app, bind(settings.serve.host, settings.serve.port))
+        listening = bind(settings.serve.host, settings.serve.port)
+        listener = Listener(app, listening, on_drain=app.state.bell.close)
         parent.when_gone(listener.drain)
         async with _signals(listener.drain, listener.stop_now, parent):
             await listener.start()
@@ -137,12 +127,15 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _worker(settings: Settings) -> None:
+    from hasat.cli.house import health_of
+    from hasat.deliver.loop import Deliverer
     from hasat.jobs import Engine
 
     async with _patient_house(settings) as store, Parent.watched() as parent:
         engine = Engine(catalogue_of(settings), store, settings)
+        deliverer = Deliverer(store, settings, health=health_of(store, settings))
         parent.when_gone(engine.drain)
-        async with _signals(engine.drain, engine.stop_now, parent):
+        async with _signals(engine.drain, engine.stop_now, parent), deliverer.running():
             if not parent.ready():
                 manners.note(f"Hasat works on the jobs of {store.label}")
             await engine.run()

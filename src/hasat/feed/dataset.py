@@ -1,7 +1,7 @@
 """What a dataset is: a name, the source it comes from, and the table that mirrors it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,32 @@ def plain_change(key: str, body: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class XmlForm:
+    """How archives of a dataset are written as XML: an opening with facts, records, an end."""
+
+    opening: Callable[[Mapping[str, str]], str]
+    record: Callable[[Any], str]
+    end: str
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A keyed collection of records mirrored from a source.
 
     `spell` gives the fields by which a change names and shows its record (the body is None after
-    a removal); the feed adds number, kind and time.
+    a removal); the feed adds number, kind and time. `noun` says in the names of archives what the
+    records are; `columns` gives their fields as a pyarrow schema, for Parquet.
     """
 
     name: str
     source: str
     summary: str
     spell: Callable[[str, Any], dict[str, Any]] = field(default=plain_change, hash=False)
+    flat: bool = False
+    """A change of a record that is there shows the fields of its body, and `spell` no others."""
+    noun: str = "records"
+    xml: XmlForm | None = None
+    columns: Callable[[], Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -3,17 +3,20 @@
 Every answer is one statement, so it is one snapshot: head, floor and changes always fit together.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
+from psycopg.types.json import set_json_loads
 
 from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset
 from hasat.feed.head import Head
 from hasat.store.statements import statement
 
@@ -21,8 +24,7 @@ Kind = Literal["added", "modified", "removed"]
 KINDS: dict[int, Kind] = {1: "added", 2: "modified", 3: "removed"}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One added, modified or removed record."""
 
     seq: int
@@ -68,17 +70,23 @@ class Span:
     committed_at: datetime
 
 
+@dataclass(frozen=True)
+class AsOf:
+    """A record's body at some moment, None if it was not there, and the newest commit."""
+
+    body: Any
+    committed_at: datetime
+
+
 class ExpiredError(GoneError):
     """The changes that were asked for are no longer kept, or never were of this feed."""
 
     code = "feed-expired"
     title = "The feed no longer reaches back that far"
 
-    def __init__(self, dataset: str, why: str) -> None:
-        super().__init__(
-            why,
-            remedy=f"Start over from /api/v1/{dataset}/archives/latest and go on from its cursor.",
-        )
+    def __init__(self, dataset: str, why: str, *, remedy: str | None = None) -> None:
+        start_over = f"Start over from /api/v1/{dataset}/archives/latest and go on from its cursor."
+        super().__init__(why, remedy=remedy or start_over)
         self.dataset = dataset
 
 
@@ -89,19 +97,38 @@ async def changes_after(
     *,
     limit: int,
     keys: Sequence[str] | None = None,
+    before: bool = True,
+    as_text: bool = False,
 ) -> Page:
-    """The changes after a cursor, or after the floor; with `keys`, only those records' changes."""
-    after = None if cursor is None else cursor.seq
-    values = {"dataset": dataset, "after": after, "limit": limit, "keys": _listed(keys)}
-    rows = await _rows(conn, "changes_after", values)
-    first = _filled(dataset, rows)
-    epoch, head, floor = first["epoch"], first["head"], first["floor"]
+    """The changes after a cursor, or after the floor; with `keys`, only those records' changes.
+
+    Without `before`, the state before each change is not read; with `as_text`, bodies stay texts
+    of JSON.
+    """
+    name = "changes_after" if keys is None else "changes_of"
+    values = {
+        "dataset": dataset,
+        "after": None if cursor is None else cursor.seq,
+        "limit": limit,
+        "before": before,
+        "keys": None if keys is None else list(keys),
+    }
+    async with conn.cursor() as reading:
+        set_json_loads(_text if as_text else _loads, reading)
+        await reading.execute(statement("hasat.feed", name), values)
+        rows = await reading.fetchall()
+    tops = [row for row in rows if row[0] is not None]
+    if not tops or tops[0][2] is None:
+        raise never_filled(dataset)
+    epoch, floor, committed_at, head, *_ = tops[0]
     if cursor is not None:
         _check(cursor, dataset, epoch, head, floor)
-    changes = _changes(rows)
+    changes = sorted(
+        Change(seq, KINDS[kind], *rest) for top, _, _, seq, kind, *rest in rows if top is None
+    )
     # A filtered page that is not full has looked at everything up to the head.
     seen = changes[-1].seq if len(changes) == limit or (changes and keys is None) else head
-    return Page(changes, Cursor(dataset, epoch, seen), epoch, head, floor, first["committed_at"])
+    return Page(changes, Cursor(dataset, epoch, seen), epoch, head, floor, committed_at)
 
 
 async def changes_between(
@@ -146,6 +173,24 @@ async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequenc
     return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
 
 
+async def record_as_of(
+    conn: AsyncConnection[Any], dataset: Dataset, key: str, at: datetime
+) -> AsOf:
+    """One record as it was observed to be at a moment; for a moment to come, as it is now."""
+    query = sql.SQL(statement("hasat.feed", "record_as_of")).format(table=dataset.table)
+    values = {"dataset": dataset.name, "key": key, "at": at}
+    async with conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(query, values)
+        row = _filled(dataset.name, await cursor.fetchall())
+    if at < row["known_from"]:
+        raise ExpiredError(
+            dataset.name,
+            f"What was there before {row['known_from'].isoformat()} is not known.",
+            remedy="Ask for a later time.",
+        )
+    return AsOf(row["body"], row["committed_at"])
+
+
 def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> None:
     if cursor.dataset != dataset:
         raise ExpiredError(dataset, f"This cursor belongs to {cursor.dataset!r}.")
@@ -155,6 +200,15 @@ def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> 
         raise ExpiredError(dataset, "This cursor is ahead of the feed.")
     if cursor.seq < floor:
         raise ExpiredError(dataset, f"Changes up to {floor} are no longer kept.")
+
+
+def _text(given: str | bytes) -> str:
+    return given if isinstance(given, str) else str(given, "utf-8")
+
+
+def _loads(given: str | bytes) -> Any:
+    # Left to itself, json would look for other encodings.
+    return json.loads(_text(given))
 
 
 def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -183,10 +237,6 @@ def _changes(rows: Sequence[dict[str, Any]]) -> list[Change]:
         for row in rows
         if row["seq"] is not None
     ]
-
-
-def _listed(keys: Sequence[str] | None) -> list[str] | None:
-    return None if keys is None else list(keys)
 
 
 async def _rows(

@@ -157,11 +157,15 @@ class Reconcile:
         """Fill a dataset that was never filled, straight from binary COPY rows.
 
         Nobody reads the table before its first version, so it may be locked meanwhile; empty and
-        made anew in this transaction, it is written without a log of every row.
+        made anew in this transaction, it is written without a log of every row. Triggers see the
+        TRUNCATE and not the rows: what a source derives from them, it makes after the commit.
         """
         assert self.never_filled(dataset)
         primary_key = sql.Identifier(f"{dataset.name}_pkey")
         await self.connection.execute(sql.SQL("TRUNCATE {}").format(dataset.table))
+        await self.connection.execute(
+            sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(dataset.table)
+        )
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(dataset.table, primary_key)
         )
@@ -170,6 +174,9 @@ class Reconcile:
             sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY (key)").format(
                 dataset.table, primary_key
             )
+        )
+        await self.connection.execute(
+            sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(dataset.table)
         )
         counts = Counts(added=records)
         self._loaded.add(dataset.name)

@@ -9,9 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from hasat import __version__
+from hasat.feed.archive import place_of
 from hasat.feed.bell import Bell
 from hasat.jobs import Catalogue
-from hasat.serve import describe, health, metrics, problems, status
+from hasat.serve import deliver, describe, health, metrics, problems, quota, status
+from hasat.serve.archives import archive_router
 from hasat.serve.feed import feed_router
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
@@ -57,10 +59,14 @@ def create_app(
     app.state.routes = RouteTable(app)
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
-    app.include_router(status.router, prefix="/api/v1")
+    for of_the_house in (status, deliver, quota):
+        app.include_router(of_the_house.router, prefix="/api/v1")
     app.state.bell = Bell(store)
+    app.state.archive_place = place_of(settings)
+    app.state.storage = health.Storage(app.state.archive_place)
     for source in sources:
-        for router in (*map(feed_router, source.datasets), *source.routers):
+        files = map(archive_router, source.datasets)
+        for router in (*map(feed_router, source.datasets), *files, *source.routers):
             app.include_router(router, prefix="/api/v1")
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),

@@ -1,20 +1,33 @@
 """The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
 
-import asyncio
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import Response, StreamingResponse
 
 from hasat.clock import local_time, parse_local_time
-from hasat.doors import TheStore, answers
-from hasat.errors import NotFoundError, UsageError
+from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, body_limit, dumps
+from hasat.errors import UsageError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import Change, ExpiredError, changes_after, changes_between, head_of, history
+from hasat.feed.read import ExpiredError, changes_between, head_of, history
+from hasat.serve.following import (
+    MOST_ON_A_PAGE,
+    PAGE,
+    Asked,
+    Watched,
+    asked,
+    first_page,
+    look,
+    place,
+    spelled,
+    written,
+)
+from hasat.serve.streams import events, lines
+from hasat.store import Store
 
-_MOST_WAIT_SECONDS = 60.0
 _EXAMPLE = {
     "changes": [],
     "next": "UuW1wF0rVZ…",
@@ -23,6 +36,22 @@ _EXAMPLE = {
     "head": 437,
     "floor": 0,
 }
+_EVENT = 'id: UuW1wF0rVZ…\ndata: {"seq":438,"changeType":"added"}\n\n'
+
+_LINES = '{"seq":438,"changeType":"added","cursor":"UuW1wF0rVZ…"}\n{"next":"UuW1wF0rVZ…"}\n'
+
+
+def _in_all_forms() -> dict[int | str, dict[str, Any]]:
+    declared = answers(_EXAMPLE, ExpiredError, UsageError)
+    declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
+    declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
+    return declared
+
+
+TheQuestion = Annotated[Asked, Depends(asked)]
+LastEventId = Annotated[
+    str | None, Header(description="Where a stream that was cut off goes on; before `after`.")
+]
 
 
 def feed_router(dataset: Dataset) -> APIRouter:
@@ -33,142 +62,162 @@ def feed_router(dataset: Dataset) -> APIRouter:
     @router.get(
         "/changes",
         summary=f"What changed in {name}",
-        responses=answers(_EXAMPLE, ExpiredError, UsageError),
+        response_class=Response,
+        responses=_in_all_forms(),
     )
     async def changes(
         request: Request,
-        response: Response,
         store: TheStore,
-        after: Annotated[str | None, Query(description="The cursor of an earlier answer.")] = None,
-        limit: Annotated[int, Query(ge=1, le=1000, description="Changes at the most.")] = 100,
-        wait: Annotated[
-            float, Query(ge=0, le=_MOST_WAIT_SECONDS, description="Seconds to wait for a change.")
-        ] = 0,
-        only: Annotated[
-            list[str] | None, Query(description="Keys to watch; all others are passed over.")
-        ] = None,
-        include: Annotated[
-            Literal["before"] | None, Query(description="Show the state before, and the fields.")
-        ] = None,
+        ask: TheQuestion,
         since: Annotated[
             str | None, Query(description="Changes committed after this time.")
         ] = None,
         until: Annotated[str | None, Query(description="Changes up to this time.")] = None,
         page: Annotated[int, Query(ge=1, le=10**9)] = 1,
         page_size: Annotated[int, Query(ge=1, le=1000, alias="pageSize")] = 100,
-    ) -> dict[str, Any]:
+        last_event_id: LastEventId = None,
+    ) -> Response:
         """By cursor (`after`) or, as the original service has it, by time (`since`).
 
         Without either, the feed is read from the oldest change that is kept. Numbers have no gaps:
         whoever sees 1, 2, 3, ... knows that nothing is missing.
         """
-        before = include == "before"
-        if since is not None:
-            if after is not None:
-                raise UsageError("`after` and `since` are two ways to say the same; use one.")
-            start = parse_local_time(since)
-            end = None if until is None else parse_local_time(until)
-            if end is not None and end <= start:
-                raise UsageError("`until` must be later than `since`.")
-            async with store.connection() as conn:
-                span = await changes_between(conn, name, start, end, page=page, size=page_size)
-            response.headers["X-Last-Sync-At"] = local_time(span.committed_at)
-            return {
-                "changes": [spelled(dataset, change, before=before) for change in span.changes],
-                "totalCount": span.total,
-                "page": page,
-                "pageSize": page_size,
-                "totalPages": -(-span.total // page_size),
-                "until": local_time(span.until),
-            }
-        found = await _waited_for(request, dataset, after, limit, wait, only)
-        response.headers["X-Last-Sync-At"] = local_time(found.committed_at)
-        return {
-            "changes": [spelled(dataset, change, before=before) for change in found.changes],
-            "next": str(found.next),
-            "upToDate": found.up_to_date,
-            "epoch": str(found.epoch),
-            "head": found.head,
-            "floor": found.floor,
-        }
+        if since is None:
+            return await _told(request, store, dataset, ask, last_event_id)
+        if ask.after is not None:
+            raise UsageError("`after` and `since` are two ways to say the same; use one.")
+        return await _span(store, dataset, ask, since, until, page, page_size)
+
+    @router.post(
+        "/changes",
+        summary=f"What changed in some records of {name}",
+        response_class=Response,
+        responses=_in_all_forms(),
+    )
+    @body_limit(4_000_000)
+    async def changes_of_some(
+        request: Request, store: TheStore, ask: TheQuestion, watched: Watched
+    ) -> Response:
+        """The same as GET with `only`, for watch lists that are too long for an address."""
+        return await _told(request, store, dataset, replace(ask, only=watched.only), None)
+
+    @router.get(
+        "/changes/stream",
+        summary=f"The changes in {name} as they come",
+        response_class=StreamingResponse,
+        responses=answers(_EVENT, ExpiredError, UsageError, media="text/event-stream"),
+    )
+    async def stream(
+        request: Request, store: TheStore, ask: TheQuestion, last_event_id: LastEventId = None
+    ) -> Response:
+        """Server-sent events whose ids are cursors; `Last-Event-ID` resumes exactly."""
+        return await _told(request, store, dataset, replace(ask, form="events"), last_event_id)
 
     @router.get(
         "/digest",
         summary=f"The state of {name} in one number",
-        responses=answers(
-            {"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}, NotFoundError
-        ),
+        response_class=Response,
+        responses=answers({"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}),
     )
-    async def digest(response: Response, store: TheStore) -> dict[str, Any]:
+    async def digest(request: Request, store: TheStore) -> Response:
         """A replica that recomputes the digest from its own records knows that it is equal."""
         async with store.connection() as conn:
             head = await head_of(conn, name)
         assert head.committed_at is not None
-        response.headers["X-Last-Sync-At"] = local_time(head.committed_at)
-        return {
+        content = {
             "digest": head.digest.hex(),
             "count": head.records,
             "head": head.seq,
             "cursor": str(Cursor(name, head.epoch, head.seq)),
+            "epoch": str(head.epoch),
+            "version": head.version,
         }
+        etag = f"{head.epoch.hex}-{head.version}"
+        told = {"X-Last-Sync-At": local_time(head.committed_at)}
+        return answer_unless_known(request, dumps(content), etag, told)
 
     @router.get(
         "/{key}/history",
         summary=f"The story of one record of {name}",
+        response_class=Response,
         responses=answers({"key": "1234567890", "history": []}),
     )
-    async def story(key: str, store: TheStore) -> dict[str, Any]:
-        """Every change of the record that is still kept, oldest first, with the state before."""
+    async def story(key: Plain, store: TheStore) -> Response:
+        """Every change of the record that is still kept, oldest first.
+
+        Each with the body before and after it and the fields that a modification changed.
+        """
         async with store.connection() as conn:
+            head = await head_of(conn, name)
             found = await history(conn, name, key)
-        return {
+        assert head.committed_at is not None
+        content = {
             "key": key,
-            "history": [spelled(dataset, change, before=True) for change in found],
+            "history": [
+                {**spelled(dataset, change, frozenset({"before"})), "after": change.body}
+                for change in found
+            ],
         }
+        return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
 
     return router
 
 
-def spelled(dataset: Dataset, change: Change, *, before: bool) -> dict[str, Any]:
-    """A change as it is handed out."""
-    told = {
-        "seq": change.seq,
-        "changeType": change.kind,
-        "changedAt": local_time(change.changed_at),
-        **dataset.spell(change.key, change.body),
-    }
-    if before:
-        told["before"] = change.before
-        told["fields"] = change.fields
-    return told
+async def _told(
+    request: Request, store: Store, dataset: Dataset, ask: Asked, last_event_id: str | None
+) -> Response:
+    """The answer to a question by cursor, in the form that was asked for.
 
-
-async def _waited_for(
-    request: Request,
-    dataset: Dataset,
-    after: str | None,
-    limit: int,
-    wait: float,
-    only: Sequence[str] | None,
-) -> Any:
-    """The page after the cursor; with `wait`, not before it has something or the time is over."""
-    store = request.app.state.store
-    cursor = None if after is None else Cursor.parse(after)
-
-    async def look() -> Any:
-        async with store.connection() as conn:
-            return await changes_after(conn, dataset.name, cursor, limit=limit, keys=only)
-
-    page = await look()
-    if page.changes or not wait:
-        return page
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
+    The first page is read before anything is sent: what is wrong with the question is a problem.
+    """
     bell: Bell = request.app.state.bell
-    async with bell.listening():
-        while not page.changes and (left := deadline - loop.time()) > 0:
-            await bell.wait(left)
-            page = await look()
-            if await request.is_disconnected():
-                break
-    return page
+    headers = {"Vary": "Accept"}
+    if ask.form == "events":
+        if last_event_id:
+            ask = replace(ask, after=Cursor.parse(last_event_id))
+        page = await look(store, dataset, ask, MOST_ON_A_PAGE)
+        headers["X-Last-Sync-At"] = local_time(page.committed_at)
+        # What stands between must not collect events before it passes them on.
+        headers["X-Accel-Buffering"] = "no"
+        going = events(store, bell, dataset, ask, page)
+        return StreamingResponse(going, headers=headers, media_type="text/event-stream")
+    if ask.form == "ndjson":
+        page = await first_page(store, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
+        headers["X-Last-Sync-At"] = local_time(page.committed_at)
+        going = lines(store, dataset, ask, page)
+        return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
+    page = await first_page(store, bell, dataset, ask, ask.limit or PAGE)
+    headers["X-Last-Sync-At"] = local_time(page.committed_at)
+    changes = ",".join(written(dataset, change, ask.include) for change in page.changes)
+    content = f'{{"changes":[{changes}],{dumps(place(page))[1:]}'
+    if ask.wait or request.method != "GET":
+        return answer(content, headers)
+    etag = f"{page.epoch.hex}-{page.head}-{page.floor}"
+    return answer_unless_known(request, content, etag, headers)
+
+
+async def _span(
+    store: Store,
+    dataset: Dataset,
+    ask: Asked,
+    since: str,
+    until: str | None,
+    page: int,
+    page_size: int,
+) -> Response:
+    """The answer to a question by time."""
+    start = parse_local_time(since)
+    end = None if until is None else parse_local_time(until)
+    if end is not None and end <= start:
+        raise UsageError("`until` must be later than `since`.")
+    async with store.connection() as conn:
+        span = await changes_between(conn, dataset.name, start, end, page=page, size=page_size)
+    content: dict[str, Any] = {
+        "changes": [spelled(dataset, change, ask.include) for change in span.changes],
+        "totalCount": span.total,
+        "page": page,
+        "pageSize": page_size,
+        "totalPages": -(-span.total // page_size),
+        "until": local_time(span.until),
+    }
+    return answer(dumps(content), {"X-Last-Sync-At": local_time(span.committed_at)})

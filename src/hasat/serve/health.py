@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from hasat.doors import TheSettings, TheStore, answers, exchange_of
 from hasat.errors import DatabaseError, HasatError
+from hasat.feed.archive import Place
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
 from hasat.settings import Settings
@@ -84,6 +85,25 @@ class Readiness:
         )
 
 
+class Storage:
+    """Whether archives can be read; one look at a time, for a look at a dead disk never ends."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._looking: asyncio.Task[None] | None = None
+
+    async def check(self) -> "Check":
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._place.probe(), name="archive storage probe")
+        done, _ = await asyncio.wait({self._looking}, timeout=_PATIENCE_SECONDS)
+        if not done:
+            told = f"{self._place.label} did not answer within {_PATIENCE_SECONDS:.0f} seconds."
+            return Check(status="Degraded", description=told)
+        if error := self._looking.exception():
+            return Check(status="Degraded", description=str(error))
+        return Check(status="Healthy")
+
+
 async def _readiness(request: Request) -> Readiness:
     readiness: Readiness = request.app.state.readiness
     return readiness
@@ -153,6 +173,9 @@ async def health(
     else:
         for source in sources:
             checks |= await _checks_of(source, store, settings)
+    if any(source.datasets for source in sources):
+        storage: Storage = request.app.state.storage
+        checks["archive_storage"] = await storage.check()
     worst = max((check.status for check in checks.values()), key=_GRADES.index)
     response.status_code = 503 if worst == "Unhealthy" else 200
     return Health(status=worst, checks=checks)

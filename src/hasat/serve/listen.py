@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -58,10 +58,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """One uvicorn server on a bound socket; signals are handled by whoever runs it."""
+    """One uvicorn server on a bound socket; signals are handled by whoever runs it.
 
-    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+    `on_drain` ends what would never end by itself, such as streams.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        on_drain: Callable[[], object] = lambda: None,
+    ) -> None:
         self._listening = listening
+        self._on_drain = on_drain
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -94,9 +103,10 @@ class Listener:
 
     def drain(self) -> None:
         self._server.should_exit = True
+        self._on_drain()
 
     def stop_now(self) -> None:
-        self._server.should_exit = True
+        self.drain()
         self._server.force_exit = True
 
 

@@ -1,7 +1,8 @@
 """What Prometheus reads: counters of this process, and the state of the jobs in the database."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,12 +20,16 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from psycopg.rows import class_row
 from starlette.responses import Response
 
 from hasat import __version__
 from hasat.doors import answers
 from hasat.errors import DatabaseError
+from hasat.serve.deliver import delivery_metrics
+from hasat.serve.quota import QuotaMetrics, quotas_for_metrics
+from hasat.sources.registry import Source, Traffic
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -62,6 +67,23 @@ class HttpMetrics:
         method = method if method in _METHODS else "other"
         self._requests.labels(route, method, str(status)).inc()
         self._seconds.labels(route, method).observe(seconds)
+
+    def traffic(self) -> list[Traffic]:
+        """What each route answered so far."""
+        totals: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0])
+        for sample in _samples(self._requests):
+            if sample.name.endswith("_total"):
+                total = totals[sample.labels["route"]]
+                total[0] += sample.value
+                total[1] += sample.value * (sample.labels["status"] >= "500")
+        for sample in _samples(self._seconds):
+            if sample.name.endswith("_sum"):
+                totals[sample.labels["route"]][2] += sample.value
+        return [Traffic(route, int(n), int(bad), s) for route, (n, bad, s) in totals.items()]
+
+
+def _samples(metric: Counter | Histogram) -> Iterator[Sample]:
+    return (sample for family in metric.collect() for sample in family.samples)
 
 
 @dataclass(frozen=True)
@@ -135,6 +157,28 @@ def _families(counts: list[RunCount]) -> Iterator[Metric]:
     )
 
 
+class _Given(Collector):
+    """Families that were read already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+async def _of_source(source: Source, store: Store, traffic: list[Traffic]) -> Iterable[Metric]:
+    """What the source adds; nothing if the database does not answer in time."""
+    if source.metrics is None:
+        return ()
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await source.metrics(store, traffic)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("a source's metrics could not be read", source=source.name, reason=str(error))
+        return ()
+
+
 router = APIRouter(tags=["operation"])
 _EXAMPLE = """# HELP hasat_database_up 1 if the database answered.
 # TYPE hasat_database_up gauge
@@ -154,8 +198,16 @@ async def metrics(request: Request) -> Response:
     If the database is away, `hasat_database_up` is 0 and its gauges are missing.
     """
     http: HttpMetrics = request.app.state.metrics
+    store: Store = request.app.state.store
     of_runs = CollectorRegistry()
-    of_runs.register(RunMetrics(await read_run_counts(request.app.state.store)))
+    counts = await read_run_counts(store)
+    of_runs.register(RunMetrics(counts))
+    if counts is not None:
+        of_runs.register(_Given(await delivery_metrics(store)))
+        for source in request.app.state.sources:
+            of_runs.register(_Given(await _of_source(source, store, http.traffic())))
+        quotas = await quotas_for_metrics(store, request.app.state.settings)
+        of_runs.register(QuotaMetrics(quotas))
     return Response(
         generate_latest(http.registry) + generate_latest(of_runs),
         media_type=CONTENT_TYPE_LATEST,

@@ -85,6 +85,11 @@ def as_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
         return DatabaseError(
             "The database did not answer.", remedy="Try again in a few seconds; see /readyz."
         )
+    if isinstance(error, psycopg.DataError) and "NUL" in str(error):
+        return UsageError(
+            "A text in the request has a NUL character, which no stored text can hold.",
+            remedy="Leave it out.",
+        )
     return UnexpectedError(
         f"The request could not be answered. The log has the details under {exchange.request_id}.",
         remedy="Tell the operator this id.",

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -87,6 +87,27 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def check_secret_url(secret: SecretStr) -> SecretStr:
+    """An address that is a secret itself, as Slack's are."""
+    check_http_url(secret.get_secret_value())
+    return secret
+
+
+def check_network(text: str) -> str:
+    """A network or a single address."""
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ValueError("is no network such as 10.0.0.0/8 or fd00::/8") from error
+
+
+def check_nats_name(text: str) -> str:
+    """One token of a NATS subject or stream name."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
+        raise ValueError("may only have letters, digits, _ and -")
+    return text
 
 
 def check_zone(name: str) -> str:
@@ -192,6 +213,11 @@ DatabaseUrl = Annotated[
     BeforeValidator(database_url),
     Says("a postgresql:// URL or an ADO.NET connection string"),
 ]
+SecretUrl = Annotated[
+    SecretStr, AfterValidator(check_secret_url), Says("an http or https address, kept secret")
+]
+Network = Annotated[str, AfterValidator(check_network), Says("a network such as 10.0.0.0/8")]
+NatsName = Annotated[str, AfterValidator(check_nats_name), Says("letters, digits, _ and -")]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
     one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", warn="WARNING", information="INFO"),
@@ -204,6 +230,7 @@ Event = Annotated[
         "RemovalGuardTriggered",
         "MvRefreshFailed",
         "HealthStatusChanged",
+        "DatasetChanged",
     ],
     one_of(
         "SyncCompleted",
@@ -212,5 +239,6 @@ Event = Annotated[
         "RemovalGuardTriggered",
         "MvRefreshFailed",
         "HealthStatusChanged",
+        "DatasetChanged",
     ),
 ]

@@ -128,6 +128,14 @@ class Log(Section):
     )
 
 
+class Replica(Section):
+    """The consumer's side: `hasat replica`."""
+
+    key: kinds.Secret | None = Field(
+        default=None, description="The API key to show to the server that is followed."
+    )
+
+
 class Mcp(Section):
     """Tools for assistants over the Model Context Protocol."""
 

@@ -22,7 +22,10 @@ class Gib(Section):
         description="The list of senders (GB); the default is GIB's test list.",
     )
     batch_size: int = Field(
-        default=25_000, ge=1, le=100_000, description="Taxpayers written to the database at a time."
+        default=25_000,
+        ge=1,
+        le=100_000,
+        description="About how many taxpayers a sync that reads everything merges at a time.",
     )
     download_timeout: kinds.UpToAnHour = Field(
         default=timedelta(minutes=10), description="How long the download of a list may take."
@@ -54,6 +57,10 @@ class Gib(Section):
         ge=1,
         le=8760,
         description="Age of the last good sync after which health is degraded.",
+    )
+    search_personal_numbers: bool = Field(
+        default=True,
+        description="Whether a search shows taxpayers with eleven-digit (personal) numbers.",
     )
 
 
@@ -132,6 +139,15 @@ class RateLimiter(Section):
     usage_target_percent: kinds.Percent = Field(
         default=90.0, description="Share of the day's requests to spend."
     )
+    opening_minutes: int = Field(
+        default=10,
+        ge=0,
+        le=120,
+        description="Minutes after the day's start in which only urgent work asks.",
+    )
+    shadow: bool = Field(
+        default=False, description="Only count, and note what would have been refused."
+    )
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Self:
@@ -145,6 +161,10 @@ class RateLimiter(Section):
 class Backfill(Section):
     """How fast earlier seasons are filled in."""
 
+    fixtures_mode: Literal["season", "windows"] = Field(
+        default="season",
+        description="A league's season in one request, or window by window as the original has it.",
+    )
     fixtures_max_tasks_per_run: kinds.Count = Field(default=6, description="League seasons a run.")
     fixtures_max_pages_per_task: kinds.Count = Field(
         default=6, description="Windows a league season."
@@ -162,7 +182,7 @@ class Details(Section):
         default=25, description="Matches a run of the 90-day backfill."
     )
     season_backfill_batch: kinds.Count = Field(
-        default=12, description="Matches that a run of the 90-day backfill completes."
+        default=12, description="Matches a run of the backfill of whole seasons."
     )
     finalize_batch: kinds.Count = Field(default=50, description="Just finished matches a run.")
     lineups_window_batch: kinds.Count = Field(
@@ -189,6 +209,9 @@ class Verification(Section):
         default=3, description="Questions before a match is left to rest."
     )
     cooldown_hours: kinds.Count = Field(default=24, description="Time between two such questions.")
+    min_daily_quota: int = Field(
+        default=50_000, ge=0, description="Remaining requests below which nothing is verified."
+    )
 
 
 class Football(Section):
@@ -205,12 +228,24 @@ class Football(Section):
         default=30.0, gt=0, le=300, description="How long an answer may take."
     )
     default_timezone: kinds.Zone = Field(
-        default="UTC", description="Time between two questions about the same match."
+        default="UTC", description="The zone in which the API is asked for a date."
+    )
+    change_retention_days: kinds.Days = Field(
+        default=90, description="How long changes to matches, tables and players are kept."
     )
     tracked_leagues: tuple[League, ...] = Field(
         default=(), description="The competitions to follow: id, name and season of each."
     )
     fixtures_fetch_mode: Annotated[
+        Literal["global_by_date", "per_tracked_leagues"],
+        kinds.one_of(
+            **{"global-by-date": "global_by_date", "per-tracked-leagues": "per_tracked_leagues"}
+        ),
+    ] = Field(
+        default="global_by_date",
+        description="One request a day for all leagues, or one for each league.",
+    )
+    injuries_fetch_mode: Annotated[
         Literal["global_by_date", "per_tracked_leagues"],
         kinds.one_of(
             **{"global-by-date": "global_by_date", "per-tracked-leagues": "per_tracked_leagues"}
@@ -280,7 +315,7 @@ class Slack(Section):
     )
     username: kinds.Name = Field(default="Hasat", description="The sender's name in the channel.")
     notify_on: tuple[kinds.Event, ...] = Field(
-        default=(), description="Events to send; none means all."
+        default=(), description="Events to send; none means all but DatasetChanged."
     )
 
 
@@ -292,8 +327,19 @@ class Http(Section):
     secret: kinds.Secret | None = Field(default=None, description="The key that signs them.")
     timeout_seconds: float = Field(default=10.0, gt=0, le=300, description="How long one may take.")
     notify_on: tuple[kinds.Event, ...] = Field(
-        default=(), description="Events to send; none means all."
+        default=(), description="Events to send; none means all but DatasetChanged."
     )
+
+
+class Endpoint(Section):
+    """One more address that is told, in the form of `http` or of `slack`."""
+
+    name: kinds.Name
+    url: kinds.SecretUrl
+    format: Annotated[Literal["http", "slack"], kinds.one_of("http", "slack")] = "http"
+    secret: kinds.Secret | None = None
+    timeout_seconds: float = Field(default=10.0, gt=0, le=300)
+    notify_on: tuple[kinds.Event, ...] = ()
 
 
 class Webhooks(Section):
@@ -304,8 +350,32 @@ class Webhooks(Section):
     environment: kinds.Name = Field(
         default="Production", description="What this installation is for."
     )
+    endpoints: tuple[Endpoint, ...] = Field(
+        default=(),
+        description="More addresses: name, url, format (http or slack), secret, timeout_seconds "
+        "and notify_on of each.",
+    )
+    private_networks: tuple[kinds.Network, ...] = Field(
+        default=(), description="Networks that may be sent to although they are not public."
+    )
+    max_attempts: int = Field(
+        default=12, ge=1, le=1000, description="Failed tries after which one is a dead letter."
+    )
+    max_age: kinds.Age = Field(
+        default=timedelta(days=1), description="Age after which a failed one is not tried again."
+    )
+    keep_days: kinds.Days = Field(
+        default=30, description="How long what was delivered, or died, can be looked at."
+    )
     slack: Slack = Slack()
     http: Http = Http()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = ["slack", "http", *(endpoint.name for endpoint in self.endpoints)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two endpoints are called {', '.join(twice)}.")
+        return self
 
     @model_validator(mode="after")
     def _addressed(self) -> Self:
@@ -314,3 +384,26 @@ class Webhooks(Section):
         if self.enabled and self.http.enabled and self.http.url is None:
             raise ValueError("http.enabled needs http.url.")
         return self
+
+
+class Nats(Section):
+    """Every change as a message of NATS JetStream."""
+
+    url: kinds.Secret | None = Field(
+        default=None, description="Where NATS is, e.g. nats://127.0.0.1:4222; without it, nowhere."
+    )
+    credentials: kinds.File | None = Field(
+        default=None, description="The .creds file to show, if the server wants one."
+    )
+    stream: kinds.NatsName = Field(
+        default="HASAT", description="Streams are called by this, a _ and the dataset's name."
+    )
+    subject: kinds.NatsName = Field(
+        default="hasat", description="Subjects begin with this: hasat.einvoice.added, for example."
+    )
+    max_age: kinds.Age = Field(
+        default=timedelta(days=30), description="How long a stream made by Hasat keeps a message."
+    )
+    replicas: int = Field(
+        default=1, ge=1, le=5, description="On how many servers a stream made by Hasat is kept."
+    )

@@ -8,9 +8,9 @@ from hasat.settings import kinds
 from hasat.settings.dsn import password_in
 from hasat.settings.given import DEFAULT, Origin
 from hasat.settings.places import default_home
-from hasat.settings.platform_tree import Authentication, Database, Jobs, Log, Mcp, Serve
+from hasat.settings.platform_tree import Authentication, Database, Jobs, Log, Mcp, Replica, Serve
 from hasat.settings.section import Section
-from hasat.settings.source_tree import Archives, Football, Gib, Tkgm, Webhooks
+from hasat.settings.source_tree import Archives, Football, Gib, Nats, Tkgm, Webhooks
 
 
 class Settings(Section):
@@ -30,6 +30,8 @@ class Settings(Section):
     football: Football = Football()
     archives: Archives = Archives()
     webhooks: Webhooks = Webhooks()
+    nats: Nats = Nats()
+    replica: Replica = Replica()
     mcp: Mcp = Mcp()
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

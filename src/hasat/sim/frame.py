@@ -55,6 +55,8 @@ class Simulation:
         # Its own generator, so that switching a fault on does not change the upstream's world.
         self.faults = Faults(upstream.faults, random.Random(f"faults:{seed}"))  # noqa: S311
         self.requests: Counter[str] = Counter()
+        # What the upstream shows to tests of its inside.
+        self.inside: Any = None
         self.app: ASGIApp = _with_controls(self, _Unreliable(self, upstream.build(self)))
 
 
@@ -91,8 +93,11 @@ async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -
 
     async def half(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [(k, v) for k, v in message["headers"] if k.lower() != b"content-length"]
-            await send({**message, "headers": [*headers, (b"content-length", b"999999999")]})
+            headers = dict(message["headers"])
+            # Whoever goes on where it broke off needs the true length; nothing cannot be halved.
+            if int(headers.get(b"content-length", b"0")) < 2:
+                headers[b"content-length"] = b"999999999"
+            await send({**message, "headers": list(headers.items())})
             return
         body = message.get("body", b"")
         await send(

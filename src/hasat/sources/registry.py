@@ -1,12 +1,12 @@
 """What a source is, and which ones this installation has."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 
@@ -16,13 +16,31 @@ from hasat.jobs import Job
 from hasat.settings import Settings
 from hasat.store import Store
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
 GROUP = "hasat.sources"
 
 # By name: a source imports this module, not the other way round.
-_BUILT_IN = (("hasat.sources.gib.source", "GIB"),)
+_BUILT_IN = (
+    ("hasat.sources.gib.source", "GIB"),
+    ("hasat.sources.tkgm.source", "TKGM"),
+    ("hasat.sources.football.source", "FOOTBALL"),
+)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests that one route of this process answered."""
+
+    route: str
+    requests: int
+    failures: int
+    seconds: float
 
 
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]
+MetricsHook = Callable[[Store, Sequence[Traffic]], Awaitable[Iterable["Metric"]]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +54,12 @@ class Source:
     routers: tuple[APIRouter, ...] = field(default=(), hash=False)
     migrations: Traversable | None = field(default=None, hash=False)
     status: StatusHook | None = field(default=None, hash=False)
-    """What the source says of itself in /api/v1/status; `checks` in it are its part of /health."""
+    """What the source says of itself in /api/v1/status; `checks` in it are its part of /health,
+    `remarks` its part of `hasat doctor`."""
+    lacks: Callable[[Settings], str | None] | None = field(default=None, hash=False)
+    """What must be set before its jobs can run, as a sentence; None when nothing is missing."""
+    metrics: MetricsHook | None = field(default=None, hash=False)
+    """What the source adds to /metrics, from the database and the traffic of this process."""
 
 
 @cache

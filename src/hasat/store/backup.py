@@ -44,6 +44,8 @@ class Client:
 
 async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
     """Write the database to a file, which appears only when it is complete; returns its size."""
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder.", remedy="Name the file to write in it.")
     async with await connect(reached.url) as connection:
         cursor = await connection.execute("SELECT to_regclass('public.hasat_migration') IS NULL")
         if await cursor.fetchone() == (True,):

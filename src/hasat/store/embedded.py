@@ -62,9 +62,12 @@ class EmbeddedServer:
         with self._sentences():
             self.layout.make()
             async with self._starting_or_stopping():
-                self._url = await self._start()
                 users = await self._become_user()
         try:
+            # A user already: whoever is interrupted from here on also stops what he started.
+            with self._sentences():
+                async with self._starting_or_stopping():
+                    self._url = await self._start()
             yield self._url
         finally:
             try:

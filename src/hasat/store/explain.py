@@ -61,13 +61,21 @@ def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
     )
 
 
-def check_version(server_version: int, url: str) -> None:
-    """Refuse a server that is too old; the number is libpq's, such as 150004."""
+def check_server(server_version: int, encoding: str | None, url: str) -> None:
+    """Refuse a server that is too old, or a database that cannot hold every letter.
+
+    The version is libpq's, such as 150004.
+    """
     if server_version < OLDEST_MAJOR * 10000:
         raise DatabaseError(
             f"The server of {label_of(url)} is PostgreSQL {server_version // 10000}; Hasat "
             f"needs {OLDEST_MAJOR} or later.",
             remedy="Upgrade it, or leave HASAT_DATABASE_URL empty to use the embedded one.",
+        )
+    if encoding not in (None, "UTF8"):
+        raise DatabaseError(
+            f"The database {label_of(url)} has the encoding {encoding}; Hasat needs UTF8.",
+            remedy="Make one: createdb --encoding=UTF8 --template=template0 NAME",
         )
 
 

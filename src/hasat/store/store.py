@@ -126,6 +126,11 @@ async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet])
     try:
         async with await connect(reached.url) as connection:
             return await migrate(connection, migrations)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseError(
+            f"The role may not read what Hasat keeps in {reached.label}: {error}.",
+            remedy="Use the role that owns the database.",
+        ) from error
     except psycopg.Error as error:
         raise explain.lost(error, reached.label, embedded=reached.embedded) from error
 
@@ -143,7 +148,8 @@ async def connect(url: str) -> AsyncConnection[TupleRow]:
     except psycopg.Error as error:
         raise explain.cannot_connect(error, url) from error
     try:
-        explain.check_version(connection.info.server_version, url)
+        info = connection.info
+        explain.check_server(info.server_version, info.parameter_status("server_encoding"), url)
     except DatabaseError:
         await connection.close()
         raise

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from hasat.errors import DatabaseError, SettingsError
-from hasat.store.explain import cannot_connect, check_version, is_lost, label_of, parameters_of
+from hasat.store.explain import cannot_connect, check_server, is_lost, label_of, parameters_of
 
 URL = "postgresql://elif:gizli@db.example:6000/mirror"
 
@@ -56,9 +56,15 @@ def test_a_label_names_the_database_without_its_password() -> None:
 
 
 def test_an_old_server_is_refused() -> None:
-    check_version(150000, URL)
+    check_server(150000, "UTF8", URL)
     with pytest.raises(DatabaseError, match="PostgreSQL 14; Hasat needs 15 or later"):
-        check_version(140012, URL)
+        check_server(140012, "UTF8", URL)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN5"])
+def test_a_database_that_cannot_hold_every_letter_is_refused(encoding: str) -> None:
+    with pytest.raises(DatabaseError, match=f"encoding {encoding}; Hasat needs UTF8"):
+        check_server(150000, encoding, URL)
 
 
 def test_an_error_in_a_statement_is_not_a_lost_connection() -> None:

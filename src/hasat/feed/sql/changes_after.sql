@@ -1,14 +1,18 @@
--- The changes after a number, with the head as the same snapshot saw it (so retention cannot race).
-SELECT h.epoch, h.seq AS head, h.floor, h.committed_at,
-       c.seq, c.kind, c.key, c.body, c.before, c.changed_at, c.version
-  FROM feed.head AS h
-  LEFT JOIN LATERAL (
-       SELECT *
+-- The head, then the changes after a number, as one snapshot saw them (so retention cannot race).
+-- Only the head's row has an epoch.
+WITH head AS (
+    SELECT dataset, epoch, seq, floor, committed_at FROM feed.head WHERE dataset = %(dataset)s
+)
+SELECT epoch, floor, committed_at, seq, NULL AS kind, NULL AS key, NULL AS body, NULL AS before,
+       NULL AS changed_at, NULL AS version
+  FROM head
+UNION ALL
+SELECT NULL, NULL, NULL, c.*
+  FROM head
+ CROSS JOIN LATERAL (
+       SELECT seq, kind, key, body, CASE WHEN %(before)s THEN before END, changed_at, version
          FROM feed.change
-        WHERE dataset = h.dataset AND seq > coalesce(%(after)s, h.floor)
-          AND (%(keys)s::text[] IS NULL OR key = ANY (%(keys)s::text[]))
+        WHERE dataset = head.dataset AND seq > coalesce(%(after)s, head.floor)
         ORDER BY seq
         LIMIT %(limit)s
-       ) AS c ON true
- WHERE h.dataset = %(dataset)s
- ORDER BY c.seq
+       ) AS c

@@ -5,7 +5,7 @@ of its own, which lays the line of every record on one of many shelves (files) b
 then shelf by shelf, in any process, the lines of a taxpayer are together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +13,18 @@ from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from hasat.sources.gib.fingerprints import SIZE
-from hasat.sources.gib.lines import identifier_of, part_of
-from hasat.sources.gib.opening import ListFile
-from hasat.sources.gib.records import Part, SetAside
-from hasat.sources.gib.splitting import LineReader, Tally
+from hasat.sources.gib.lines import identifier_of
+from hasat.sources.gib.opening import ListFile, open_list
+from hasat.sources.gib.parts import BOXES, Kept
+from hasat.sources.gib.records import SetAside
+from hasat.sources.gib.splitting import Reader, Tally
 
-BOXES = ("PK", "GB")
-SHELVES = 64
+MOST_SHELVES = 256
 # Few enough to be written out while the processor's cache still holds them.
 _IN_MEMORY = 1_000
 _LENGTH = 4
+# What a list of the usual kind needs for a User, unpacked and packed.
+_USER_BYTES, _PACKED_USER_BYTES = 700, 55
 
 
 @dataclass(frozen=True)
@@ -33,50 +35,59 @@ class Shelved:
     set_aside: list[SetAside]
 
 
-class LineGroup(NamedTuple):
+class Group(NamedTuple):
     """All lines of one taxpayer, each with the fingerprint of its record."""
 
     identifier: str
-    pk: list[tuple[bytes, bytes]]
-    gb: list[tuple[bytes, bytes]]
+    pk: list[Kept]
+    gb: list[Kept]
+
+    def of(self, box: str) -> list[Kept]:
+        return self.pk if box == "PK" else self.gb
 
 
-class Group(NamedTuple):
-    """All parts of one taxpayer, each with the fingerprint of its record."""
-
-    identifier: str
-    pk: list[tuple[bytes, Part]]
-    gb: list[tuple[bytes, Part]]
+def shelves_for(lists: Iterable[Path], batch_size: int) -> int:
+    """On how many shelves the lists have about `batch_size` taxpayers each."""
+    users = 0
+    for path in lists:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"PK"
+        users += path.stat().st_size // (_PACKED_USER_BYTES if packed else _USER_BYTES)
+    return min(max(1, users // batch_size), MOST_SHELVES)
 
 
 def _shelf(folder: Path, box: str, number: int) -> Path:
-    return folder / f"{box}.{number:02d}"
+    return folder / f"{box}.{number:03d}"
 
 
-def shelve(file: ListFile, folder: Path, box: str, seed: int) -> Shelved:
-    """Read a list and lay its lines on the shelves of `folder`."""
-    reader = LineReader(file, seed)
+def shelve_list(path: Path, name: str, folder: Path, box: str, seed: int, shelves: int) -> Shelved:
+    """Lay a list on the shelves; runs in a process of its own."""
+    return shelve(open_list(path, name), folder, box, seed, shelves)
+
+
+def shelve(file: ListFile, folder: Path, box: str, seed: int, count: int) -> Shelved:
+    """Read a list and lay its lines on as many shelves in `folder`."""
+    reader = Reader(file, seed)
     set_aside: list[SetAside] = []
     with ExitStack() as stack:
         shelves = [
-            stack.enter_context(_shelf(folder, box, number).open("wb")) for number in range(SHELVES)
+            stack.enter_context(_shelf(folder, box, number).open("wb")) for number in range(count)
         ]
-        waiting: list[list[tuple[bytes, bytes]]] = [[] for _ in shelves]
-        count = 0
+        waiting: list[list[Kept]] = [[] for _ in shelves]
+        held = 0
         for batch in reader:
             set_aside += batch.set_aside
             for found in batch.new:
-                identifier = identifier_of(found[1])
-                waiting[crc32(identifier.encode()) % SHELVES].append(found)
-            count += len(batch.new)
-            if count >= _IN_MEMORY:
+                waiting[shelf_of(identifier_of(found[1]), count)].append(found)
+            held += len(batch.new)
+            if held >= _IN_MEMORY:
                 _lay(waiting, shelves)
-                count = 0
+                held = 0
         _lay(waiting, shelves)
     return Shelved(reader.tally, set_aside)
 
 
-def _lay(waiting: list[list[tuple[bytes, bytes]]], shelves: Sequence[BinaryIO]) -> None:
+def _lay(waiting: list[list[Kept]], shelves: Sequence[BinaryIO]) -> None:
     for found, shelf in zip(waiting, shelves, strict=True):
         # No line holds a line break: JSON spells it otherwise.
         prints = b"".join([fingerprint for fingerprint, _ in found])
@@ -86,34 +97,46 @@ def _lay(waiting: list[list[tuple[bytes, bytes]]], shelves: Sequence[BinaryIO]) 
         found.clear()
 
 
-def _laid(shelf: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    while sizes := shelf.read(2 * _LENGTH):
-        prints = shelf.read(int.from_bytes(sizes[:_LENGTH], "big"))
-        lines = shelf.read(int.from_bytes(sizes[_LENGTH:], "big"))
-        if prints:
-            for number, line in enumerate(lines.split(b"\n")):
-                yield prints[number * SIZE : (number + 1) * SIZE], line
+def shelf_of(identifier: str, shelves: int) -> int:
+    """The number of the shelf on which a taxpayer's lines lie."""
+    return crc32(identifier.encode()) % shelves
 
 
-def line_groups(folder: Path, number: int) -> Iterator[LineGroup]:
+@dataclass(frozen=True)
+class Shelf:
+    """One shelf's taxpayers; of each list, fingerprints and identifiers of its records in order."""
+
+    groups: dict[str, Group]
+    fingerprints: dict[str, bytes]
+    identifiers: dict[str, list[str]]
+
+
+def read_shelf(folder: Path, number: int) -> Shelf:
     """The taxpayers of one shelf, with all their lines."""
-    found: dict[str, LineGroup] = {}
+    groups: dict[str, Group] = {}
+    fingerprints: dict[str, bytes] = {}
+    identifiers: dict[str, list[str]] = {}
     for box in BOXES:
-        with _shelf(folder, box, number).open("rb") as shelf:
-            for one in _laid(shelf):
-                identifier = identifier_of(one[1])
-                group = found.get(identifier)
-                if group is None:
-                    group = found[identifier] = LineGroup(identifier, [], [])
-                (group.pk if box == "PK" else group.gb).append(one)
-    yield from found.values()
+        prints, lines = _laid(_shelf(folder, box, number))
+        names = identifiers[box] = [identifier_of(line) for line in lines]
+        fingerprints[box] = prints
+        for place, (identifier, line) in enumerate(zip(names, lines, strict=True)):
+            group = groups.get(identifier)
+            if group is None:
+                group = groups[identifier] = Group(identifier, [], [])
+            group.of(box).append((prints[place * SIZE : (place + 1) * SIZE], line))
+    return Shelf(groups, fingerprints, identifiers)
 
 
-def groups(folder: Path, number: int) -> Iterator[Group]:
-    """The taxpayers of one shelf, with all their parts."""
-    for identifier, pk, gb in line_groups(folder, number):
-        yield Group(
-            identifier,
-            [(fingerprint, part_of(line)) for fingerprint, line in pk],
-            [(fingerprint, part_of(line)) for fingerprint, line in gb],
-        )
+def _laid(path: Path) -> tuple[bytes, list[bytes]]:
+    """All fingerprints on a shelf, and all lines."""
+    prints: list[bytes] = []
+    lines: list[bytes] = []
+    with path.open("rb") as shelf:
+        while sizes := shelf.read(2 * _LENGTH):
+            some = shelf.read(int.from_bytes(sizes[:_LENGTH], "big"))
+            text = shelf.read(int.from_bytes(sizes[_LENGTH:], "big"))
+            if some:
+                prints.append(some)
+                lines += text.split(b"\n")
+    return b"".join(prints), lines

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk
 from hasat.feed.guard import Counts
-from hasat.sources.gib.bulk import SHELVES, Shelved, shelve
-from hasat.sources.gib.bulk_merge import MergedShelf, merge_shelf, shelve_old
+from hasat.sources.gib.bulk import shelve_list, shelves_for
+from hasat.sources.gib.bulk_merge import MergedShelf, Rows, merge_shelf, shelve_old
 from hasat.sources.gib.datasets import EDESPATCH, EINVOICE
-from hasat.sources.gib.opening import open_list
+from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import Unreadable
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import BOXES, ListState, new_seed
+from hasat.sources.gib.state import ListState, new_seed
 
 if TYPE_CHECKING:
     from hasat.sources.gib.sync import _Task as Task
@@ -33,14 +33,10 @@ class Loaded:
     set_aside: dict[str, list[SetAside]]
 
 
-def shelve_list(path: Path, name: str, folder: Path, box: str, seed: int) -> Shelved:
-    """Lay a list on the shelves; runs in a process of its own."""
-    return shelve(open_list(path, name), folder, box, seed)
-
-
 async def load_everything(task: "Task", *, spare: bool) -> Loaded:
     """Put all taxpayers of both lists into the reconcile, and keep their parts."""
     seeds = {box: new_seed() for box in BOXES}
+    shelves = shelves_for(task.lists.values(), task.batch_size)
     shelved = dict(
         zip(
             BOXES,
@@ -53,6 +49,7 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
                         task.folder,
                         box,
                         seeds[box],
+                        shelves,
                     )
                     for box in BOXES
                 )
@@ -62,8 +59,10 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
     )
     unreadable = {box: Unreadable.of(found.set_aside) for box, found in shelved.items()}
     if spare and any(unreadable.values()):
-        await _shelve_kept_parts(task)
-    merging = _Merging(task, unreadable)
+        await _shelve_kept_parts(task, shelves)
+    # Three primary keys are built in this transaction, and the whole run is to stay small.
+    await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
+    merging = _Merging(task, shelves, unreadable)
     counts = {}
     if task.work.never_filled(EINVOICE):
         counts["einvoice"] = await task.work.load(EINVOICE, merging.einvoice())
@@ -96,12 +95,13 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
 
 
 class _Merging:
-    """Shelves as they are merged: rows of the one dataset at once, the rest laid down for later."""
+    """Shelves as they are merged: rows of the one dataset at once, the rest when that is done."""
 
-    def __init__(self, task: "Task", unreadable: dict[str, Unreadable]) -> None:
+    def __init__(self, task: "Task", shelves: int, unreadable: dict[str, Unreadable]) -> None:
         self._task = task
+        self._shelves = shelves
         self._unreadable = unreadable
-        self._later: list[tuple[Path, int, int]] = []
+        self._later: list[Rows] = []
         self.taxpayers: list[Path] = []
         self.fingerprints: dict[str, list[bytes]] = {box: [] for box in BOXES}
         self.identifiers: dict[str, list[bytes]] = {box: [] for box in BOXES}
@@ -111,40 +111,43 @@ class _Merging:
             asyncio.ensure_future(
                 self._task.elsewhere.run(merge_shelf, self._task.folder, number, self._unreadable)
             )
-            for number in range(SHELVES)
+            for number in range(self._shelves)
         ]
         try:
-            for number, merged in enumerate(waiting):
-                shelf = await merged
-                await self._task.tell(number, SHELVES, "merging and copying")
-                self._lay_down(shelf, number)
-                yield shelf.rows["einvoice"]
+            for number, merging in enumerate(waiting):
+                merged = await merging
+                await self._task.tell(number, self._shelves, "merging and copying")
+                self._note(merged)
+                yield _taken(merged.rows["einvoice"])
         finally:
-            for merged in waiting:
-                merged.cancel()
+            for merging in waiting:
+                merging.cancel()
 
     async def edespatch(self) -> AsyncIterator[Chunk]:
-        for path, records, weight in self._later:
-            yield Chunk(path.read_bytes(), records, weight)
-            path.unlink()
+        for rows in self._later:
+            yield _taken(rows)
 
-    def _lay_down(self, shelf: MergedShelf, number: int) -> None:
-        later = shelf.rows["edespatch"]
-        path = self._task.folder / f"edespatch.{number:02d}"
-        path.write_bytes(later.rows)
-        self._later.append((path, later.records, later.weight))
-        self.taxpayers.append(shelf.taxpayers)
+    def _note(self, merged: MergedShelf) -> None:
+        self._later.append(merged.rows["edespatch"])
+        self.taxpayers.append(merged.taxpayers)
         for box in BOXES:
-            self.fingerprints[box].append(shelf.fingerprints[box])
-            self.identifiers[box].append(shelf.identifiers[box])
+            self.fingerprints[box].append(merged.fingerprints[box])
+            self.identifiers[box].append(merged.identifiers[box])
 
 
-async def _shelve_kept_parts(task: "Task") -> None:
+def _taken(rows: Rows) -> Chunk:
+    """Rows from their file, which then goes."""
+    chunk = Chunk(rows.path.read_bytes(), rows.records, rows.weight)
+    rows.path.unlink()
+    return chunk
+
+
+async def _shelve_kept_parts(task: "Task", shelves: int) -> None:
     """Some records are unreadable: whoever they may be keeps what was known of him."""
     async with task.work.connection.cursor("kept_parts") as cursor:
         await cursor.execute("SELECT identifier, parts FROM gib.taxpayer")
         while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
-            await asyncio.to_thread(shelve_old, task.folder, rows)
+            await asyncio.to_thread(shelve_old, task.folder, shelves, rows)
 
 
 async def _keep_parts(task: "Task", files: list[Path]) -> None:

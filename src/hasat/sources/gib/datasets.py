@@ -3,6 +3,7 @@
 from typing import Any
 
 from hasat.feed.dataset import Dataset
+from hasat.sources.gib.archive_xml import XML
 
 SOURCE = "gib"
 
@@ -17,8 +18,20 @@ def spell(identifier: str, body: Any) -> dict[str, Any]:
     }
 
 
-EINVOICE = Dataset("einvoice", SOURCE, "e-Fatura taxpayers (Document type Invoice)", spell)
-EDESPATCH = Dataset(
-    "edespatch", SOURCE, "e-İrsaliye taxpayers (Document type DespatchAdvice)", spell
-)
+def columns() -> Any:
+    """The fields of a taxpayer in Parquet; times stay text, for some are not legible as times."""
+    import pyarrow as pa
+
+    text = pa.string()
+    alias = pa.struct([("alias", text), ("type", text), ("creationTime", text)])
+    names = ("identifier", "title", "accountType", "type", "firstCreationTime")
+    return pa.schema([*((name, text) for name in names), ("aliases", pa.list_(alias))])
+
+
+def _taxpayers(name: str, summary: str) -> Dataset:
+    return Dataset(name, SOURCE, summary, spell, flat=True, noun="users", xml=XML, columns=columns)
+
+
+EINVOICE = _taxpayers("einvoice", "e-Fatura taxpayers (Document type Invoice)")
+EDESPATCH = _taxpayers("edespatch", "e-İrsaliye taxpayers (Document type DespatchAdvice)")
 DATASETS = (EINVOICE, EDESPATCH)

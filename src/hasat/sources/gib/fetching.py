@@ -55,6 +55,11 @@ async def obtain(
         ) from error
 
 
+def forget(name: str, folder: Path) -> None:
+    """Fetch a list anew next time, whatever its marks say: what came under them is damaged."""
+    (folder / f"{name.lower()}.json").unlink(missing_ok=True)
+
+
 class _Download:
     def __init__(self, url: str, name: str, target: Path) -> None:
         self._url = url

@@ -6,6 +6,7 @@ someone who knows the seed and may choose the bytes, so whoever keeps fingerprin
 seed and keeps it with them; a new seed only means that everything is read once more.
 """
 
+from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
 SIZE = 16
+ODD = 0
 
 Pairs = NDArray[np.uint64]
 
@@ -27,11 +29,12 @@ def _pairs(fingerprints: bytes) -> Pairs:
     return np.frombuffer(fingerprints, np.uint64).reshape(-1, 2)
 
 
-def _sorted(pairs: Pairs) -> Pairs:
-    """In order of the first half, each once; what is in order already costs little."""
-    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-    again = (pairs[1:] == pairs[:-1]).all(axis=1)
-    return np.delete(pairs, np.flatnonzero(again) + 1, axis=0)
+def _in_order(pairs: Pairs) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Both halves in order of the first, each pair once; with as few copies as that takes."""
+    order = np.argsort(pairs[:, 0], kind="stable")
+    first, second = pairs[order, 0], pairs[order, 1]
+    again = np.flatnonzero((first[1:] == first[:-1]) & (second[1:] == second[:-1])) + 1
+    return (np.delete(first, again), np.delete(second, again)) if again.size else (first, second)
 
 
 class Known:
@@ -42,11 +45,11 @@ class Known:
     """
 
     def __init__(self, fingerprints: bytes) -> None:
-        pairs = _sorted(_pairs(fingerprints))
-        self._first = np.append(pairs[:, 0], ~np.uint64(0))
-        self._second = np.append(pairs[:, 1], np.uint64(0))
-        self._met = np.zeros(len(pairs), np.bool_)
-        self._shift = np.uint64(64 - max(1, len(pairs).bit_length()))
+        first, second = _in_order(_pairs(fingerprints))
+        self._first = np.append(first, ~np.uint64(0))
+        self._second = np.append(second, np.uint64(0))
+        self._met = np.zeros(len(first), np.bool_)
+        self._shift = np.uint64(64 - max(1, len(first).bit_length()))
         prefixes = np.arange(1 << (64 - int(self._shift)), dtype=np.uint64) << self._shift
         self._starts = np.searchsorted(self._first[:-1], prefixes).astype(np.uint32)
 
@@ -94,3 +97,12 @@ def difference(last: bytes, current: bytes) -> Difference:
     known.mark(places)
     new = _pairs(current)[places < 0].tobytes()
     return Difference(int((places >= 0).sum()), new, known.gone())
+
+
+def pack_identifiers(identifiers: Iterable[str]) -> bytes:
+    """Identifiers as numbers, a 1 put in front to keep leading zeros; odd ones as 0."""
+    numbers = [
+        int(f"1{name}") if len(name) <= 18 and name.isascii() and name.isdigit() else ODD
+        for name in identifiers
+    ]
+    return np.array(numbers, np.uint64).tobytes()

@@ -2,20 +2,32 @@
 
 import asyncio
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from psycopg.types.json import Jsonb
 
-from hasat.errors import ConflictError, NotFoundError
+from hasat.deliver import Event, announce
+from hasat.errors import ConflictError, HasatError, NotFoundError
+from hasat.feed.archive import write_archives
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.settings import Settings
-from hasat.sources.gib.datasets import SOURCE
-from hasat.sources.gib.fetching import obtain
-from hasat.sources.gib.state import BOXES
+from hasat.sources.gib.datasets import DATASETS, SOURCE
+from hasat.sources.gib.errors import ListError
+from hasat.sources.gib.events import (
+    archives_failed,
+    guard_triggered,
+    sync_failed,
+    sync_skipped,
+)
+from hasat.sources.gib.fetching import forget, obtain
+from hasat.sources.gib.parts import BOXES
+from hasat.sources.gib.search_rows import order_search
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise
 from hasat.store import Store
 
@@ -24,9 +36,21 @@ NAME = "gib_sync"
 
 async def run(context: RunContext) -> Outcome:
     """Synchronise once; `pk` and `gb` name other lists, `approve` a run that was held."""
+    began = time.monotonic()
+    try:
+        return await _run(context, began)
+    except (ConflictError, NotFoundError):
+        # There was nothing to synchronise.
+        raise
+    except Exception as error:
+        await _tell(context, sync_failed(error, time.monotonic() - began))
+        raise
+
+
+async def _run(context: RunContext, began: float) -> Outcome:
     approve = context.params.get("approve")
     if approve is not None:
-        lists = await _held_lists(context.store, int(approve))
+        lists = await held_lists(context.store, int(approve))
     else:
         await context.progress(0, None, "fetching the lists")
         lists = await _fetch(context)
@@ -40,9 +64,14 @@ async def run(context: RunContext) -> Outcome:
             tell=context.progress,
         )
     except BusyError as error:
+        await _tell(context, sync_skipped(time.monotonic() - began))
         return Outcome("skipped", message=error.message)
+    except ListError:
+        for box in BOXES:
+            forget(box, downloads_folder(context.settings))
+        raise
     except HeldBackError as error:
-        await _hold(context, error, lists)
+        await _hold(context, error, lists, began)
         return Outcome(
             "held",
             detail={"lists": {k: asdict(v) for k, v in error.lists.items()}},
@@ -50,11 +79,30 @@ async def run(context: RunContext) -> Outcome:
         )
     if approve is not None:
         await asyncio.to_thread(shutil.rmtree, held_folder(context.settings, int(approve)), True)
+    archives = await _archive(context)
+    if errors := {name: one["error"] for name, one in archives.items() if "error" in one}:
+        await _tell(context, *archives_failed(errors, time.monotonic() - began))
+    await order_search(context.store)
     return Outcome(
         "done" if report.outcome == "committed" else "nothing",
         rows_changed=sum(count.total for count in report.version.counts.values()),
-        detail=told(report),
+        detail={**told(report), "archives": archives},
     )
+
+
+async def _archive(context: RunContext) -> dict[str, Any]:
+    """Archive what is committed; that it failed is told, and made up for by the next run."""
+    found: dict[str, Any] = {}
+    for dataset in DATASETS:
+        await context.progress(0, None, f"archiving {dataset.name}")
+        try:
+            written = await write_archives(context.store, context.settings, dataset)
+        except (HasatError, OSError, psycopg.Error) as error:
+            context.log.warning("archive not written", dataset=dataset.name, error=str(error))
+            found[dataset.name] = {"error": str(error)}
+        else:
+            found[dataset.name] = {"written": [archive.name for archive in written]}
+    return found
 
 
 def told(report: Report) -> dict[str, Any]:
@@ -74,6 +122,10 @@ def told(report: Report) -> dict[str, Any]:
             for name, count in report.version.counts.items()
         },
     }
+
+
+def downloads_folder(settings: Settings) -> Path:
+    return settings.home / "gib" / "lists"
 
 
 def held_folder(settings: Settings, run: int) -> Path:
@@ -98,18 +150,34 @@ async def _fetch(context: RunContext) -> dict[str, Path]:
         "PK": str(context.params.get("pk") or gib.pk_list_url),
         "GB": str(context.params.get("gb") or gib.gb_list_url),
     }
-    folder = context.settings.home / "gib" / "lists"
+    folder = downloads_folder(context.settings)
     seconds = gib.download_timeout.total_seconds()
-    async with asyncio.TaskGroup() as group:
-        getting = {
-            box: group.create_task(obtain(source, box, folder, timeout_seconds=seconds))
-            for box, source in sources.items()
-        }
+    try:
+        async with asyncio.TaskGroup() as group:
+            getting = {
+                box: group.create_task(obtain(source, box, folder, timeout_seconds=seconds))
+                for box, source in sources.items()
+            }
+    except ExceptionGroup as failed:
+        # One reason is enough; the other download was given up with it.
+        raise failed.exceptions[0] from None
     context.spent(sum("://" in source for source in sources.values()))
     return {box: task.result() for box, task in getting.items()}
 
 
-async def _hold(context: RunContext, error: HeldBackError, lists: Mapping[str, Path]) -> None:
+async def _tell(context: RunContext, *events: Event) -> None:
+    """Announce by itself what no transaction of the sync can; failing at it changes nothing."""
+    try:
+        async with context.store.connection() as conn:
+            for event in events:
+                await announce(conn, event)
+    except (HasatError, psycopg.Error) as error:
+        context.log.warning("nobody could be told", reason=str(error))
+
+
+async def _hold(
+    context: RunContext, error: HeldBackError, lists: Mapping[str, Path], began: float
+) -> None:
     """Keep the lists as they are, so that approving applies exactly what was looked at."""
     folder = held_folder(context.settings, context.run_id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +194,12 @@ async def _hold(context: RunContext, error: HeldBackError, lists: Mapping[str, P
             "INSERT INTO gib.held (run, preview, folder) VALUES (%s, %s, %s)",
             [context.run_id, Jsonb(preview), str(folder)],
         )
+        took = time.monotonic() - began
+        await announce(conn, guard_triggered(context.run_id, error.measures, error.counts, took))
 
 
-async def _held_lists(store: Store, run: int) -> dict[str, Path]:
+async def held_lists(store: Store, run: int) -> dict[str, Path]:
+    """The lists of a run that waits for a decision; raises if there is nothing to decide."""
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT state, folder FROM gib.held WHERE run = %s", [run])
         row = await cursor.fetchone()
@@ -149,7 +220,7 @@ async def _cannot_decide(store: Store, run: int) -> ConflictError | NotFoundErro
         row = await cursor.fetchone()
     if row is None:
         return NotFoundError(
-            f"Run {run} was not held.", remedy="`hasat gib runs` shows which ones are."
+            f"There is no held run {run}.", remedy="`hasat gib runs` shows which ones are."
         )
     return ConflictError(f"Run {run} does not wait for a decision: it is {row[0]}.")
 

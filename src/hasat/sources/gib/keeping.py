@@ -13,7 +13,7 @@ from hasat.store.statements import statement
 _ROOM = "hasat.sources.gib"
 
 Parts = dict[str, list[Kept]]
-"""A taxpayer's parts by list."""
+"""A taxpayer's lines by list."""
 
 
 async def parts_of(
@@ -30,7 +30,7 @@ async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts])
     """Keep the parts of these taxpayers as they are now; who has none is forgotten."""
     gone = [identifier for identifier, parts in after.items() if not any(parts.values())]
     kept = {
-        identifier: dump_parts(parts["PK"], parts["GB"])
+        identifier: dump_parts(parts["PK"], parts["GB"]).decode()
         for identifier, parts in after.items()
         if any(parts.values())
     }

@@ -1,42 +1,29 @@
-"""A taxpayer's parts as they are kept between runs: one line of JSON, exact to the letter."""
+"""A taxpayer's lines as they are kept between runs: each with its list and its fingerprint."""
 
-import json
-from typing import Any
+from binascii import hexlify
+from collections.abc import Sequence
 
-from hasat.sources.gib.records import Part
+BOXES = ("PK", "GB")
+"""The two lists: receivers' boxes (posta kutusu) and senders (gönderici birim)."""
 
-Kept = tuple[bytes, Part]
-"""A part with the fingerprint of the record it was read from."""
+Kept = tuple[bytes, bytes]
+"""The fingerprint of a record and the line it was read into."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_HEX = 32
 
 
-def dump_parts(pk: list[Kept], gb: list[Kept]) -> str:
-    """The parts of both lists as text."""
-    return _encode([[_plain(kept) for kept in pk], [_plain(kept) for kept in gb]])
+def dump_parts(pk: Sequence[Kept], gb: Sequence[Kept]) -> bytes:
+    """The lines of both lists as one UTF-8 text; no line holds a line break."""
+    entries = [b"P%b%b" % (hexlify(fingerprint), line) for fingerprint, line in pk]
+    entries += [b"G%b%b" % (hexlify(fingerprint), line) for fingerprint, line in gb]
+    return b"\n".join(entries)
 
 
 def load_parts(text: str) -> dict[str, list[Kept]]:
-    """The parts by list."""
-    pk, gb = json.loads(text)
-    return {"PK": [_kept(entry) for entry in pk], "GB": [_kept(entry) for entry in gb]}
-
-
-def _plain(kept: Kept) -> list[Any]:
-    fingerprint, part = kept
-    return [fingerprint.hex(), *part]
-
-
-def _kept(entry: list[Any]) -> Kept:
-    fingerprint, identifier, title, type_, account, first, documents, extra, flat = entry
-    part = Part(
-        identifier,
-        title,
-        type_,
-        account,
-        first,
-        {kind: tuple((a, t) for a, t in aliases) for kind, aliases in documents.items()},
-        tuple((name, text) for name, text in extra),
-        flat,
-    )
-    return bytes.fromhex(fingerprint), part
+    """The lines by list."""
+    found: dict[str, list[Kept]] = {"PK": [], "GB": []}
+    for entry in text.split("\n"):
+        box = "PK" if entry[0] == "P" else "GB"
+        fingerprint, line = entry[1 : 1 + _HEX], entry[1 + _HEX :]
+        found[box].append((bytes.fromhex(fingerprint), line.encode()))
+    return found

@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,16 +13,17 @@ from typing import Any, TypeVar
 
 from hasat.errors import HasatError
 from hasat.sources.gib.fingerprints import SIZE, Known
+from hasat.sources.gib.lines import identifier_of
 from hasat.sources.gib.opening import open_list
 from hasat.sources.gib.parts import Kept
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Reader, Tally
-from hasat.sources.gib.state import ListState
 
 T = TypeVar("T")
 
 # Beyond so many new records, everything is read anew through shelves on disk, in bounded memory.
 MOST_NEW = 50_000
+_WORTH_PROCESSES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,17 @@ class Reading:
     too_many: bool = False
 
 
-def read_changes(path: Path, name: str, state: ListState, most_new: int) -> Reading:
+def read_changes(path: Path, name: str, fingerprints: bytes, seed: int, most_new: int) -> Reading:
     """Read a list against what is known of it; runs in a process of its own."""
-    known = Known(state.fingerprints)
-    reader = Reader(open_list(path, name), state.seed, known)
+    known = Known(fingerprints)
+    reader = Reader(open_list(path, name), seed, known)
     new: defaultdict[str, list[Kept]] = defaultdict(list)
     reading = Reading(reader.tally)
     count = 0
     for batch in reader:
         reading.set_aside += batch.set_aside
-        for fingerprint, part in batch.new:
-            new[part.identifier].append((fingerprint, part))
+        for found in batch.new:
+            new[identifier_of(found[1])].append(found)
         count += len(batch.new)
         if count > most_new:
             return Reading(reader.tally, too_many=True)
@@ -90,10 +91,16 @@ def remaining(
 
 
 @asynccontextmanager
-async def processes(count: int = 2) -> AsyncIterator["Processes"]:
-    """Processes to read and merge in; started fresh, so that they carry nothing of this one."""
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context)
+async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Processes"]:
+    """Processes to read and merge in; started fresh, so that they carry nothing of this one.
+
+    Lists that are read sooner than a process starts are read by threads.
+    """
+    pool: Executor
+    if packed_bytes < _WORTH_PROCESSES:
+        pool = ThreadPoolExecutor(count)
+    else:
+        pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield Processes(pool)
     finally:
@@ -104,7 +111,7 @@ async def processes(count: int = 2) -> AsyncIterator["Processes"]:
 class Processes:
     """Runs functions elsewhere, as coroutines."""
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
+    def __init__(self, pool: Executor) -> None:
         self._pool = pool
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -1,20 +1,37 @@
-"""Looking taxpayers up, by the paths and in the form of the original service."""
+"""Looking taxpayers up and searching them, by the paths and in the form of the original service."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
-from psycopg import sql
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
+from starlette.responses import Response
 
 from hasat.clock import local_time, parse_local_time
-from hasat.doors import TheStore, answers, body_limit
+from hasat.doors import (
+    Plain,
+    TheSettings,
+    TheStore,
+    answer,
+    answer_unless_known,
+    answers,
+    body_limit,
+    dumps,
+)
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import head_of
-from hasat.sources.gib.identifiers import has_valid_checksum, kind_of
-from hasat.sources.gib.times import moment
-from hasat.store import Store
+from hasat.feed.digest import canonical, record_digest
+from hasat.feed.read import ExpiredError, head_of
+from hasat.sources.gib.lookups import (
+    check_identifier,
+    look_up,
+    look_up_as_of,
+    not_there,
+    registered_by,
+    taxpayer,
+)
+from hasat.sources.gib.search import MOST_LETTERS, MOST_ON_A_PAGE, search
+from hasat.sources.gib.search_rows import prepare_quietly
 
 MOST_AT_ONCE = 1000
 
@@ -39,7 +56,7 @@ _EXAMPLE = {
 class Batch(BaseModel):
     """Which taxpayers to look up."""
 
-    identifiers: list[Annotated[str, Field(max_length=40)]] = Field(
+    identifiers: list[Annotated[Plain, Field(max_length=40)]] = Field(
         min_length=1, max_length=MOST_AT_ONCE, examples=[["1234567890", "10000000146"]]
     )
 
@@ -48,34 +65,93 @@ def lookup_router(dataset: Dataset) -> APIRouter:
     """The doors of one document type beside its feed."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])
 
+    @router.get(
+        "",
+        summary=f"Search the taxpayers of {dataset.name}",
+        response_class=Response,
+        responses=answers(
+            {"items": [_EXAMPLE], "totalCount": 1, "page": 1, "pageSize": 20}, UnavailableError
+        ),
+    )
+    async def find(
+        store: TheStore,
+        settings: TheSettings,
+        text: Annotated[
+            Plain,
+            Query(
+                alias="search",
+                max_length=MOST_LETTERS,
+                description="A part of the title or identifier, in any case, with or without "
+                "Turkish letters.",
+            ),
+        ] = "",
+        alias: Annotated[
+            Plain | None,
+            Query(
+                min_length=1,
+                max_length=MOST_LETTERS,
+                description="Only who has this alias, with or without `urn:mail:`, in any case.",
+            ),
+        ] = None,
+        page: Annotated[int, Query(ge=1, le=10**9)] = 1,
+        page_size: Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, alias="pageSize")] = 20,
+    ) -> Response:
+        """By folded title, then identifier. An alias can belong to many taxpayers."""
+        async with store.connection() as conn:
+            head = await head_of(conn, dataset.name)
+            found = await search(
+                conn,
+                dataset,
+                text=text,
+                alias=alias,
+                page=page,
+                size=page_size,
+                personal=settings.gib.search_personal_numbers,
+            )
+        assert head.committed_at is not None
+        content = {
+            "items": [taxpayer(body) for body in found.bodies],
+            "totalCount": found.total,
+            "page": page,
+            "pageSize": page_size,
+        }
+        told = answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+        if not found.prepared:
+            told.background = BackgroundTask(prepare_quietly, store)
+        return told
+
     @router.post(
         "/batch",
         summary=f"Look many taxpayers of {dataset.name} up",
+        response_class=Response,
         responses=answers(
             {"items": [_EXAMPLE], "notFound": [], "totalRequested": 1, "totalFound": 1},
             UnavailableError,
         ),
     )
     @body_limit(2_000_000)
-    async def batch(wanted: Batch, response: Response, store: TheStore) -> dict[str, Any]:
+    async def batch(wanted: Batch, store: TheStore) -> Response:
         """Up to 1,000 at once; an identifier that is given twice counts once."""
         identifiers = list(dict.fromkeys(wanted.identifiers))
-        found = await _find(store, dataset, identifiers, response)
-        return {
-            "items": [found[one] for one in identifiers if one in found],
-            "notFound": [one for one in identifiers if one not in found],
+        async with store.connection() as conn:
+            found = await look_up(conn, dataset, identifiers)
+        content = {
+            "items": [taxpayer(found.bodies[one]) for one in identifiers if one in found.bodies],
+            "notFound": [one for one in identifiers if one not in found.bodies],
             "totalRequested": len(identifiers),
-            "totalFound": len(found),
+            "totalFound": len(found.bodies),
         }
+        return answer(dumps(content), {"X-Last-Sync-At": local_time(found.committed_at)})
 
     @router.get(
         "/{identifier}",
         summary=f"Look a taxpayer of {dataset.name} up",
-        responses=answers(_EXAMPLE, UsageError, NotFoundError, UnavailableError),
+        response_class=Response,
+        responses=answers(_EXAMPLE, UsageError, NotFoundError, ExpiredError, UnavailableError),
     )
     async def lookup(
+        request: Request,
         identifier: Annotated[str, Path(examples=["1234567890"])],
-        response: Response,
         store: TheStore,
         first_creation_time: Annotated[
             str | None,
@@ -84,60 +160,28 @@ def lookup_router(dataset: Dataset) -> APIRouter:
                 description="Only if the taxpayer was registered by this time.",
             ),
         ] = None,
-    ) -> dict[str, Any]:
+        as_of: Annotated[
+            str | None,
+            Query(alias="asOf", description="As he was observed to be at this time."),
+        ] = None,
+    ) -> Response:
         """The taxpayer as of the newest committed run: never older than the feed."""
-        if kind_of(identifier) is None:
-            raise UsageError(
-                "An identifier has 10 digits (VKN) or 11 (TCKN).",
-                remedy="Correct it and ask again.",
-            )
+        check_identifier(identifier)
         by = None if first_creation_time is None else parse_local_time(first_creation_time)
-        found = await _find(store, dataset, [identifier], response)
-        taxpayer = found.get(identifier)
-        if taxpayer is None or not _registered_by(taxpayer["firstCreationTime"], by):
-            raise NotFoundError(
-                f"{identifier} is not an active taxpayer of {dataset.name}"
-                f"{'' if by is None else ' of that time'}."
-            )
-        return taxpayer
+        at = None if as_of is None else parse_local_time(as_of)
+        async with store.connection() as conn:
+            if at is None:
+                found = await look_up(conn, dataset, [identifier])
+            else:
+                found = await look_up_as_of(conn, dataset, identifier, at)
+        body = found.bodies.get(identifier)
+        if body is None or not (by is None or registered_by(body, by)):
+            raise not_there(dataset.name, identifier, "" if (by or at) is None else " of that time")
+        return answer_unless_known(
+            request,
+            dumps(taxpayer(body)),
+            record_digest(canonical(body)).hex(),
+            {"X-Last-Sync-At": local_time(found.committed_at)},
+        )
 
     return router
-
-
-async def _find(
-    store: Store, dataset: Dataset, identifiers: list[str], response: Response
-) -> dict[str, dict[str, Any]]:
-    async with store.connection() as conn:
-        # First, because a dataset that is being filled for the first time is locked.
-        head = await head_of(conn, dataset.name)
-        cursor = await conn.execute(
-            sql.SQL("SELECT key, body FROM {} WHERE key = ANY (%s)").format(dataset.table),
-            [identifiers],
-        )
-        rows = await cursor.fetchall()
-    assert head.committed_at is not None
-    response.headers["X-Last-Sync-At"] = local_time(head.committed_at)
-    return {key: _taxpayer(body) for key, body in rows}
-
-
-def _taxpayer(body: dict[str, Any]) -> dict[str, Any]:
-    """A taxpayer in the original's form: there an alias is called by its name."""
-    aliases = [
-        {"name": one["alias"], "type": one["type"], "creationTime": one["creationTime"]}
-        for one in body["aliases"]
-    ]
-    identifier = body["identifier"]
-    return {
-        **{name: body[name] for name in ("identifier", "title", "accountType", "type")},
-        "firstCreationTime": body["firstCreationTime"],
-        "aliases": aliases,
-        "identifierKind": kind_of(identifier),
-        "identifierValid": has_valid_checksum(identifier),
-    }
-
-
-def _registered_by(first: str | None, by: datetime | None) -> bool:
-    if by is None:
-        return True
-    registered = moment(first)
-    return registered is not None and registered <= by.replace(tzinfo=None)

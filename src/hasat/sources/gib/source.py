@@ -4,7 +4,9 @@ from importlib.resources import files
 
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.job import SYNC
+from hasat.sources.gib.metrics import metrics
 from hasat.sources.gib.routes import lookup_router
+from hasat.sources.gib.search_rows import SEARCH
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Source
 
@@ -12,8 +14,9 @@ GIB = Source(
     SOURCE,
     "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
     datasets=DATASETS,
-    jobs=(SYNC,),
+    jobs=(SYNC, SEARCH),
     routers=tuple(map(lookup_router, DATASETS)),
     status=status,
+    metrics=metrics,
     migrations=files("hasat.sources.gib") / "migrations",
 )

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from hasat.sources.gib.errors import (
     TruncatedListError,
 )
 from hasat.sources.gib.fingerprints import SIZE, Known, fingerprints_of
-from hasat.sources.gib.lines import line_of, part_of, read_line
+from hasat.sources.gib.lines import line_of, read_line
 from hasat.sources.gib.markup import (
     USER,
     Element,
@@ -44,7 +43,7 @@ from hasat.sources.gib.markup import (
 )
 from hasat.sources.gib.opening import ListFile
 from hasat.sources.gib.prolog import read_prolog
-from hasat.sources.gib.records import Part, SetAside
+from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.whole import is_well_formed, whole_elements
 
 END = b"</User>"
@@ -54,23 +53,20 @@ _USER_START = re.compile(rb"<User(?=[\s/>])").finditer
 _MANY = 10_000
 
 
-T = TypeVar("T")
-
-
 @dataclass
-class Batch(Generic[T]):
-    """Some of a list: its readable Users, those of them not seen before, and those set aside."""
+class Batch:
+    """Some of a list: its readable Users, the lines of those not seen before, those set aside."""
 
     users: int = 0
-    new: list[tuple[bytes, T]] = field(default_factory=list)
+    new: list[tuple[bytes, bytes]] = field(default_factory=list)
     set_aside: list[SetAside] = field(default_factory=list)
     undecodable: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
-    def add(self, fingerprint: bytes, found: T) -> None:
+    def add(self, fingerprint: bytes, line: bytes) -> None:
         """A User that was not seen before."""
         self.users += 1
-        self.new.append((fingerprint, found))
+        self.new.append((fingerprint, line))
 
 
 @dataclass
@@ -96,15 +92,8 @@ class _ReachesOnError(Exception):
         self.index = index
 
 
-class _Reader(Generic[T]):
+class Reader:
     """One pass over a list. Only when the iteration has ended without error may it be used."""
-
-    def _from_piece(self, piece: bytes) -> T | None:
-        """What a record without its closing tag says, if it is written in the usual way."""
-        raise NotImplementedError
-
-    def _from_part(self, part: Part) -> T:
-        raise NotImplementedError
 
     def __init__(self, file: ListFile, seed: int, known: Known | None = None) -> None:
         self.file = file
@@ -114,7 +103,7 @@ class _Reader(Generic[T]):
         # None until some piece makes it necessary to know.
         self._damaged: bool | None = None
 
-    def __iter__(self) -> Iterator[Batch[T]]:
+    def __iter__(self) -> Iterator[Batch]:
         tally = self.tally
         for batch in self._batches():
             tally.users += batch.users
@@ -132,7 +121,7 @@ class _Reader(Generic[T]):
             self.tally.bytes += len(block)
             yield block
 
-    def _batches(self) -> Iterator[Batch[T]]:
+    def _batches(self) -> Iterator[Batch]:
         blocks = self._blocks()
         prolog = read_prolog(blocks, self.file.name)
         offset = prolog.offset
@@ -157,14 +146,14 @@ class _Reader(Generic[T]):
                 )
         yield self._tail(carry, offset)
 
-    def _batch(self, pieces: list[bytes], offset: int) -> Batch[T]:
+    def _batch(self, pieces: list[bytes], offset: int) -> Batch:
         """What these pieces hold; the known ones among them are not read."""
         fingerprints = fingerprints_of(pieces, self._seed)
         places = None if self._known is None else self._known.find(fingerprints)
         unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
-        batch = Batch[T](len(pieces) - len(unseen))
+        batch = Batch(len(pieces) - len(unseen))
         for index in unseen:
-            found = self._from_piece(pieces[index])
+            found = read_line(pieces[index])
             if found is None:
                 found = self._odd(pieces, index, offset, batch)
             if found is not None:
@@ -173,7 +162,7 @@ class _Reader(Generic[T]):
             self._known.mark(places)
         return batch
 
-    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch[T]) -> T | None:
+    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch) -> bytes | None:
         """What it says, if this is one User after all; else the batch gets all it holds."""
         content = pieces[index] + END
         place = offset + _length(pieces[:index])
@@ -189,7 +178,7 @@ class _Reader(Generic[T]):
         else:
             if len(elements) == 1 and not text and elements[0].name == USER:
                 try:
-                    return self._from_part(read_element(elements[0]))
+                    return line_of(read_element(elements[0]))
                 except UnreadableError as error:
                     found = SetAside(content, place, error.reason, error.identifier)
                     batch.set_aside.append(found)
@@ -200,7 +189,7 @@ class _Reader(Generic[T]):
         return None
 
     def _each(
-        self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch[T]
+        self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch
     ) -> None:
         """Elements that do not stand alone between two cuts, one by one."""
         if text:
@@ -216,7 +205,7 @@ class _Reader(Generic[T]):
             else:
                 self._alone(element, raw, place, batch)
 
-    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch[T]) -> None:
+    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch) -> None:
         # The zero byte keeps an element's fingerprint apart from that of a piece without its end.
         fingerprint = fingerprints_of([b"\0" + raw], self._seed)
         if self._known is not None:
@@ -226,11 +215,11 @@ class _Reader(Generic[T]):
                 batch.users += 1
                 return
         try:
-            batch.add(fingerprint, self._from_part(read_element(user)))
+            batch.add(fingerprint, line_of(read_element(user)))
         except UnreadableError as error:
             batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
 
-    def _salvage(self, content: bytes, offset: int, batch: Batch[T]) -> None:
+    def _salvage(self, content: bytes, offset: int, batch: Batch) -> None:
         """Read what is legible of a damaged stretch and set the rest aside."""
         if _ROOT_END in content:
             raise DamagedListError(
@@ -242,7 +231,7 @@ class _Reader(Generic[T]):
             if content[start:end].strip():
                 self._stretch(content[start:end], offset + start, batch)
 
-    def _stretch(self, content: bytes, offset: int, batch: Batch[T]) -> None:
+    def _stretch(self, content: bytes, offset: int, batch: Batch) -> None:
         try:
             elements, text = outermost_elements(content)
         except (MalformedError, OpenEndedError) as error:
@@ -257,19 +246,19 @@ class _Reader(Generic[T]):
         else:
             self._each(elements, text, content, offset, batch)
 
-    def _carefully(self, offset: int) -> Iterator[Batch[T]]:
+    def _carefully(self, offset: int) -> Iterator[Batch]:
         """The rest of a list that cannot be cut at its closing tags."""
-        batch = Batch[T]()
+        batch = Batch()
         for place, raw in whole_elements(self._blocks(), offset, self.file.limits.max_record):
             self._stretch(raw, place, batch)
             if batch.users >= _MANY:
                 yield batch
-                batch = Batch[T]()
+                batch = Batch()
         yield batch
 
-    def _tail(self, tail: bytes, offset: int) -> Batch[T]:
+    def _tail(self, tail: bytes, offset: int) -> Batch:
         """What follows the last cut: the root's end, and nothing but it in any usual list."""
-        batch = Batch[T]()
+        batch = Batch()
         try:
             elements, text = outermost_elements(tail, closed=True)
         except MalformedError as error:
@@ -302,27 +291,6 @@ class _Reader(Generic[T]):
             raise DamagedListError(
                 f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
             )
-
-
-class Reader(_Reader[Part]):
-    """Reads a list into parts."""
-
-    def _from_piece(self, piece: bytes) -> Part | None:
-        line = read_line(piece)
-        return None if line is None else part_of(line)
-
-    def _from_part(self, part: Part) -> Part:
-        return part
-
-
-class LineReader(_Reader[bytes]):
-    """Reads a list into lines, which is what to do with many records."""
-
-    def _from_piece(self, piece: bytes) -> bytes | None:
-        return read_line(piece)
-
-    def _from_part(self, part: Part) -> bytes:
-        return line_of(part)
 
 
 def _length(pieces: list[bytes]) -> int:

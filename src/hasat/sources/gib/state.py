@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
+from hasat.sources.gib.fingerprints import ODD
 from hasat.store.statements import statement
 
-BOXES = ("PK", "GB")
-_ODD = 0
 _ROOM = "hasat.sources.gib"
 
 
@@ -35,8 +34,8 @@ class ListState:
     def whose(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
         """The identifiers behind fingerprints; and whether some are too odd to be kept here."""
         numbers = np.frombuffer(self.identifiers, np.uint64)[self._at(fingerprints)]
-        found = {str(number)[1:] for number in numbers.tolist() if number != _ODD}
-        return found, bool((numbers == _ODD).any())
+        found = {str(number)[1:] for number in numbers.tolist() if number != ODD}
+        return found, bool((numbers == ODD).any())
 
     def without(self, fingerprints: Iterable[bytes]) -> tuple[bytes, bytes]:
         """Both arrays, less the given fingerprints."""
@@ -53,15 +52,6 @@ class ListState:
         # Halves of different fingerprints meet as good as never; here that would only make the
         # next run read a record once more.
         return np.isin(pairs[:, 0], wanted[:, 0]) & np.isin(pairs[:, 1], wanted[:, 1])
-
-
-def pack_identifiers(identifiers: Iterable[str]) -> bytes:
-    """Identifiers as numbers, a 1 put in front to keep leading zeros; odd ones as 0."""
-    numbers = [
-        int(f"1{name}") if len(name) <= 18 and name.isascii() and name.isdigit() else _ODD
-        for name in identifiers
-    ]
-    return np.array(numbers, np.uint64).tobytes()
 
 
 async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:

@@ -7,10 +7,16 @@ from psycopg.rows import dict_row
 
 from hasat.clock import local_time
 from hasat.settings import Settings
+from hasat.sources.gib.search_rows import search_state
 from hasat.store import Store
 from hasat.store.statements import statement
 
-_STATUS = {"done": "success", "nothing": "success", "held": "partial", "skipped": "partial"}
+ORIGINAL_OUTCOME = {
+    "done": "success",
+    "nothing": "success",
+    "held": "partial",
+    "skipped": "partial",
+}
 
 
 async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
@@ -18,6 +24,7 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement("hasat.sources.gib", "status"))
         row = await cursor.fetchone()
+        search = await search_state(conn)
     assert row is not None
     last_sync = row["last_sync_at"]
     seconds = row["last_sync_seconds"]
@@ -26,11 +33,15 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
         "eInvoiceUserCount": row["einvoice"],
         "eDespatchUserCount": row["edespatch"],
         "lastSyncDuration": None if seconds is None else _duration(float(seconds)),
-        "lastSyncStatus": _STATUS.get(row["outcome"], "failed") if row["outcome"] else None,
+        "lastSyncStatus": ORIGINAL_OUTCOME.get(row["outcome"], "failed")
+        if row["outcome"]
+        else None,
         "lastSyncError": row["error"],
         "lastAttemptAt": local_time(row["attempt_at"]) if row["attempt_at"] else None,
         "lastFailureAt": local_time(row["failure_at"]) if row["failure_at"] else None,
         "heldRuns": row["held"],
+        "searchReady": not search.unready,
+        "remarks": [remark] if (remark := search.remark()) else [],
         "checks": {"sync_freshness": _freshness(row, settings.gib.max_sync_staleness_hours)},
     }
 

@@ -11,15 +11,19 @@ from typing import Any, Literal
 
 from psycopg import sql
 
+from hasat.deliver import announce
 from hasat.errors import HeldError
 from hasat.feed.dataset import Scope
-from hasat.feed.guard import Limits, Measure, exceeded, measure_changes, measure_drop, share
+from hasat.feed.guard import Counts, Limits, Measure, exceeded, measure_changes, measure_drop, share
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.settings import Settings
 from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.events import sync_completed
+from hasat.sources.gib.fingerprints import pack_identifiers
 from hasat.sources.gib.keeping import decide_held, keep_set_aside, keep_taxpayers, parts_of
-from hasat.sources.gib.merging import canonical_body, merge
+from hasat.sources.gib.lines import published
+from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import (
     MOST_NEW,
     Processes,
@@ -31,14 +35,7 @@ from hasat.sources.gib.reading import (
 )
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import (
-    BOXES,
-    ListState,
-    load_states,
-    pack_identifiers,
-    save_state,
-    sha256_of,
-)
+from hasat.sources.gib.state import ListState, load_states, save_state, sha256_of
 from hasat.store import Store
 
 ADVISORY_LOCK = 8370142691
@@ -70,7 +67,12 @@ class Report:
 class HeldBackError(HeldError):
     """The guard holds the run; carries what it saw."""
 
-    def __init__(self, measures: list[Measure], lists: Mapping[str, ListReport]) -> None:
+    def __init__(
+        self,
+        measures: list[Measure],
+        lists: Mapping[str, ListReport],
+        counts: Mapping[str, Counts],
+    ) -> None:
         over = exceeded(measures)
         super().__init__(
             f"The guard holds this run: {'; '.join(map(str, over))}. Nothing was changed.",
@@ -78,6 +80,7 @@ class HeldBackError(HeldError):
         )
         self.measures = measures
         self.lists = lists
+        self.counts = counts
 
 
 @dataclass
@@ -113,21 +116,36 @@ async def synchronise(
     hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
     async with (
         _working_folder(settings, run) as folder,
-        processes() as elsewhere,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
     ):
         states = await load_states(work.connection)
-        task = _Task(work, elsewhere, lists, hashes, states, run, folder, most_new, tell or _quiet)
-        found = await task.find()
+        # They end before anything is written: idle, they would still hold their memory.
+        async with processes(sum(lists[box].stat().st_size for box in BOXES)) as elsewhere:
+            task = _Task(
+                work,
+                elsewhere,
+                lists,
+                hashes,
+                states,
+                run,
+                folder,
+                most_new,
+                settings.gib.batch_size,
+                tell or _quiet,
+            )
+            found = await task.find()
         measures = _measures(settings, task, found)
         if exceeded(measures) and approving is None:
-            raise HeldBackError(measures, found.reports())
+            raise HeldBackError(measures, found.reports(), task.counts)
         for state in found.states.values():
             await save_state(work.connection, state)
         await keep_set_aside(work.connection, run, found.set_aside)
         version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
         if version.changed or approving is not None:
             await decide_held(work.connection, approving)
+        users = {box: tally.users for box, tally in found.tallies.items()}
+        took = time.monotonic() - began
+        await announce(work.connection, sync_completed(users, version.counts, took))
     return Report(
         "committed" if version.changed else "unchanged",
         round(time.monotonic() - began, 3),
@@ -149,6 +167,7 @@ class _Task:
         run: int,
         folder: Path,
         most_new: int,
+        batch_size: int,
         tell: Tell,
     ) -> None:
         self.work = work
@@ -159,6 +178,7 @@ class _Task:
         self.run = run
         self.folder = folder
         self.most_new = most_new
+        self.batch_size = batch_size
         self.tell = tell
         self.counts: dict[str, Any] = {}
 
@@ -176,7 +196,8 @@ class _Task:
                             read_changes,
                             self.lists[box],
                             f"The {box} list",
-                            self.states[box],
+                            self.states[box].fingerprints,
+                            self.states[box].seed,
                             self.most_new,
                         )
                         for box in changed
@@ -215,11 +236,9 @@ class _Task:
             }
             if not any(parts.values()):
                 continue
-            taxpayer = merge(*([part for _, part in parts[box]] for box in BOXES))
-            for name, lines in records.items():
-                body = canonical_body(taxpayer, name)
-                if body is not None:
-                    lines.append(Record(identifier, body))
+            bodies = published(*([line for _, line in parts[box]] for box in BOXES))
+            for name, body in bodies.items():
+                records[name].append(Record(identifier, body))
         touched = Scope(
             {"whole": True}, sql.SQL("m.key = ANY (%(touched)s)"), {"touched": list(affected)}
         )

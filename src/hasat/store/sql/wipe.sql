@@ -1,6 +1,6 @@
 -- Drop everything that is Hasat's, so that a backup finds the place it was taken from.
 -- Tables of other programs in the same database stay.
-DROP SCHEMA IF EXISTS raw, core, mart, feed, budget, jobs, serve CASCADE;
+DROP SCHEMA IF EXISTS raw, core, mart, feed, budget, fetching, jobs, serve, deliver CASCADE;
 DROP TABLE IF EXISTS public.hasat_migration;
 
 DO $$

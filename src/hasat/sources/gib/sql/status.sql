@@ -1,6 +1,7 @@
 -- The last attempts at a synchronisation and what the mirror holds.
 WITH runs AS (
-    SELECT * FROM jobs.run WHERE job = 'gib_sync' AND state = 'finished'
+    -- One that found another at work has attempted nothing.
+    SELECT * FROM jobs.run WHERE job = 'gib_sync' AND state = 'finished' AND outcome <> 'skipped'
 ), newest AS (
     SELECT * FROM runs ORDER BY id DESC LIMIT 1
 ), good AS (

@@ -1,4 +1,4 @@
-"""Writes taxpayer lists as the Revenue Administration publishes them, of any size and from a seed.
+"""Taxpayers as the Revenue Administration's lists tell of them, of any number and from a seed.
 
 Every taxpayer is a pure function of (seed, number, version): publishers with one seed agree on
 every byte, and a step of churn touches only those whom it changes. The shares (aliases a document,
@@ -6,20 +6,7 @@ closed aliases, account types, odd spellings) follow the published test list of 
 """
 
 import random
-import zipfile
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
-
-Box = Literal["PK", "GB"]
-
-# What six hours change among a million and a half taxpayers.
-CHURN_AMONG = 1_500_000
-ADDED, MODIFIED, REMOVED = 167, 222, 48
 
 _FIRST = (
     "AK ALTIN ANADOLU ARAS ATA AYDIN BARAN BAŞAK BEREKET BEYAZ BİLGE BOĞAZİÇİ BURÇ CAN CEVHER ÇAĞ "
@@ -90,7 +77,7 @@ class Taxpayer:
 
 def taxpayer(seed: int, number: int, version: int, layout: Layout) -> Taxpayer:
     """Taxpayer `number`; a higher version has another title, one more alias, or one closed."""
-    dice = random.Random((seed << 80) | (number << 16))
+    dice = random.Random((seed << 80) | (number << 16))  # noqa: S311 - a simulation
     draw = dice.random
     first = FIRST[int(draw() * len(FIRST))]
     second = FIRST[int(draw() * len(FIRST))]
@@ -187,125 +174,3 @@ def _modified(
     closed = [Alias(aliases[0].name, aliases[0].created, created), *aliases[1:]]
     renamed = Alias(f"{aliases[0].name}.yeni{step}", created)
     return title, {**pk, document: [renamed, *closed]}
-
-
-class Publisher:
-    """Who is on the lists now; `step` lets six hours pass, `write` publishes."""
-
-    def __init__(self, taxpayers: int, seed: int = 1, layout: Layout = LAYOUTS["published"]):
-        self.seed = seed
-        self.layout = layout
-        self.numbers = list(range(taxpayers))
-        self.versions: dict[int, int] = {}
-        self._next = taxpayers
-        self._dice = random.Random(seed)
-
-    def step(self, scale: float | None = None) -> dict[str, int]:
-        """Add, change and remove taxpayers: the usual share, or `scale` times the usual numbers."""
-        factor = len(self.numbers) / CHURN_AMONG if scale is None else scale
-        counts = {
-            name: max(1, round(number * factor))
-            for name, number in (("added", ADDED), ("modified", MODIFIED), ("removed", REMOVED))
-        }
-        touched = self._dice.sample(
-            range(len(self.numbers)), counts["modified"] + counts["removed"]
-        )
-        for place in touched[: counts["modified"]]:
-            number = self.numbers[place]
-            self.versions[number] = self.versions.get(number, 0) + 1
-        for place in sorted(touched[counts["modified"] :], reverse=True):
-            del self.numbers[place]
-        self.numbers.extend(range(self._next, self._next + counts["added"]))
-        self._next += counts["added"]
-        return counts
-
-    def taxpayers(self, shuffle: int | None = None) -> Iterator[Taxpayer]:
-        """Everybody now listed, in the order of publication or in one of the seed `shuffle`."""
-        numbers = self.numbers
-        if shuffle is not None:
-            numbers = random.Random(shuffle).sample(numbers, len(numbers))
-        for number in numbers:
-            yield taxpayer(self.seed, number, self.versions.get(number, 0), self.layout)
-
-    def xml(self, box: Box, shuffle: int | None = None) -> Iterator[bytes]:
-        """One list, a few hundred records at a time."""
-        render = _indented if self.layout.indent else _compact
-        line = "\n" if self.layout.indent else ""
-        yield f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<UserList>{line}'.encode()
-        everybody = self.taxpayers(shuffle)
-        while some := list(islice(everybody, 500)):
-            yield "".join(
-                render(one, documents)
-                for one in some
-                if (documents := one.pk if box == "PK" else one.gb)
-            ).encode()
-        yield b"</UserList>\n"
-
-    def write_list(self, path: Path, box: Box, shuffle: int | None = None) -> None:
-        """One list as a ZIP whose sizes stand after the data, as the publisher writes them."""
-        with (
-            path.open("wb") as file,
-            zipfile.ZipFile(cast(BinaryIO, _Unseekable(file)), "w") as archive,
-        ):
-            entry = zipfile.ZipInfo(f"newUser{box.title()}List.xml", (2026, 2, 19, 3, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(entry, "w", force_zip64=True) as out:
-                for block in self.xml(box, shuffle):
-                    out.write(block)
-
-    def write(self, folder: Path, shuffle: int | None = None) -> tuple[Path, Path]:
-        """Both lists, each written by a process of its own."""
-        paths = folder / "newUserPkListxml.zip", folder / "newUserGbListxml.zip"
-        boxes: tuple[Box, Box] = ("PK", "GB")
-        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
-            writing = [
-                pool.submit(self.write_list, path, box, shuffle)
-                for path, box in zip(paths, boxes, strict=True)
-            ]
-            for task in writing:
-                task.result()
-        return paths
-
-
-class _Unseekable:
-    """A file that can only be written on, which makes zipfile write data descriptors."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, data: Any) -> int:
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-def _indented(one: Taxpayer, documents: dict[str, list[Alias]]) -> str:
-    account = f"        <AccountType>{one.account_type}</AccountType>\n" if one.account_type else ""
-    return (
-        f"    <User>\n        <Identifier>{one.identifier}</Identifier>\n"
-        f"        <Title>{one.title}</Title>\n        <Type>{one.type}</Type>\n"
-        f"        <FirstCreationTime>{one.created}</FirstCreationTime>\n{account}"
-        "        <Documents>\n"
-        + "".join(
-            f'            <Document type="{kind}">\n'
-            + "".join(
-                f"                <Alias>\n                    <Name>{alias.name}</Name>\n"
-                f"                    <CreationTime>{alias.created}</CreationTime>\n"
-                + (
-                    f"                    <DeletionTime>{alias.deleted}</DeletionTime>\n"
-                    if alias.deleted
-                    else ""
-                )
-                + "                </Alias>\n"
-                for alias in aliases
-            )
-            + "            </Document>\n"
-            for kind, aliases in documents.items()
-        )
-        + "        </Documents>\n    </User>\n"
-    )
-
-
-def _compact(one: Taxpayer, documents: dict[str, list[Alias]]) -> str:
-    return "".join(map(str.strip, _indented(one, documents).splitlines()))

@@ -1,0 +1,303 @@
+"""What synchronising the taxpayer lists costs, beside the least that any reader of them must do.
+
+Every figure comes from this one run, so that the ratios hold on any machine. The yardsticks are
+taken before and after each, in one process, one list after the other: unzipping both, and expat
+tokenising both without a handler (fed from the ZIPs, less the unzipping). Hasat is the command
+`hasat gib sync` against its own embedded PostgreSQL, and its time is what its JSON calls seconds:
+from the lists on disk to the commit. The peer is the seed's pipeline: parse everything, COPY to
+temporary tables, diff in SQL.
+
+    python bench/gib.py                       # a million taxpayers, HASAT_BENCH_USERS for others
+    python bench/gib.py --users 100000 --peer
+    python bench/gib.py --thrice              # also three times as many
+
+The memory is that of all processes of the command and of PostgreSQL, as proportional set size
+without the shared buffers.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import psutil  # type: ignore[import-untyped]
+import structlog
+
+from _gib_peer import seed_pipeline
+from hasat.cli.house import open_house
+from hasat.settings import Settings, load_settings
+from hasat.sim.gib_lists import BOXES, Publisher, Wish
+
+BLOCK = 1 << 20
+MEGABYTE = 1 << 20
+
+
+@dataclass
+class Lists:
+    """Both lists, in one of the states that are measured."""
+
+    pk: Path
+    gb: Path
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self.pk, self.gb
+
+
+@dataclass(frozen=True)
+class World:
+    """The lists of one size: as first seen, the same in another order, a step on, and thinned."""
+
+    users: int
+    first: Lists
+    shuffled: Lists
+    changed: Lists
+    thinned: Lists
+
+
+def write_world(folder: Path, users: int) -> World:
+    """Write all lists that the measurements need; kept ones of an earlier run are taken."""
+    publisher = Publisher(users)
+    found = {}
+
+    def lists(name: str, wish: Wish) -> None:
+        place = folder / f"{users}-{name}"
+        paths = {box: place / f"newUser{box.title()}Listxml.zip" for box in BOXES}
+        if not all(path.exists() for path in paths.values()):
+            place.mkdir(parents=True, exist_ok=True)
+            publisher.write(place, wish)
+        found[name] = Lists(paths["PK"], paths["GB"])
+
+    lists("first", Wish())
+    lists("shuffled", Wish(shuffle=1))
+    publisher.step()
+    lists("changed", Wish(shuffle=2))
+    publisher.change(removed=users * 15 // 100)
+    lists("thinned", Wish(shuffle=3))
+    return World(users, **found)
+
+
+def unzip(lists: Lists) -> None:
+    for path in lists.paths:
+        with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
+            while stream.read(BLOCK):
+                pass
+
+
+def tokenise(lists: Lists) -> None:
+    for path in lists.paths:
+        parser = expat.ParserCreate()
+        with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
+            while block := stream.read(BLOCK):
+                parser.Parse(block, False)
+        parser.Parse(b"", True)
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+class Memory:
+    """The most that the processes of a command and of PostgreSQL hold together, sampled."""
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self.peak = 0
+        self.last_peak = 0
+
+    @contextmanager
+    def watching(self, command: int) -> Iterator[None]:
+        over = threading.Event()
+        self.last_peak = 0
+
+        def watch() -> None:
+            while not over.wait(0.2):
+                self.last_peak = max(self.last_peak, _tree(command) + _tree(self._server))
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self.peak = max(self.peak, self.last_peak)
+
+
+def _tree(pid: int) -> int:
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    return sum(_own_memory(one.pid) for one in family)
+
+
+def _own_memory(pid: int) -> int:
+    """Linux's account of a process's share, without shared memory: that is the shared buffers."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    shares = dict(line.split(":", 1) for line in lines[1:])
+    return sum(int(shares[name].split()[0]) * 1024 for name in ("Pss_Anon", "Pss_File"))
+
+
+@dataclass
+class Hasat:
+    """A house of its own in which syncs are run as a person runs them."""
+
+    settings: Settings
+    memory: Memory
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    async def sync(self, lists: Lists, expected: str) -> tuple[float, float]:
+        """Seconds of the sync itself, and of the whole command."""
+        return self._command(["sync", "--pk", str(lists.pk), "--gb", str(lists.gb)], expected)
+
+    async def approve(self) -> tuple[float, float]:
+        return self._command(["approve", str(self.runs[-1]["run"])], "committed")
+
+    def _command(self, words: list[str], expected: str) -> tuple[float, float]:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hasat", "gib", *words, "--json"],
+            env=os.environ | {"HASAT_HOME": str(self.settings.home), "HASAT_LOG_LEVEL": "warning"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with self.memory.watching(process.pid):
+            told, _ = process.communicate()
+        whole = time.perf_counter() - began
+        result = json.loads(told)
+        if result["outcome"] != expected:
+            raise SystemExit(f"expected {expected}: {told}")
+        self.runs.append(result)
+        return result["seconds"] or whole, whole
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; seconds and yardstick are of the same minutes of the machine."""
+
+    what: str
+    seconds: float
+    whole: float
+    yardstick: str
+    beside: float
+    goal: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.beside
+
+    def __str__(self) -> str:
+        verdict = ""
+        if self.goal is not None:
+            verdict = f"goal {self.goal:.0f}: {'kept' if self.ratio <= self.goal else 'MISSED'}"
+        return (
+            f"{self.what:28} {self.seconds:8.2f} s (command {self.whole:7.2f} s) "
+            f"{self.ratio:7.2f} x {self.yardstick} of {self.beside:5.2f} s  {verdict}"
+        )
+
+
+Action = Callable[[], Awaitable[tuple[float, float]]]
+
+
+class Measuring:
+    """Takes the yardsticks before and after everything that is held against them."""
+
+    def __init__(self, lists: Lists) -> None:
+        self._lists = lists
+        self._last = self._yardsticks()
+        self.rows: list[Row] = []
+
+    async def take(self, what: str, action: Action, yardstick: str, goal: float | None) -> None:
+        seconds, whole = await action()
+        before, self._last = self._last, self._yardsticks()
+        beside = (before[yardstick] + self._last[yardstick]) / 2
+        self.rows.append(Row(what, seconds, whole, yardstick, beside, goal))
+        print(self.rows[-1], flush=True)
+
+    def _yardsticks(self) -> dict[str, float]:
+        unzipping = seconds_of(lambda: unzip(self._lists))
+        return {"unzip": unzipping, "expat": seconds_of(lambda: tokenise(self._lists)) - unzipping}
+
+
+async def measure(world: World, folder: Path, *, peer: bool) -> list[Row]:
+    """All of the table for one size."""
+    settings = load_settings(environ={"HASAT_HOME": str(folder / f"home-{world.users}")})
+    print(f"{world.users:,} taxpayers")
+    async with open_house(settings) as store:
+        async with store.connection() as conn:
+            row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
+            assert row is not None
+            memory = Memory(psutil.Process(row[0]).ppid())
+        hasat = Hasat(settings, memory)
+
+        async def by_the_peer() -> tuple[float, float]:
+            began = time.perf_counter()
+            async with store.connection() as conn:
+                await seed_pipeline(conn, world.first.paths)
+            taken = time.perf_counter() - began
+            return taken, taken
+
+        takes: list[tuple[str, Action, str, float | None]] = [
+            ("first sync", partial(hasat.sync, world.first, "committed"), "expat", 4.0),
+            ("nothing changed", partial(hasat.sync, world.shuffled, "unchanged"), "unzip", 3.0),
+            ("0.03 % changed", partial(hasat.sync, world.changed, "committed"), "unzip", 5.0),
+            ("15 % removed, held", partial(hasat.sync, world.thinned, "held"), "unzip", None),
+            ("15 % removed, approved", hasat.approve, "unzip", None),
+        ]
+        if peer:
+            takes.append(("the seed's way, first", by_the_peer, "unzip", None))
+            takes.append(("the seed's way, unchanged", by_the_peer, "unzip", None))
+        measuring = Measuring(world.first)
+        for take in takes:
+            memory.last_peak = 0
+            await measuring.take(*take)
+            print(f"{'':28} {memory.last_peak / MEGABYTE:8.0f} MB", flush=True)
+    print(f"{'peak memory':28} {memory.peak / MEGABYTE:8.0f} MB, goal 400\n")
+    return measuring.rows
+
+
+def main() -> None:
+    """Write lists, measure, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    users = int(os.environ.get("HASAT_BENCH_USERS", "1000000"))
+    parser.add_argument("--users", type=int, default=users)
+    parser.add_argument("--thrice", action="store_true", help="also three times as many")
+    parser.add_argument("--peer", action="store_true", help="also the seed's pipeline (slow)")
+    parser.add_argument("--lists", type=Path, help="where lists are, or will be kept")
+    arguments = parser.parse_args()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        scratch = Path(name)
+        # The server's own user must be able to get there.
+        scratch.chmod(0o711)
+        found = []
+        for users in (arguments.users, *([3 * arguments.users] if arguments.thrice else [])):
+            world = write_world(arguments.lists or scratch / "lists", users)
+            found.append(asyncio.run(measure(world, scratch, peer=arguments.peer)))
+        if arguments.thrice:
+            for once, thrice in zip(*found, strict=True):
+                print(f"{once.what:28} {thrice.seconds / once.seconds:.2f} x for 3 x as many")
+
+
+if __name__ == "__main__":
+    main()

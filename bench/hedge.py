@@ -1,0 +1,350 @@
+"""How long the slowest answers take over six endpoints, and what that costs in requests.
+
+Three scenes against real HTTP servers on loopback, each with six endpoints of its own:
+
+- spread: 1 % of all answers, independently, take 50 times as long;
+- one-bad: one endpoint takes 50 times as long in 30 % of its answers;
+- faulty: one endpoint is dead (it hangs up), one slow (50 times), one refuses at once (403).
+
+In the first two, four ways take part at the same time: one try, the three at once of the
+original, the `hedge-python` package (the extra `bench`; left out if it is not there) and Hasat's
+own pool with its state and its budget in PostgreSQL. Ratios are against one try in the same run.
+The servers count the requests. Run `python bench/hedge.py`, or with `--json`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import structlog
+
+from hasat.budget import Budget, EndpointLimit, Upstream
+from hasat.fetch import (
+    Answer,
+    Asker,
+    Client,
+    Endpoint,
+    EndpointPool,
+    Outcome,
+    Question,
+    Racer,
+    Rules,
+    Verdict,
+)
+from hasat.settings import load_settings
+from hasat.store import open_store
+
+BASE_SECONDS = 0.1
+SLOWER = 50
+ENDPOINTS = 6
+WARM_UP = 200
+TIMEOUT = 30.0
+DEAD = 0
+FEATURE = b'{"type":"Feature","geometry":null,"properties":{}}'
+
+Ask = Callable[[], Awaitable[None]]
+
+
+# --- the servers ----------------------------------------------------------------------------------
+
+
+class Caller(asyncio.Protocol):
+    """One connection: answers after a while, and stops when the caller hangs up."""
+
+    def __init__(self, count: Callable[[], None], behave: Callable[[], tuple[int, float]]) -> None:
+        self._count = count
+        self._behave = behave
+        self._pending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._count()
+        status, seconds = self._behave()
+        if status == DEAD:
+            self._transport.abort()
+            return
+        self._pending = asyncio.get_running_loop().call_later(seconds, self._answer, status)
+
+    def _answer(self, status: int) -> None:
+        body = FEATURE if status == 200 else b""
+        head = f"HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\n"
+        self._transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._pending:
+            self._pending.cancel()
+
+
+def behaviour(scene: str, place: int, rng: random.Random) -> Callable[[], tuple[int, float]]:
+    """The status of the next answer of one endpoint, and how long it takes."""
+    slow_share = {"spread": 0.01, "one-bad": 0.3 if place == 0 else 0.0}.get(scene, 0.0)
+    if scene == "faulty":
+        slow_share = 1.0 if place == 1 else 0.0
+        if place in (0, 2):
+            return lambda: (DEAD, 0.0) if place == 0 else (403, 0.001)
+
+    def behave() -> tuple[int, float]:
+        seconds = BASE_SECONDS * rng.uniform(0.9, 1.1)
+        return 200, seconds * (SLOWER if rng.random() < slow_share else 1)
+
+    return behave
+
+
+async def serve(scene: str, seed: int) -> None:
+    """Six endpoints in this process; says where they are, and at the end what each was asked."""
+    counts = [0] * ENDPOINTS
+    loop = asyncio.get_running_loop()
+    servers = []
+    for place in range(ENDPOINTS):
+        behave = behaviour(scene, place, random.Random(f"{seed}:{place}"))
+
+        def count(place: int = place) -> None:
+            counts[place] += 1
+
+        def caller(count: Callable[[], None] = count, behave: Any = behave) -> Caller:
+            return Caller(count, behave)
+
+        servers.append(await loop.create_server(caller, "127.0.0.1", 0))
+    urls = [f"http://127.0.0.1:{s.sockets[0].getsockname()[1]}" for s in servers]
+    print(json.dumps(urls), flush=True)
+    await loop.run_in_executor(None, sys.stdin.readline)
+    print(json.dumps(counts), flush=True)
+
+
+# --- the ways to ask ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def one_try(urls: Sequence[str]) -> AsyncIterator[Ask]:
+    """One request to the endpoint whose turn it is."""
+    turn = iter(range(10**9))
+    async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
+
+        async def ask() -> None:
+            (await client.get(f"{urls[next(turn) % ENDPOINTS]}/parsel/1/2")).raise_for_status()
+
+        yield ask
+
+
+@asynccontextmanager
+async def three_at_once(urls: Sequence[str]) -> AsyncIterator[Ask]:
+    """The original: the same request to three endpoints, the first good answer counts."""
+    turn = iter(range(10**9))
+    async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
+
+        async def ask() -> None:
+            first = next(turn) * 3
+            tasks = {
+                asyncio.ensure_future(client.get(f"{urls[(first + n) % ENDPOINTS]}/parsel/1/2"))
+                for n in range(3)
+            }
+            _, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in late:
+                task.cancel()
+
+        yield ask
+
+
+@asynccontextmanager
+async def hedge_python(urls: Sequence[str]) -> AsyncIterator[Ask]:
+    """The package `hedge-python` as it comes, over the endpoints in turn."""
+    package = importlib.import_module("hedge")
+    transport = importlib.import_module("hedge.transport")
+
+    turn = iter(range(10**9))
+    async with transport.HedgedAiohttpSession(config=package.HedgeConfig()) as session:
+
+        async def ask() -> None:
+            answer = await session.get(f"{urls[next(turn) % ENDPOINTS]}/parsel/1/2")
+            await answer.read()
+            answer.release()
+
+        yield ask
+
+
+def classify(answer: Answer) -> Verdict:
+    if answer.status == 200:
+        return Verdict(Outcome.OK)
+    limited = answer.status in (403, 429)
+    return Verdict(Outcome.MINUTE_LIMITED if limited else Outcome.TRANSIENT, str(answer.status))
+
+
+@asynccontextmanager
+async def hasat(urls: Sequence[str]) -> AsyncIterator[Ask]:
+    """The pool: choice, budget and state in PostgreSQL, one second try when it is worth it."""
+    endpoints = [Endpoint(url, daily=10**6, min_interval=0.0) for url in urls]
+    limits = Upstream("bench", minute_limit=10**6, each_endpoint=EndpointLimit(day=10**6))
+    question = Question("/parsel/1/2", timeout=TIMEOUT)
+    asker = Asker("daily", "bench")
+    async with contextlib.AsyncExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory())
+        settings = load_settings(environ={"HASAT_HOME": home}, cwd=Path(home))
+        store = await stack.enter_async_context(open_store(settings))
+        budget = await stack.enter_async_context(Budget(store, limits))
+        client = await stack.enter_async_context(Client(Rules("Hasat bench")))
+        pool = EndpointPool(store, budget, "bench", endpoints, key="bench")
+        await stack.enter_async_context(pool.opened())
+        racer = Racer(pool, client, classify)
+
+        async def ask() -> None:
+            await racer.ask(question, asker)
+
+        yield ask
+
+
+# How to ask, and how many questions at once: waiting for an answer costs no processor.
+WAYS = {
+    "one_try": (one_try, 12),
+    "three_at_once": (three_at_once, 4),
+    "hedge_python": (hedge_python, 6),
+    "hasat": (hasat, 4),
+}
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+async def measure(way: str, urls: Sequence[str], questions: int) -> list[float]:
+    """The seconds of every question after the warm-up, asked by a few at a time."""
+    open_way, at_once = WAYS[way]
+    seconds: list[float] = []
+    left = iter(range(WARM_UP + questions))
+
+    async with open_way(urls) as ask:
+
+        async def asker() -> None:
+            for number in left:
+                started = time.perf_counter()
+                await ask()
+                if number >= WARM_UP:
+                    seconds.append(time.perf_counter() - started)
+
+        await asyncio.gather(*(asker() for _ in range(at_once)))
+    return seconds
+
+
+def rank(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+async def run_way(scene: str, way: str, questions: int, seed: int) -> dict[str, Any]:
+    """One way in a process of its own, against servers in another."""
+    servers = await start("--serve", scene, "--seed", str(seed))
+    assert servers.stdin
+    assert servers.stdout
+    urls = json.loads(await servers.stdout.readline())
+    client = await start("--way", way, "--urls", json.dumps(urls), "--questions", str(questions))
+    said, _ = await client.communicate()
+    if client.returncode:
+        raise SystemExit(f"{way} failed in {scene}")
+    servers.stdin.write(b"done\n")
+    counts, _ = await servers.communicate()
+    told: dict[str, Any] = json.loads(said)
+    return told | {"requests": json.loads(counts), "asked": WARM_UP + questions}
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        __file__,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=1 << 24,
+    )
+
+
+async def run_scene(scene: str, ways: Sequence[str], questions: int, seed: int) -> dict[str, Any]:
+    results = await asyncio.gather(*(run_way(scene, way, questions, seed) for way in ways))
+    table: dict[str, Any] = {}
+    for way, result in zip(ways, results, strict=True):
+        seconds = result["seconds"]
+        table[way] = {
+            **{f"p{name}_ms": round(rank(seconds, share) * 1000, 1) for name, share in SHARES},
+            "extra_share": round(sum(result["requests"]) / result["asked"] - 1, 4),
+            "requests": result["requests"],
+        }
+    if "one_try" in table:
+        for row in table.values():
+            row["p999_ratio"] = round(table["one_try"]["p99.9_ms"] / row["p99.9_ms"], 1)
+    return table
+
+
+SHARES = (("50", 0.5), ("95", 0.95), ("99", 0.99), ("99.9", 0.999))
+
+
+async def run(questions: int, seed: int) -> dict[str, Any]:
+    known = importlib.util.find_spec("hedge") and importlib.util.find_spec("aiohttp")
+    ways = [way for way in WAYS if way != "hedge_python" or known]
+    names = ("spread", "one-bad")
+    scenes = {name: await run_scene(name, ways, questions, seed) for name in names}
+    faulty = await run_scene("faulty", ["hasat"], questions // 3, seed)
+    requests = faulty["hasat"]["requests"]
+    after_three = sum(max(count - 3, 0) for count in requests[:3])
+    ours = [scenes[name]["hasat"] for name in scenes]
+    return {
+        "p999_ratio": min(row["p999_ratio"] for row in ours),
+        "extra_share": max(row["extra_share"] for row in ours),
+        "faulty_share": round(after_three / sum(requests), 4),
+        "scenes": {**scenes, "faulty": faulty},
+        "hedge_python": "measured" if known else "not installed: pip install 'hasat[bench]'",
+        "questions": questions,
+        "seed": seed,
+        "processors": os.cpu_count(),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    for scene, ways in result["scenes"].items():
+        print(f"\n{scene}")
+        print(f"  {'':15}{'p50':>9}{'p95':>9}{'p99':>9}{'p99.9':>9}  {'better':>7}{'more':>8}")
+        for way, row in ways.items():
+            times = "".join(f"{row[f'p{name}_ms']:>9.1f}" for name, _ in SHARES)
+            better = f"{row['p999_ratio']:.1f}x" if "p999_ratio" in row else ""
+            print(f"  {way:15}{times}  {better:>7}{row['extra_share']:>8.1%}  {row['requests']}")
+    print(f"\np99.9 at least {result['p999_ratio']}x better than one try,", end=" ")
+    print(f"with {result['extra_share']:.2%} more requests")
+    print(f"faulty endpoints after three requests each: {result['faulty_share']:.2%} of requests")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--questions", type=int, default=1200, help="questions a way and scene")
+    parser.add_argument("--seed", type=int, default=1, help="what the servers draw from")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--urls", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    # This file is called like the package that it measures, and its folder comes first.
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    if options.serve:
+        asyncio.run(serve(options.serve, options.seed))
+    elif options.way:
+        urls = json.loads(options.urls)
+        seconds = asyncio.run(measure(options.way, urls, options.questions))
+        print(json.dumps({"seconds": seconds}))
+    else:
+        result = asyncio.run(run(options.questions, options.seed))
+        print(json.dumps(result, indent=2)) if options.json else show(result)
+
+
+if __name__ == "__main__":
+    main()

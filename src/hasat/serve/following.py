@@ -1,0 +1,171 @@
+"""What a follower asks for, and how a page of changes is told."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Query
+from pydantic import BaseModel, Field
+
+from hasat.clock import local_time
+from hasat.doors import Plain, dumps
+from hasat.feed.bell import Bell
+from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset
+from hasat.feed.read import Change, Page, changes_after
+from hasat.store import Store
+
+MOST_WAIT_SECONDS = 60.0
+MOST_ON_A_PAGE = 1000
+MOST_WATCHED = 10_000
+PAGE = 100
+
+Form = Literal["json", "ndjson", "events"]
+_MEDIA: dict[str, Form] = {
+    "text/event-stream": "events",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+}
+
+
+class Watched(BaseModel):
+    """Which records to follow."""
+
+    only: list[Annotated[Plain, Field(max_length=200)]] = Field(
+        min_length=1, max_length=MOST_WATCHED, examples=[["1234567890", "10000000146"]]
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A follower's question."""
+
+    after: Cursor | None
+    limit: int | None
+    wait: float
+    only: Sequence[str] | None
+    include: frozenset[str]
+    form: Form
+
+
+async def asked(
+    after: Annotated[str | None, Query(description="The cursor of an earlier answer.")] = None,
+    limit: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            le=MOST_ON_A_PAGE,
+            description=f"Changes at the most: {PAGE} unless told, in streams all.",
+        ),
+    ] = None,
+    wait: Annotated[
+        float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for a change.")
+    ] = 0,
+    only: Annotated[
+        list[Plain] | None, Query(description="Keys to watch; all others are passed over.")
+    ] = None,
+    include: Annotated[
+        str,
+        Query(
+            pattern="^(|(before|record)(,(before|record))*)$",
+            description="`before`: the state before, and the fields; `record`: key and body as "
+            "published; or both, with a comma.",
+        ),
+    ] = "",
+    form: Annotated[
+        Form | None, Query(alias="format", description="Else the header Accept decides.")
+    ] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+) -> Asked:
+    """The question in the address and the header Accept."""
+    wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    by_header: Form = next((_MEDIA[media] for media in _MEDIA if media in wanted), "json")
+    return Asked(
+        after=None if after is None else Cursor.parse(after),
+        limit=limit,
+        wait=wait,
+        only=only,
+        include=frozenset(filter(None, include.split(","))),
+        form=form or by_header,
+    )
+
+
+async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
+    """The page after the cursor, in a transaction that ends before anything is sent."""
+    async with store.connection() as conn:
+        return await changes_after(
+            conn,
+            dataset.name,
+            ask.after,
+            limit=limit,
+            keys=ask.only,
+            before="before" in ask.include,
+            as_text=True,
+        )
+
+
+async def first_page(store: Store, bell: Bell, dataset: Dataset, ask: Asked, limit: int) -> Page:
+    """The page after the cursor; with `wait`, not before it has something or the time is over."""
+    page = await look(store, dataset, ask, limit)
+    if page.changes or not ask.wait:
+        return page
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ask.wait
+    async with bell.listening():
+        while True:
+            ring = bell.next_ring()
+            page = await look(store, dataset, ask, limit)
+            left = deadline - loop.time()
+            if page.changes or left <= 0 or bell.closed:
+                return page
+            await bell.wait(ring, left)
+
+
+def place(page: Page) -> dict[str, Any]:
+    """Where a page leaves its reader."""
+    return {
+        "next": str(page.next),
+        "upToDate": page.up_to_date,
+        "epoch": str(page.epoch),
+        "head": page.head,
+        "floor": page.floor,
+    }
+
+
+def written(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
+    """A change, whose bodies are texts, as JSON.
+
+    Where a change shows its body's own fields, their text is copied and never taken apart.
+    """
+    if dataset.flat and not include and change.body not in {None, "{}"}:
+        at = _moment(change.changed_at)
+        own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
+        return f"{{{own},{change.body[1:]}"
+    body, before = (
+        None if one is None else json.loads(one) for one in (change.body, change.before)
+    )
+    return dumps(spelled(dataset, change._replace(body=body, before=before), include))
+
+
+def spelled(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
+    """A change as it is handed out."""
+    told = {
+        "seq": change.seq,
+        "changeType": change.kind,
+        "changedAt": _moment(change.changed_at),
+        **dataset.spell(change.key, change.body),
+    }
+    if "record" in include:
+        told["key"] = change.key
+        told["body"] = change.body
+    if "before" in include:
+        told["before"] = change.before
+        told["fields"] = change.fields
+    return told
+
+
+# The changes of a run share one moment.
+_moment = lru_cache(maxsize=64)(local_time)

@@ -1,0 +1,79 @@
+"""Taxpayers in the form of the original service."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import AsyncConnection, sql
+
+from hasat.errors import NotFoundError, UsageError
+from hasat.feed.dataset import Dataset
+from hasat.feed.read import head_of, record_as_of
+from hasat.sources.gib.identifiers import has_valid_checksum, kind_of
+from hasat.sources.gib.times import moment
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Published bodies by identifier, as of the newest commit or of a given time."""
+
+    bodies: Mapping[str, Any]
+    committed_at: datetime
+
+
+async def look_up(
+    conn: AsyncConnection[Any], dataset: Dataset, identifiers: Sequence[str]
+) -> Lookup:
+    """Those of the taxpayers who are there now."""
+    # First, because a dataset that is being filled for the first time is locked.
+    head = await head_of(conn, dataset.name)
+    assert head.committed_at is not None
+    cursor = await conn.execute(
+        sql.SQL("SELECT key, body FROM {} WHERE key = ANY (%s)").format(dataset.table),
+        [list(identifiers)],
+    )
+    return Lookup(dict(await cursor.fetchall()), head.committed_at)
+
+
+async def look_up_as_of(
+    conn: AsyncConnection[Any], dataset: Dataset, identifier: str, at: datetime
+) -> Lookup:
+    """The taxpayer as he was observed to be at that time, if he was there."""
+    await head_of(conn, dataset.name)
+    found = await record_as_of(conn, dataset, identifier, at)
+    return Lookup({} if found.body is None else {identifier: found.body}, found.committed_at)
+
+
+def check_identifier(identifier: str) -> None:
+    """Refuse what cannot be one; whether its checksum fits does not matter."""
+    if kind_of(identifier) is None:
+        raise UsageError(
+            "An identifier has 10 digits (VKN) or 11 (TCKN).", remedy="Correct it and ask again."
+        )
+
+
+def not_there(where: str, identifier: str, when: str = "") -> NotFoundError:
+    return NotFoundError(f"{identifier} is not an active taxpayer of {where}{when}.")
+
+
+def taxpayer(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A taxpayer in the original's form: there an alias is called by its name."""
+    aliases = [
+        {"name": one["alias"], "type": one["type"], "creationTime": one["creationTime"]}
+        for one in body["aliases"]
+    ]
+    identifier = body["identifier"]
+    return {
+        **{name: body[name] for name in ("identifier", "title", "accountType", "type")},
+        "firstCreationTime": body["firstCreationTime"],
+        "aliases": aliases,
+        "identifierKind": kind_of(identifier),
+        "identifierValid": has_valid_checksum(identifier),
+    }
+
+
+def registered_by(body: Mapping[str, Any], by: datetime) -> bool:
+    """Whether the taxpayer's first creation time is not later."""
+    registered = moment(body["firstCreationTime"])
+    return registered is not None and registered <= by.replace(tzinfo=None)

@@ -1,0 +1,66 @@
+"""The limits of the built-in sources' upstreams, as the settings declare them."""
+
+from collections.abc import Sequence
+
+from hasat.budget import EndpointLimit, Lane, Quota, Upstream, declare, read_quotas
+from hasat.fetch import Endpoint
+from hasat.settings import Settings
+from hasat.store import Store
+
+# What a day takes, until the ledger knows better: the published collector's own estimates.
+_FINALISE, _DAILY, _DETAILS = 1_500, 2_500, 5_000
+
+
+def football(settings: Settings) -> Upstream:
+    """API-Football: a day that turns at midnight UTC, and a minute."""
+    limits = settings.football.rate_limiter
+    hard = min(limits.minute_limit, limits.token_bucket_per_minute)
+    reserve = limits.emergency_stop_threshold
+    if reserve is None:
+        reserve = limits.daily_limit // 10
+    verify_keep = max(reserve, settings.football.verification.min_daily_quota)
+    return Upstream(
+        "football",
+        zone="UTC",
+        day_limit=limits.daily_limit,
+        target=limits.usage_target_percent / 100,
+        minute_limit=min(limits.minute_soft_limit, hard),
+        minute_hard=hard,
+        opening_seconds=limits.opening_minutes * 60,
+        shadow=limits.shadow,
+        lanes=(
+            Lane("finalise", keep=reserve, needs=_FINALISE, early=True),
+            Lane("daily", keep=reserve, needs=_DAILY, early=True),
+            Lane("details", keep=reserve, needs=_DETAILS),
+            Lane("backfill", keep=reserve, paced=True),
+            Lane("verify", keep=verify_keep, paced=True, share=0.05),
+        ),
+    )
+
+
+def tkgm(settings: Settings, endpoints: Sequence[Endpoint] = ()) -> Upstream:
+    """TKGM: a day of its own for each endpoint, in points, and a pause between two requests."""
+    limits = settings.tkgm
+    return Upstream(
+        "tkgm",
+        zone="Europe/Istanbul",
+        each_endpoint=EndpointLimit(limits.daily_per_endpoint, limits.min_interval_ms / 1000),
+        endpoints={one.url: EndpointLimit(one.daily, one.min_interval) for one in endpoints},
+    )
+
+
+def upstreams_of(settings: Settings) -> tuple[Upstream, ...]:
+    """Every upstream with a budget."""
+    return football(settings), tkgm(settings)
+
+
+async def read_all(store: Store, settings: Settings) -> list[Quota]:
+    """The budgets of all upstreams, those too that nobody has asked yet."""
+    found = await read_quotas(store)
+    known = {quota.windows.upstream for quota in found}
+    if missing := [each for each in upstreams_of(settings) if each.name not in known]:
+        async with store.connection() as conn:
+            for upstream in missing:
+                await declare(conn, upstream, if_missing=True)
+        found = await read_quotas(store)
+    return found

@@ -1,0 +1,138 @@
+"""What the taxpayer lists announce: the original's events, each with the commit it speaks of."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from hasat.jobs import Catalogue, Run, run_in_foreground
+from hasat.settings import Settings
+from hasat.sources.gib.events import duration
+from hasat.sources.gib.job import SYNC
+from hasat.sources.gib.sync import ADVISORY_LOCK
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import throw_away_database
+
+pytestmark = pytest.mark.anyio
+
+GIB = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
+
+
+@pytest.fixture
+def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
+    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
+        yield database.settings(tmp_path)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> Any:
+    async with open_store(settings, [GIB]) as store:
+        yield store
+
+
+def a_list(folder: Path, *users: int, title: str = "A") -> str:
+    """A list with these users, all of them active for invoices."""
+    body = "".join(
+        f"<User><Identifier>{user:010d}</Identifier><Title>{title}</Title><Type>OZEL</Type>"
+        "<FirstCreationTime>2020-01-01T00:00:00</FirstCreationTime><Documents>"
+        '<Document type="Invoice"><Alias><Name>urn:mail:pk</Name>'
+        "<CreationTime>2020-01-01T00:00:00</CreationTime></Alias></Document></Documents></User>"
+        for user in users
+    )
+    path = folder / f"list-{len(list(folder.iterdir()))}.xml"
+    path.write_text(f'<?xml version="1.0" encoding="UTF-8"?><UserList>{body}</UserList>')
+    return str(path)
+
+
+async def sync(store: Store, settings: Settings, pk: str, gb: str) -> Run:
+    catalogue = Catalogue.of([SYNC], settings)
+    return await run_in_foreground(catalogue, store, settings, SYNC.name, {"pk": pk, "gb": gb})
+
+
+async def events(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+    async with store.connection() as conn:
+        cursor = await conn.execute("SELECT kind, severity, payload FROM deliver.event ORDER BY id")
+        return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
+
+
+async def test_a_sync_announces_what_became_of_it(
+    store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    people = range(1, 101)
+    pk, gb = a_list(folder, *people), a_list(folder, *people)
+    await sync(store, settings, pk, gb)
+    await sync(store, settings, pk, gb)
+    more = a_list(folder, *range(5, 111))
+    await sync(store, settings, more, more)
+    few = a_list(folder, *range(5, 50))
+    held = await sync(store, settings, few, few)
+    (folder / "broken.xml").write_text("<html>")
+    await sync(store, settings, str(folder / "broken.xml"), gb)
+
+    first, unchanged, changed, guarded, failed = await events(store)
+    assert {kind for kind, *_ in (first, unchanged, changed)} == {"SyncCompleted"}
+    assert first[2]["EInvoice"] == {
+        "Added": 100,
+        "Modified": 0,
+        "Removed": 0,
+        "Total": 100,
+        "TotalCount": 100,
+    }
+    assert (first[2]["PkCount"], first[2]["GbCount"]) == (100, 100)
+    assert unchanged[2]["EInvoice"]["Total"] == 0
+    counts = changed[2]["EInvoice"]
+    assert (counts["Added"], counts["Removed"], counts["TotalCount"]) == (10, 4, 106)
+    assert changed[2]["EDespatch"]["TotalCount"] == 0
+
+    assert guarded[:2] == ("RemovalGuardTriggered", "Warning")
+    assert guarded[2]["Run"] == held.id
+    assert guarded[2]["DocumentType"] == "einvoice"
+    assert (guarded[2]["RemovalCount"], guarded[2]["TotalCount"]) == (61, 106)
+    assert (guarded[2]["RemovalRatio"], guarded[2]["Threshold"]) == ("57.5%", "10%")
+
+    assert failed[:2] == ("SyncFailed", "Critical")
+    assert failed[2]["Error"]
+
+
+async def test_a_sync_that_was_not_needed_is_partial(
+    store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    pk = a_list(folder, 1)
+    async with store.connection() as conn:
+        await conn.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        run = await sync(store, settings, pk, pk)
+    assert run.outcome == "skipped"
+    [(kind, severity, payload)] = await events(store)
+    assert (kind, severity, payload["Status"]) == ("SyncPartial", "Warning", "Atlandı")
+
+
+async def test_archives_that_cannot_be_written_are_told_after_the_commit(
+    store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (tmp_path / "in the way").touch()
+    broken = settings.archives.model_copy(update={"base_path": tmp_path / "in the way"})
+    pk = a_list(folder, 1)
+    run = await sync(store, settings.model_copy(update={"archives": broken}), pk, pk)
+    assert run.outcome == "done"
+    completed, partial, stale = await events(store)
+    assert [kind for kind, *_ in (completed, partial, stale)] == [
+        "SyncCompleted",
+        "SyncPartial",
+        "MvRefreshFailed",
+    ]
+    assert partial[2]["Status"] == "Kısmi"
+    assert "einvoice" in partial[2]["Warnings"]
+
+
+def test_durations_are_spelled_as_the_original_spells_them() -> None:
+    assert duration(0.0071) == "00:00:00.007"
+    assert duration(3 * 3600 + 42 * 60 + 1.5) == "03:42:01.500"
+    assert duration(59.9999) == "00:01:00.000"

@@ -1,0 +1,61 @@
+"""What a forecast says, from what was spent in the last hour."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hasat.budget.forecast import Spending, forecast
+
+MIDNIGHT = datetime(2026, 3, 10, tzinfo=UTC)
+
+
+def spending(hour: float, **more: int | bool) -> Spending:
+    values: dict[str, Any] = {
+        "usable": 67_500,
+        "to_target": 67_500,
+        "others_last_hour": 0,
+        "paced_last_hour": 0,
+        "has_paced": True,
+    } | more
+    return Spending(
+        now=MIDNIGHT + timedelta(hours=hour),
+        starts_at=MIDNIGHT,
+        ends_at=MIDNIGHT + timedelta(days=1),
+        zone="UTC",
+        **values,
+    )
+
+
+def test_what_runs_out_is_told_to_the_minute() -> None:
+    said = forecast(spending(20, usable=3_000, to_target=3_000, others_last_hour=1_800))
+    assert (said.kind, said.sentence) == ("runs_out", "runs out 21:40 UTC")
+
+
+def test_what_is_left_over_is_told() -> None:
+    said = forecast(spending(22, usable=5_000, to_target=5_000, paced_last_hour=450))
+    assert (said.kind, said.unused, said.sentence) == (
+        "unused",
+        4_100,
+        "4,100 unused at 24:00 UTC",
+    )
+
+
+def test_paced_lanes_that_keep_up_reach_the_target() -> None:
+    said = forecast(spending(12, usable=30_000, to_target=30_000, paced_last_hour=2_550))
+    assert said.kind == "on_target"
+
+
+def test_a_spent_day_says_until_when() -> None:
+    said = forecast(spending(12, usable=0, to_target=0))
+    assert (said.kind, said.sentence) == ("spent", "spent until 24:00 UTC")
+
+
+def test_without_paced_lanes_all_that_may_be_used_counts() -> None:
+    said = forecast(spending(12, usable=900, to_target=0, has_paced=False))
+    assert (said.kind, said.unused) == ("unused", 900)
+
+
+@pytest.mark.parametrize("hour", [0, 0.01, 23.999])
+def test_the_edges_of_the_day_are_no_trouble(hour: float) -> None:
+    assert forecast(spending(hour, others_last_hour=5, paced_last_hour=5)).sentence

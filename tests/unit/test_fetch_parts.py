@@ -1,0 +1,171 @@
+"""The small parts of fetching: what they promise each on its own."""
+
+import random
+
+import pytest
+
+from hasat.fetch import Outcome, Question, Verdict, retry_after
+from hasat.fetch.health import Measured, Record, Worth, cost_of, effect_of
+from hasat.fetch.pace import Pace
+from hasat.fetch.sketch import LatencySketch
+from hasat.fetch.standing import Standing, choose
+from hasat.fetch.tokens import Allowance
+from hasat.fetch.workers import Endpoint
+
+FRESH = Record(points=1, learned=None, streak=0, rest_level=0)
+
+
+def test_quantiles_are_right_to_five_percent() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    values = [rng.lognormvariate(-2, 1) for _ in range(900)]
+    sketch = LatencySketch()
+    for value in values:
+        sketch.add(value)
+    again = LatencySketch.from_bytes(sketch.to_bytes())
+    for share in (0.5, 0.9, 0.95, 0.99):
+        exact = sorted(values)[int(share * len(values))]
+        found = again.quantile(share)
+        assert found is not None
+        assert exact * 0.85 < found < exact * 1.15
+
+
+def test_a_sketch_forgets_and_never_grows() -> None:
+    sketch = LatencySketch()
+    for _ in range(5000):
+        sketch.add(1.0)
+    for _ in range(3000):
+        sketch.add(0.01)
+    usual = sketch.quantile(0.5)
+    assert usual is not None
+    assert usual < 0.02
+    assert len(sketch.to_bytes()) == len(LatencySketch().to_bytes())
+
+
+def test_extreme_times_are_counted_too() -> None:
+    sketch = LatencySketch()
+    for seconds in (0.0, -1.0, 1e9):
+        sketch.add(seconds)
+    assert sketch.total == 3
+    assert LatencySketch.from_bytes(b"nonsense").quantile(0.5) is None
+
+
+def test_extra_requests_stay_a_share_of_all() -> None:
+    allowance = Allowance(0.02, most=10.0)
+    extra = 0
+    for _ in range(1000):
+        allowance.earn()
+        extra += allowance.spend()
+    assert 15 <= extra <= 20
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "120"}, 120.0),
+        ({"retry-after": " 7 "}, 7.0),
+        (
+            {
+                "retry-after": "Mon, 16 Nov 2026 04:01:00 GMT",
+                "date": "Mon, 16 Nov 2026 04:00:00 GMT",
+            },
+            60.0,
+        ),
+        ({"retry-after": "Mon, 16 Nov 2020 04:01:00 GMT"}, 0.0),
+        ({"retry-after": "999999999999"}, 86_400.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_in_both_forms(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == seconds
+
+
+def effect(verdict: Verdict, status: int | None = None, record: Record = FRESH) -> float | None:
+    return effect_of(record, verdict, status, points=1, cooldown=300.0).rest
+
+
+def test_rests_grow_by_cause_and_end() -> None:
+    limited = Verdict(Outcome.MINUTE_LIMITED)
+    levels = [Record(1, None, 0, level) for level in range(30)]
+    refused = [effect(limited, 403, record) for record in levels]
+    assert refused[:3] == [300.0, 600.0, 1200.0]
+    assert refused[-1] == 6 * 3600.0
+    too_many = [effect(limited, 429, record) for record in levels]
+    assert (too_many[0], too_many[-1]) == (60.0, 900.0)
+    assert effect(Verdict(Outcome.MINUTE_LIMITED, "", 33.0), 429) == 33.0
+
+
+def test_single_failures_cost_no_rest() -> None:
+    failing = [
+        effect(Verdict(Outcome.TRANSIENT), None, Record(1, None, streak, 0)) for streak in range(20)
+    ]
+    assert failing[:4] == [None, None, 30.0, 60.0]
+    assert failing[-1] == 300.0
+
+
+def test_the_days_end_is_learned_and_a_larger_day_too() -> None:
+    over = effect_of(
+        Record(41, None, 0, 0), Verdict(Outcome.DAY_EXHAUSTED), 403, points=1, cooldown=300.0
+    )
+    assert (over.until_day_ends, over.learned) == (True, 40)
+    more = effect_of(Record(44, 40, 0, 0), Verdict(Outcome.OK), 200, points=1, cooldown=300.0)
+    assert more.learned == 44
+
+
+def standing(name: str, worth: Worth, *, free_at: float = 0.0) -> Standing:
+    made = Standing(Endpoint(f"https://{name}.example", 100, 0.2), free_at=free_at)
+    made.known["single"].worth = worth
+    made.known["single"].at = 1000.0
+    for _ in range(20):
+        made.known["single"].sketch.add(0.1)
+    return made
+
+
+def test_failing_fast_is_never_cheaper_than_answering() -> None:
+    failing = Worth()
+    answering = Worth()
+    for _ in range(3):
+        failing = failing.with_cost(cost_of(Measured(0.001, answered=False), 0.1))
+        answering = answering.with_cost(cost_of(Measured(0.1, answered=True), 0.1))
+    chosen = choose(
+        [standing("failing", failing), standing("answering", answering)],
+        Question("/x", timeout=1.0),
+        excluded=(),
+        now=1000.0,
+    )
+    assert chosen
+    assert chosen[0].endpoint.url == "https://answering.example"
+
+
+def test_a_good_endpoint_that_is_busy_is_preferred_to_a_bad_one_that_is_free() -> None:
+    good = standing("good", Worth(0.1, 20.0), free_at=1000.2)
+    bad = standing("bad", Worth(5.0, 20.0))
+    question = Question("/x", timeout=1.0)
+    chosen = choose([good, bad], question, excluded=(), now=1000.0)
+    assert chosen
+    assert chosen[0] is good
+    assert chosen[1] == pytest.approx(0.2)
+    # What is known fades: after a while the bad one is given another chance.
+    good.free_at, good.used, good.known["single"].at = 0.0, 5, 2000.0
+    later = choose([good, bad], question, excluded=(), now=2000.0)
+    assert later
+    assert later[0] is bad
+
+
+def test_rising_latency_slows_down_and_recovers() -> None:
+    pace = Pace()
+    for _ in range(100):
+        assert not pace.note(0.1)
+    # Single slow answers mean nothing.
+    for n in range(60):
+        assert not pace.note(5.0 if n % 10 == 0 else 0.1)
+    assert pace.factor == 1.0
+    slower = [pace.note(0.5) for _ in range(200)]
+    assert sum(slower) >= 3
+    assert 2.0 < pace.factor <= 8.0
+    for _ in range(100):
+        pace.note(0.1)
+    assert pace.factor == 1.0
