@@ -45,7 +45,7 @@ async def warmed_up(field: Field, questions: int = 120) -> None:
     """Earn tokens and learn what is usual; a loaded machine's own hiccups may use some up."""
     for _ in range(questions):
         await field.ask()
-    while field.racer._hedges.filled < 0.1:
+    while field.racer._hedges.saved < 1.0:
         await field.ask()
     await field.pool.written()
 

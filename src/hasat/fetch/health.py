@@ -15,10 +15,11 @@ _TOO_MANY_SECONDS, _TOO_MANY_MOST = 60.0, 900.0
 _REFUSED_MOST = 6 * 3600.0
 _FAILING_SECONDS, _FAILING_MOST, _FAILURES_ALLOWED = 30.0, 300.0, 3
 
-_HALF_LIFE_SECONDS = 30.0
+_HALF_LIFE_SECONDS = 15.0
 _MOST_WEIGHT = 20.0
 _FAILURE_COSTS = 10.0
 _LOST_RACE_COSTS = 2.0
+_ANSWER_COSTS_MOST = 5.0
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,14 @@ class Measured:
 
 
 def cost_of(measured: Measured, usual: float) -> float:
-    """The seconds to charge: failing fast is never cheap, and a lost race would have gone on."""
-    if measured.lost:
-        return measured.seconds * _LOST_RACE_COSTS
-    return measured.seconds + (0.0 if measured.answered else usual * _FAILURE_COSTS)
+    """The seconds to charge: failing fast is never cheap, and a lost race would have gone on.
+
+    A single answer weighs only so much, or bad luck would look like a bad endpoint.
+    """
+    if not (measured.answered or measured.lost):
+        return measured.seconds + usual * _FAILURE_COSTS
+    seconds = measured.seconds * (_LOST_RACE_COSTS if measured.lost else 1.0)
+    return min(seconds, usual * _ANSWER_COSTS_MOST)
 
 
 def note(sketch: LatencySketch, measured: Measured) -> None:

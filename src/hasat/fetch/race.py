@@ -17,7 +17,7 @@ from hasat.fetch.tokens import Allowance
 
 _SOONEST_QUANTILE = 0.95
 _LATEST_SHARE_OF_TIMEOUT = 0.5
-_HEDGES_SAVED = 10.0
+_HEDGES_SAVED, _HEDGES_ENOUGH = 10.0, 2.0
 _FAILOVER_SHARE, _FAILOVERS_SAVED = 0.1, 10.0
 _TROUBLE, _LEARNING = 0.2, 0.05
 
@@ -126,7 +126,7 @@ class Racer:
         if race.most < 2 or not question.hedge or not share or self._failing > _TROUBLE:
             return None
         affordable = max(_SOONEST_QUANTILE, 1.0 - share)
-        poor = 1.0 - self._hedges.filled
+        poor = max(0.0, 1.0 - self._hedges.saved / _HEDGES_ENOUGH)
         quantile = _SOONEST_QUANTILE + (affordable - _SOONEST_QUANTILE) * poor
         delay = hedge_delay(first.standing, self._pool.standings, question.kind, quantile)
         latest = question.timeout * _LATEST_SHARE_OF_TIMEOUT

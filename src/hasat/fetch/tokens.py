@@ -13,9 +13,9 @@ class Allowance:
         self._saved = min(saved, most)
 
     @property
-    def filled(self) -> float:
-        """How much is saved, from 0 to 1."""
-        return self._saved / self._most if self._most else 0.0
+    def saved(self) -> float:
+        """How many tokens are there."""
+        return self._saved
 
     def earn(self) -> None:
         self._saved = min(self._most, self._saved + self.share)

@@ -1,7 +1,7 @@
 """The environment, turned into values: Hasat's own names, and the seeds' names as they were."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def _judge(variables: _Variables, known: set[str | None], found: Findings) -> No
         if leaf.secret:
             known |= {f"{name}_FILE" for name in leaf.names}
     own = [name for name in known if name and name.startswith("HASAT_")]
-    dotnet = {fold(name): name for names in ENVIRONMENT.values() for name in names if "__" in name}
+    dotnet = _dotnet_names()
     branches = {name.partition(":")[0] for name in dotnet}
     for name in sorted(variables.texts.keys() - known):
         folded = fold(name).removesuffix("_file")
@@ -140,7 +140,29 @@ def _judge(variables: _Variables, known: set[str | None], found: Findings) -> No
             found.remarks.append(f"{name} has no effect: {because}")
         elif folded.partition(":")[0] in branches and not _is_part(folded, dotnet):
             meant = did_you_mean(name, dotnet.values())
-            found.remarks.append(f"{name} has no effect: there is no such setting{meant}")
+            # Whoever meant to shut a door must not find it open.
+            grave = folded.startswith("authentication:")
+            (found.problems if grave else found.remarks).append(
+                f"{name} has no effect: there is no such setting{meant}"
+            )
+
+
+def without_settings(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
+    """The environment less everything that would set something, for who must not be set by it."""
+    known = {name for leaf in leaves().values() for name in leaf.names}
+    known |= {f"{name}_FILE" for name in known} | set(_POSTGRES_PARTS.values())
+    branches = {name.partition(":")[0] for name in _dotnet_names()}
+
+    def sets_something(name: str) -> bool:
+        if name.startswith("HASAT_"):
+            return not name.startswith(_NO_SETTINGS)
+        return name in known or fold(name).partition(":")[0] in branches
+
+    return {k: v for k, v in environ.items() if k in keep or not sets_something(k)}
+
+
+def _dotnet_names() -> dict[str, str]:
+    return {fold(name): name for names in ENVIRONMENT.values() for name in names if "__" in name}
 
 
 def _is_part(folded: str, dotnet: Mapping[str, str]) -> bool:

@@ -32,6 +32,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def parse_duration(value: Any) -> timedelta:
     """Seconds (600), amounts (10m, 1h30m) or the .NET form (00:10:00, 1.00:00:00)."""
+    try:
+        return _duration(value)
+    except OverflowError:
+        raise ValueError("is longer than anybody will live") from None
+
+
+def _duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
     text = str(value).strip().lower().replace(" ", "")
