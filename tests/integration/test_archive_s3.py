@@ -24,7 +24,7 @@ from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 @pytest.fixture(scope="module")

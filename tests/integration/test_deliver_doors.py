@@ -23,7 +23,7 @@ from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of
 from receivers import answer, receiving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 HTTP = Endpoint("http", "https://hooks.example", "http")
 

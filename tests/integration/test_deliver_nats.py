@@ -26,7 +26,7 @@ from hasat.testing.database import ThrowAwayDatabase
 from house import free_port
 from nats_server import nats_server
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 STREAM = f"HASAT_{TOYS.name}"
 

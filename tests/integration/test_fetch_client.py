@@ -14,7 +14,7 @@ from hasat.fetch import Client, Outcome, Question, Rules
 from hasat.fetch.client import NoAnswerError
 from hasat.fetch.outcome import Answer, Verdict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 RULES = Rules("Hasat test", {"X-API-Key": "secret"}, max_bytes=100_000)
 

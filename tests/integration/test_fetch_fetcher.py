@@ -17,7 +17,7 @@ from hasat.fetch.purse import Purse
 from hasat.sources.football.outcomes import classify, remaining
 from hasat.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 QUESTION = Question("/fixtures", timeout=10.0, params={"ids": "1-2"})
 DAY = {"requests": "You have reached the request limit for the day."}

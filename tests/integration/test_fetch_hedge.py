@@ -10,7 +10,7 @@ from fetch_toys import FEATURE, Field, found, racing, saying
 from hasat.fetch import Question, read_endpoints
 from hasat.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 USUAL = 0.02
 

@@ -15,7 +15,7 @@ from fetch_toys import FEATURE, racing
 from hasat.settings import Settings
 from hasat.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 HOLDER = """
 import asyncio, sys

@@ -21,10 +21,14 @@ from hasat.sources.football.jobs import JOBS
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("football", files("hasat.sources.football") / "migrations")
 BY_NAME = {job.name: job for job in JOBS}
+# How the minute and the day are shared out is the budget's own matter.
+_MINUTE = ("minute_limit", "minute_soft_limit", "token_bucket_per_minute")
+_FAST = 60_000
+_MANY = 10_000_000
 
 
 @pytest.fixture
@@ -88,11 +92,13 @@ async def collecting(
     now = datetime.now(UTC)
     start = now - timedelta(days=played_days)
     world = {"leagues": leagues, "teams": 6, "season_start": start.isoformat()}
+    world |= {"minute": _FAST, "daily": _MANY}
     clock = TurnableClock(now, speed=0)
     simulation = Simulation(FOOTBALL, seed=5, clock=clock, options={**world, **(options or {})})
     async with simulate(simulation) as address:
         tracked = [{"id": 39 + n, "season": start.year} for n in range(leagues)]
         section = {"api_key": KEY, "base_url": address, "tracked_leagues": tracked, **football}
+        section["rate_limiter"] = {**dict.fromkeys(_MINUTE, _FAST), "daily_limit": _MANY}
         base = database.settings(home)
         settings = base.model_copy(
             update={

@@ -19,7 +19,7 @@ from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import Store, open_store
 from hasat.testing.database import throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 @pytest.fixture

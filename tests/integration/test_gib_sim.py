@@ -25,7 +25,7 @@ from hasat.sources.gib.job import SYNC, run
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
 KINDS = {"einvoice": "Invoice", "edespatch": "DespatchAdvice"}

@@ -29,7 +29,7 @@ from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from house import House
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
 DATASETS = ("einvoice", "edespatch")

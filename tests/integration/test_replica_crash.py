@@ -23,7 +23,7 @@ from hasat.store import Store
 from hasat.testing.database import throw_away_database
 from replica_shop import Shop, open_shop
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 DEATHS = int(os.environ.get("HASAT_CAMPAIGN", "10"))
 

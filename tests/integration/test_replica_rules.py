@@ -18,7 +18,7 @@ from hasat.settings import Settings
 from hasat.store import Store
 from replica_shop import Shop, open_shop
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from hasat.store import Store, open_store
 from hasat.testing.database import throw_away_database
 from hasat.testing.http import client_of, undescribed
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 LISTS = Source("gib", "lists", datasets=(EINVOICE,))
 API = "/api/v1/einvoice"

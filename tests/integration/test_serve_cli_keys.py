@@ -13,6 +13,8 @@ from hasat.serve.keys import KeyRing
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 
+pytestmark = pytest.mark.any_server
+
 
 class Hasat:
     """The command line over the test's own database."""

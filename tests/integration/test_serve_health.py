@@ -95,7 +95,7 @@ async def test_the_database_goes_and_comes_back(
     async with database_away(server_url, store):
         refused = await until(client, "/readyz", 503)
         assert refused.headers["content-type"] == "application/problem+json"
-        assert refused.json()["code"] == "database-unavailable"
+        assert refused.json()["code"] == "database-away"
         assert "not currently accepting connections" in refused.json()["detail"]
         assert (await client.get("/healthz")).status_code == 200
         metrics = await client.get("/metrics")
@@ -105,7 +105,7 @@ async def test_the_database_goes_and_comes_back(
         assert "hasat_jobs_queued" not in metrics.text
         assert (await client.get("/health")).json()["status"] == "Unhealthy"
         status = await client.get("/api/v1/status")
-        assert (status.status_code, status.json()["code"]) == (503, "database-unavailable")
+        assert (status.status_code, status.json()["code"]) == (503, "database-away")
     await until(client, "/readyz", 200)
     assert "hasat_database_up 1.0" in (await client.get("/metrics")).text
     assert (await client.get("/api/v1/status")).status_code == 200

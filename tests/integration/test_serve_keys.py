@@ -24,7 +24,7 @@ from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 TOY = APIRouter()
 
@@ -66,7 +66,7 @@ def public(settings: Settings) -> Settings:
 
 
 def app_of(settings: Settings, store: Store) -> FastAPI:
-    source = Source("toys", "Toys", routers=(TOY,))
+    source = Source("toys", "Toys", routers=lambda: (TOY,))
     return create_app(settings, store, Catalogue.of((), settings), (source,))
 
 

@@ -19,7 +19,7 @@ from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of, undescribed
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import hypothesis
 import pytest
 import schemathesis
+import schemathesis.specs.openapi.schemas  # Python 3.11 fails at parsing it beside a busy thread
 from anyio.from_thread import BlockingPortal
 from fastapi import APIRouter, Depends, Query
 from hypothesis.errors import Unsatisfiable
@@ -25,6 +26,8 @@ from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import open_store
 from hasat.testing.database import ThrowAwayDatabase
+
+pytestmark = pytest.mark.any_server
 
 LIMITS = hypothesis.settings(
     max_examples=25,
@@ -64,7 +67,7 @@ class Served:
 async def _serving(settings: Settings) -> AsyncIterator[Served]:
     async with open_store(settings) as store:
         _, key = await create_key(store, "tester", "operate")
-        source = Source("toys", "Toys", routers=(TOY,))
+        source = Source("toys", "Toys", routers=lambda: (TOY,))
         catalogue = Catalogue.of(platform_jobs(), settings)
         socket = bind("127.0.0.1", 0)
         listener = Listener(create_app(settings, store, catalogue, (source,)), socket)

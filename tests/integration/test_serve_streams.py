@@ -18,7 +18,7 @@ from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store, open_store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 SHOP = Source("toy_shop", "toys", datasets=(TOYS,))
 CHANGES = "/api/v1/toys/changes"

@@ -21,7 +21,7 @@ from hasat.settings import HmacClient, Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 class Ticks:
@@ -98,7 +98,7 @@ async def wire(settings: Settings, store: Store, ticks: Ticks) -> AsyncIterator[
     client = HmacClient(access_key="AK1", secret_key=SecretStr("a secret"), name="accounting")
     clients = settings.authentication.model_copy(update={"clients": (client,)})
     settings = settings.model_copy(update={"authentication": clients})
-    source = Source("ticks", "Ticks", routers=(ticks.router,))
+    source = Source("ticks", "Ticks", routers=lambda: (ticks.router,))
     app = create_app(settings, store, Catalogue.of((), settings), (source,))
     socket = bind("127.0.0.1", 0)
     listener = Listener(app, socket)

@@ -19,7 +19,7 @@ from hasat.store import open_store
 from hasat.store.account import server_account
 from hasat.store.binaries import server_binaries
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 PASSWORD = "gizli-söz"
 

@@ -13,7 +13,7 @@ import pytest
 from hasat.store.locks import try_lock
 from hasat.testing.database import throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 _RUN = """
 import asyncio, sys

@@ -21,7 +21,7 @@ from hasat.sources.tkgm.wire import (
     says_nothing_there,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 HEADERS = {"X-API-Key": KEY}
 
 

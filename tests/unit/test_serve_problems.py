@@ -121,7 +121,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def client(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    source = Source("toys", "Toys", routers=(TOY,))
+    source = Source("toys", "Toys", routers=lambda: (TOY,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     async with client_of(app) as client:
         yield client
@@ -358,7 +358,7 @@ async def test_head_has_the_headers_of_get_and_no_body(
 
 
 async def test_a_fault_in_the_middle_of_a_stream_leaves_it_unfinished(settings: Settings) -> None:
-    source = Source("toys", "Toys", routers=(TOY,))
+    source = Source("toys", "Toys", routers=lambda: (TOY,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     sent: list[Message] = []
 
@@ -429,7 +429,7 @@ async def test_metrics_count_by_the_route_as_declared(client: httpx2.AsyncClient
 
 
 async def test_every_operation_is_described(settings: Settings) -> None:
-    source = Source("toys", "Toys", routers=(TOY,))
+    source = Source("toys", "Toys", routers=lambda: (TOY,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     assert undescribed(app) == []
     operation = app.openapi()["paths"]["/api/v1/toys/{number}"]["get"]
@@ -443,7 +443,7 @@ async def test_what_lacks_a_description_is_named(settings: Settings) -> None:
     async def bare_route() -> int:
         return 1
 
-    source = Source("bare", "Bare", routers=(bare,))
+    source = Source("bare", "Bare", routers=lambda: (bare,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     assert undescribed(app) == ["GET /api/v1/bare has no example answer"]
 

@@ -1,9 +1,12 @@
 """What a person types: one module per command group."""
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
 from hasat import __version__
 from hasat.cli import manners
@@ -11,8 +14,47 @@ from hasat.errors import HasatError
 
 __all__ = ["app", "main"]
 
+# The modules of the commands, each loaded when one of its commands is called for.
+_MODULES = {
+    "archive": ("archive",),
+    "config": ("config",),
+    "db": ("db",),
+    "demo": ("demo",),
+    "doctor": ("doctor",),
+    "gib": ("gib",),
+    "jobs": ("jobs",),
+    "keys": ("keys",),
+    "quota": ("quota",),
+    "replica": ("replica",),
+    "roles": ("up", "serve", "worker"),
+    "simulate": ("sim",),
+    "webhooks": ("webhooks",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+class _WhenCalled(TyperGroup):
+    """Commands that are loaded when they are called for: most need only one module of many."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(_MODULE_OF)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _MODULE_OF:
+            return None
+        module = import_module(f"hasat.cli.{_MODULE_OF[cmd_name]}")
+        if hasattr(module, "app"):
+            group = typer.main.get_group(module.app)
+            group.name = cmd_name
+            return group
+        shelf = typer.Typer()
+        module.add_to(shelf)
+        return typer.main.get_group(shelf).commands[cmd_name]
+
+
 app = typer.Typer(
     name="hasat",
+    cls=_WhenCalled,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -51,41 +93,6 @@ def _show_version(on: bool) -> None:
     if on:
         print(f"hasat {__version__}")
         raise typer.Exit
-
-
-def _assemble() -> None:
-    from hasat.cli import (
-        archive,
-        config,
-        db,
-        demo,
-        doctor,
-        gib,
-        jobs,
-        keys,
-        quota,
-        replica,
-        roles,
-        simulate,
-        webhooks,
-    )
-
-    app.add_typer(db.app, name="db")
-    app.add_typer(config.app, name="config")
-    app.add_typer(jobs.app, name="jobs")
-    app.add_typer(gib.app, name="gib")
-    app.add_typer(archive.app, name="archive")
-    app.add_typer(keys.app, name="keys")
-    app.add_typer(simulate.app, name="sim")
-    app.add_typer(webhooks.app, name="webhooks")
-    doctor.add_to(app)
-    quota.add_to(app)
-    replica.add_to(app)
-    roles.add_to(app)
-    demo.add_to(app)
-
-
-_assemble()
 
 
 def main() -> None:

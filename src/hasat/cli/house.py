@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hasat.deliver.watch import Health
 from hasat.jobs import Catalogue, platform_jobs
-from hasat.serve.reports import report_of
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, Store, open_store
+
+if TYPE_CHECKING:
+    from hasat.deliver.watch import Health
 
 
 def catalogue_of(settings: Settings) -> Catalogue:
@@ -34,8 +35,9 @@ def migrations_of() -> tuple[MigrationSet, ...]:
     )
 
 
-def health_of(store: Store, settings: Settings) -> Health:
+def health_of(store: Store, settings: Settings) -> "Health":
     """How to find out how the sources are: their own checks, by name."""
+    from hasat.serve.reports import report_of
 
     async def checks() -> dict[str, Mapping[str, Any]]:
         reports = [await report_of(source, store, settings) for source in all_sources()]

@@ -30,7 +30,10 @@ def markdown() -> str:
 
 def _pages(group: TyperGroup, path: str) -> list[str]:
     pages = []
-    for name, command in sorted(group.commands.items()):
+    context = typer.Context(group)
+    for name in sorted(group.list_commands(context)):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, TyperGroup):
             pages += _pages(command, f"{path} {name}")
         elif not command.hidden:

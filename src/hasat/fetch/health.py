@@ -19,7 +19,7 @@ _HALF_LIFE_SECONDS = 15.0
 _MOST_WEIGHT = 20.0
 _FAILURE_COSTS = 10.0
 _LOST_RACE_COSTS = 2.0
-_ANSWER_COSTS_MOST = 5.0
+_ANSWER_COSTS_MOST, _NEVER_LESS_SECONDS = 5.0, 0.25
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def cost_of(measured: Measured, usual: float) -> float:
     if not (measured.answered or measured.lost):
         return measured.seconds + usual * _FAILURE_COSTS
     seconds = measured.seconds * (_LOST_RACE_COSTS if measured.lost else 1.0)
-    return min(seconds, usual * _ANSWER_COSTS_MOST)
+    return min(seconds, max(usual * _ANSWER_COSTS_MOST, _NEVER_LESS_SECONDS))
 
 
 def note(sketch: LatencySketch, measured: Measured) -> None:

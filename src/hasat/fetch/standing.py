@@ -107,13 +107,13 @@ def hedge_delay(
 ) -> float | None:
     """When a second try is worth it: after the endpoint's own quantile.
 
-    One bad endpoint's is capped by twice that of the one in the middle. None if nothing is known.
+    One bad endpoint's is capped near that of the one in the middle. None if nothing is known.
     """
     typical = _middle(standings, kind, quantile)
     if typical is None:
         return None
     own = standing.known[kind].sketch.quantile(quantile)
-    return min(own or typical, 2.0 * typical)
+    return min(own or typical, _ALIKE * typical)
 
 
 def _middle(standings: Iterable[Standing], kind: str, quantile: float) -> float | None:

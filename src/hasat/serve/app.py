@@ -66,7 +66,7 @@ def create_app(
     app.state.storage = health.Storage(app.state.archive_place)
     for source in sources:
         files = map(archive_router, source.datasets)
-        for router in (*map(feed_router, source.datasets), *files, *source.routers):
+        for router in (*map(feed_router, source.datasets), *files, *source.routers()):
             app.include_router(router, prefix="/api/v1")
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),

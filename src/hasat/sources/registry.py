@@ -8,8 +8,6 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter
-
 from hasat.errors import SettingsError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Job
@@ -17,6 +15,7 @@ from hasat.settings import Settings
 from hasat.store import Store
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
     from prometheus_client.core import Metric
 
 GROUP = "hasat.sources"
@@ -51,7 +50,8 @@ class Source:
     title: str
     datasets: tuple[Dataset, ...] = ()
     jobs: tuple[Job, ...] = ()
-    routers: tuple[APIRouter, ...] = field(default=(), hash=False)
+    routers: Callable[[], "tuple[APIRouter, ...]"] = field(default=tuple, hash=False)
+    """Made when the server starts: whoever does not serve need not load them."""
     migrations: Traversable | None = field(default=None, hash=False)
     status: StatusHook | None = field(default=None, hash=False)
     """What the source says of itself in /api/v1/status; `checks` in it are its part of /health,

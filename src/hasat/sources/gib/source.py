@@ -1,21 +1,31 @@
 """The source `gib`, as the platform sees it."""
 
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.job import SYNC
 from hasat.sources.gib.metrics import metrics
-from hasat.sources.gib.routes import lookup_router
 from hasat.sources.gib.search_rows import SEARCH
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Source
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+
+def _routers() -> "tuple[APIRouter, ...]":
+    from hasat.sources.gib.routes import lookup_router
+
+    return tuple(map(lookup_router, DATASETS))
+
 
 GIB = Source(
     SOURCE,
     "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
     datasets=DATASETS,
     jobs=(SYNC, SEARCH),
-    routers=tuple(map(lookup_router, DATASETS)),
+    routers=_routers,
     status=status,
     metrics=metrics,
     migrations=files("hasat.sources.gib") / "migrations",
