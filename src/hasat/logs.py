@@ -73,6 +73,8 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
     logging.captureWarnings(True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    # Each of its tries while the database is away; who needed the database says so once.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from budget_tools import NOON, Hands, asked, budget_of, drain, hands_on, take_all, verdict
@@ -445,3 +446,27 @@ async def test_old_rows_are_forgotten_when_a_day_begins(store: Store, hands: Han
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT count(*) FROM budget.day")
         assert await cursor.fetchone() == (1,)
+
+
+async def test_many_who_begin_the_first_day_at_once_do_not_wait_in_a_circle(store: Store) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        connections = [
+            await stack.enter_async_context(
+                await psycopg.AsyncConnection.connect(store.url, autocommit=True)
+            )
+            for _ in range(6)
+        ]
+        for number in range(60):
+            upstream = Upstream(f"u{number}", lanes=(HIGH,))
+            async with store.connection() as conn:
+                await declare(conn, upstream)
+            verdicts = await asyncio.gather(
+                *(
+                    connection.execute(
+                        "SELECT verdict FROM budget.acquire(%s, 'high', 1, NULL, 'job', NULL, 0)",
+                        [upstream.name],
+                    )
+                    for connection in connections
+                )
+            )
+            assert [await cursor.fetchone() for cursor in verdicts] == [("granted",)] * 6

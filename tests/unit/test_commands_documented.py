@@ -15,10 +15,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 
 def _commands(group: TyperGroup, path: str = "hasat") -> dict[str, TyperCommand]:
     found: dict[str, TyperCommand] = {}
-    for name, command in group.commands.items():
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if isinstance(command, TyperGroup):
             found |= _commands(command, f"{path} {name}")
         else:
+            assert isinstance(command, TyperCommand)
             found[f"{path} {name}"] = command
     return found
 

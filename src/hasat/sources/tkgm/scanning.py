@@ -194,6 +194,8 @@ class Scan:
             )
             for one in told
         ]
+        # In one order, so that two batches with a question in common cannot wait for each other.
+        rows.sort(key=lambda row: row[1])
         async with self.store.connection() as conn, conn.cursor() as cursor:
             await cursor.executemany(
                 "INSERT INTO tkgm.told (scan, question, key, feature) VALUES (%s, %s, %s, %s)"

@@ -243,7 +243,10 @@ BEGIN
         coalesce(before.slowed_at, 'epoch'), coalesce(before.paused_until, 'epoch'),
         coalesce(before.server_started, pg_postmaster_start_time())
     ) ON CONFLICT (upstream, day) DO NOTHING;
-    UPDATE budget.upstream SET promised = budget.promised(_u, _day) WHERE name = _u.name;
+    -- Only who made the day: he holds its row, and everybody locks the day before the upstream.
+    IF FOUND THEN
+        UPDATE budget.upstream SET promised = budget.promised(_u, _day) WHERE name = _u.name;
+    END IF;
 END
 $$;
 
