@@ -28,6 +28,7 @@ _MODULES = {
     "replica": ("replica",),
     "roles": ("up", "serve", "worker"),
     "simulate": ("sim",),
+    "tkgm": ("tkgm",),
     "webhooks": ("webhooks",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -91,11 +91,12 @@ class Scan:
     complete: bool = False
     _abreast: int = 1
     _unpublished: dict[str, Registered] = field(default_factory=dict)
+    _planning: "_Planning | None" = None
 
     async def run(self) -> Course:
         """Ask until the area is complete, the wish's limit or the quota ends; then say how far."""
         await self._take_up()
-        planner = self._planner()
+        planner = self._planning = self._planner()
         rounds = 0
         while not self._is_over_limit():
             batches = self._next_round(planner)
@@ -112,6 +113,10 @@ class Scan:
         if self.complete:
             await self._finish(course)
         return course
+
+    def last_course(self) -> Course:
+        """How far it came, whatever ended it."""
+        return self.course(self._planning or self._planner())
 
     def course(self, planner: _Planning) -> Course:
         estimate = planner.estimate() if isinstance(planner, Planner) else None

@@ -1,0 +1,254 @@
+"""`hasat tkgm`: parcels of the land registry."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.cli.jobs import shown_progress
+from hasat.errors import NotFoundError, OutOfQuotaError, UsageError
+from hasat.settings import Settings
+
+if TYPE_CHECKING:
+    from hasat.sources.tkgm.asking import Registry
+    from hasat.sources.tkgm.export import Fetched
+    from hasat.sources.tkgm.scanning import Course, Wish
+    from hasat.store import Store
+
+app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
+
+WorkersFlag = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The workers.json of your endpoints (tkgm.workers_file)."),
+]
+OutFlag = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where to write what was found: .geojson .gpkg .fgb .parquet .shp .kml .kmz .dxf .csv",
+    ),
+]
+_INCOMPLETE = 1
+
+
+@app.command()
+def parcel(
+    ctx: typer.Context,
+    lat: Annotated[float | None, typer.Argument(help="Latitude in degrees.")] = None,
+    lon: Annotated[float | None, typer.Argument(help="Longitude in degrees.")] = None,
+    mahalle: Annotated[int | None, typer.Option(help="The neighbourhood's id.")] = None,
+    ada: Annotated[str | None, typer.Option(help="The block's number; 0 in villages.")] = None,
+    parsel: Annotated[str | None, typer.Option(help="The parcel's number.")] = None,
+    workers: WorkersFlag = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """The parcel at a point, or the one of a number.
+
+    Exits 1 when there is none. Examples: `hasat tkgm parcel 39.9 32.85` ·
+    `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def ask() -> dict[str, Any]:
+        from hasat.fetch import Asker
+        from hasat.sources.tkgm.features import feature_of
+
+        asker = Asker("daily", "tkgm_parcel")
+        async with _registry(settings, workers) as (_, registry):
+            if lat is not None and lon is not None:
+                found = await registry.parcel(lat, lon, asker)
+            elif mahalle is not None and ada is not None and parsel is not None:
+                found = await registry.numbered(mahalle, ada, parsel, asker)
+            else:
+                raise UsageError(
+                    "A parcel is named by a point or by its number.",
+                    remedy="Give LAT and LON, or --mahalle, --ada and --parsel.",
+                )
+        if found is None:
+            raise NotFoundError("There is no parcel there: a road, a stream or public land.")
+        return feature_of(found)
+
+    feature = manners.run_async(ask())
+    manners.emit(feature, json=json, human=lambda: _told_parcel(feature))
+
+
+@app.command()
+def scan(
+    ctx: typer.Context,
+    area: Annotated[
+        str, typer.Argument(help="A GeoJSON, KML or GeoPackage file, or west,south,east,north.")
+    ],
+    workers: WorkersFlag = None,
+    out: OutFlag = None,
+    quality: Annotated[
+        Literal["fast", "standard", "thorough"], typer.Option(help="How much may be missed.")
+    ] = "standard",
+    method: Annotated[
+        Literal["coverage", "grid"], typer.Option(help="By coverage, or a plain grid with pruning.")
+    ] = "coverage",
+    step: Annotated[float, typer.Option(min=1, help="Metres between the grid's points.")] = 20.0,
+    max_queries: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many questions.")
+    ] = None,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Find all parcels of an area, within the budgets of your endpoints.
+
+    Exits 0 when the area is complete at the quality asked for, 5 when the day's quota ended first
+    and 1 when --max-queries did: the same command goes on where it was.
+
+    Examples: `hasat tkgm scan area.kml --workers workers.json --out parcels.gpkg` ·
+    `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast`
+    """
+    from hasat.sources.tkgm.area import read_area
+    from hasat.sources.tkgm.scanning import Wish
+
+    settings = manners.settings_of(ctx)
+    wish = Wish(read_area(area), quality, method, step, max_queries)
+    result, code = manners.run_async(_scan(settings, workers, wish, out))
+    manners.emit(result, json=json, human=lambda: _told_scan(result))
+    raise typer.Exit(code)
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Argument(help="The file; its ending names the form.")],
+    area: Annotated[
+        str | None, typer.Option(help="Only parcels of this area: a file or a box.")
+    ] = None,
+    turkish: Annotated[
+        bool, typer.Option("--turkish", help="CSV for Excel in Turkey: ; decimal commas, BOM.")
+    ] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Write the parcels that are known to a file; asks no upstream.
+
+    Examples: `hasat tkgm export parcels.gpkg` · `hasat tkgm export p.csv --turkish`
+    """
+    settings = manners.settings_of(ctx)
+
+    async def write() -> int:
+        async with open_house(settings) as store:
+            return await _export(store, out, area, turkish=turkish)
+
+    count = manners.run_async(write())
+    manners.emit(
+        {"file": str(out), "parcels": count},
+        json=json,
+        human=lambda: f"{count:,} parcels are in {out}.",
+    )
+
+
+async def _scan(
+    settings: Settings, workers: Path | None, wish: "Wish", out: Path | None
+) -> tuple[dict[str, Any], int]:
+    from hasat.fetch import Asker
+    from hasat.sources.tkgm.scanning import Scan
+
+    async with _registry(settings, workers) as (store, registry):
+        with _progress() as tell:
+            work = Scan(store, registry, wish, Asker("daily", "tkgm_scan"), tell)
+            try:
+                course = await work.run()
+                code = 0 if course.complete else _INCOMPLETE
+                message = None if course.complete else "Stopped at --max-queries."
+            except OutOfQuotaError as error:
+                course, code, message = work.last_course(), error.exit_code, str(error)
+        result: dict[str, Any] = {
+            "scan": course.scan,
+            "complete": course.complete,
+            "parcels": course.found,
+            "questions": course.asked,
+            "knownBefore": course.known_before,
+            "requests": registry.requests,
+            "estimate": None if course.estimate is None else vars(course.estimate),
+            "message": message,
+            "file": None,
+        }
+        if out is not None:
+            from hasat.sources.tkgm.reading import known_parcels
+
+            result["exported"] = _write(await known_parcels(store, wish.area), out, turkish=False)
+            result["file"] = str(out)
+    return result, code
+
+
+async def _export(store: "Store", out: Path, area: str | None, *, turkish: bool) -> int:
+    from hasat.sources.tkgm.area import read_area
+    from hasat.sources.tkgm.reading import known_parcels
+
+    return _write(
+        await known_parcels(store, None if area is None else read_area(area)), out, turkish=turkish
+    )
+
+
+def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
+    from hasat.sources.tkgm.export import export as write
+
+    return write(parcels, out, turkish=turkish)
+
+
+@asynccontextmanager
+async def _registry(
+    settings: Settings, workers: Path | None
+) -> "AsyncIterator[tuple[Store, Registry]]":
+    from hasat.sources.tkgm.asking import registry
+
+    file = workers or settings.tkgm.workers_file
+    if file is None:
+        raise UsageError(
+            "There are no endpoints to ask.",
+            remedy="Name your workers.json with --workers or tkgm.workers_file.",
+        )
+    async with open_house(settings) as store, registry(store, settings, file) as found:
+        yield store, found
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Course], None]]":
+    with shown_progress("tkgm scan") as on_progress:
+
+        def tell(course: "Course") -> None:
+            if on_progress is None:
+                return
+            estimate = course.estimate
+            total = None if estimate is None else max(estimate.expected, course.found)
+            on_progress(course.found, total, f"{course.asked:,} questions")
+
+        yield tell
+
+
+def _told_parcel(feature: dict[str, Any]) -> Text:
+    told = feature["properties"]
+    where = " / ".join(
+        str(told[name]) for name in ("ilAd", "ilceAd", "mahalleAd") if told.get(name)
+    )
+    area = told.get("alan")
+    lines = [f"{told.get('adaNo')}/{told.get('parselNo')}  {where}"]
+    lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
+    return Text("\n".join(lines))
+
+
+def _told_scan(result: dict[str, Any]) -> Text:
+    state = "complete" if result["complete"] else "not complete"
+    lines = [
+        f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
+        f"{result['questions']:,} questions now, {result['knownBefore']:,} known before."
+    ]
+    estimate = result["estimate"]
+    if estimate is not None and not result["complete"]:
+        lines.append(
+            f"About {estimate['expected']:,.0f} parcels in all, "
+            f"{estimate['questions_left']:,} questions to go."
+        )
+    if result["message"]:
+        lines.append(f"{result['message']} The same command goes on from here.")
+    if result["file"]:
+        lines.append(f"{result['exported']:,} parcels of the area are in {result['file']}.")
+    return Text("\n".join(lines))

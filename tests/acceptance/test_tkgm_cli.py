@@ -1,0 +1,88 @@
+"""`hasat tkgm` as a person uses it, over endpoints on loopback."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from hasat.sim.tkgm import API, KEY
+from house import House, eventually
+
+
+@pytest.fixture
+def registry(house: House) -> str:
+    """The address of a simulated registry with a small town."""
+    house.start("sim", "run", "tkgm", "--option", "parcels=40", "--option", "endpoints=3")
+    return str(eventually(lambda: _address(house.said()), "the simulator says where it is"))
+
+
+def _address(said: str) -> str | None:
+    return next((line for line in said.splitlines() if line.startswith("http://")), None)
+
+
+def _declare(folder: Path, registry: str, daily: int = 2000) -> Path:
+    path = folder / "workers.json"
+    entries = [
+        {"url": f"{registry}/e{number}", "daily": daily, "min_interval_ms": 0}
+        for number in (1, 2, 3)
+    ]
+    path.write_text(json.dumps({"api_key": KEY, "workers": entries}))
+    return path
+
+
+def _area(folder: Path, registry: str) -> Path:
+    path = folder / "alan.geojson"
+    path.write_bytes(httpx2.get(f"{registry}{API}/idariYapi/mahalleListe/521").content)
+    return path
+
+
+def _run(house: House, *words: str) -> tuple[int, dict[str, object], str]:
+    done: subprocess.CompletedProcess[str] = house.call(*words, "--json")
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def test_a_scan_that_ends_early_goes_on_and_is_written(
+    house: House, registry: str, tmp_path: Path
+) -> None:
+    area, workers = _area(tmp_path, registry), _declare(tmp_path, registry)
+    words = ["tkgm", "scan", str(area), "--workers", str(workers)]
+    code, first, _ = _run(house, *words, "--max-queries", "20")
+    assert code == 1
+    assert not first["complete"]
+    out = tmp_path / "parsel.geojson"
+    code, done, _ = _run(house, *words, "--out", str(out))
+    assert code == 0
+    assert done["complete"]
+    assert done["scan"] == first["scan"]
+    assert done["knownBefore"] == first["questions"]
+    features = json.loads(out.read_text())["features"]
+    assert len(features) == done["exported"] == done["parcels"]
+    assert {"mahalleId", "adaNo", "parselNo", "fetchedAt"} <= features[0]["properties"].keys()
+
+    lon, lat = features[0]["geometry"]["coordinates"][0][0]
+    table = tmp_path / "parsel.csv"
+    code, exported, _ = _run(house, "tkgm", "export", str(table), "--turkish")
+    assert (code, exported["parcels"]) == (0, len(features))
+    assert table.read_bytes().startswith(b"\xef\xbb\xbf")
+    assert abs(lat) > 1
+    assert abs(lon) > 1
+
+
+def test_one_parcel_and_none_and_no_quota(house: House, registry: str, tmp_path: Path) -> None:
+    workers = _declare(tmp_path, registry, daily=20)
+    code, _, said = _run(house, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
+    assert code == 1
+    assert "no parcel" in said
+    code, _, said = _run(house, "tkgm", "parcel", "--workers", str(workers))
+    assert code == 2
+    assert "LAT and LON" in said
+    area = _area(tmp_path, registry)
+    code, result, _ = _run(house, "tkgm", "scan", str(area), "--workers", str(workers))
+    assert code == 5
+    assert not result["complete"]
+    assert result["message"]
+    code, _, said = _run(house, "tkgm", "scan", str(area))
+    assert code == 2
+    assert "workers.json" in said
