@@ -29,8 +29,9 @@ class Hasat:
         self.url = url
         self._home = home
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    @contextmanager
+    def start(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
             [*COMMAND, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -39,7 +40,12 @@ class Hasat:
             env=os.environ
             | {"HASAT_DATABASE_URL": self.url, "HASAT_HOME": str(self._home)}
             | environment,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                # A test that failed in between must not wait for it.
+                process.kill()
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         with self.start(*arguments, **environment) as process:

@@ -15,7 +15,7 @@ from hasat.sources.gib.job import SYNC
 from hasat.store import Store, open_store
 from hasat.testing.database import throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 USER = (
     "<User><Identifier>{0}</Identifier><Title>ÇAĞ &amp; OĞLU</Title><Type>OZEL</Type>"

@@ -16,7 +16,7 @@ from hasat.sources.registry import Source
 from hasat.store import Store
 from hasat.testing.http import client_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 SHOP = Source("toy_shop", "toys", datasets=(TOYS,))
 

@@ -23,7 +23,7 @@ from hasat.sources.registry import Source
 from hasat.store import Store
 from hasat.testing.http import client_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 async def _nothing(_: RunContext) -> Outcome:

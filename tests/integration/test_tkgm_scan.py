@@ -25,7 +25,7 @@ from hasat.sources.tkgm.scanning import Course, Scan, Wish
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
 ASKER = Asker("daily", "tkgm_scan")

@@ -26,6 +26,7 @@ from hasat.store.statements import statement
 
 MOST_ATTEMPTS = 3
 
+_TELL_AGAIN_SECONDS = 5.0
 # A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
 _NOT_STORABLE = (
     psycopg.DataError,
@@ -212,6 +213,13 @@ def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
 
 
 async def ended(task: "asyncio.Task[Ending]") -> Ending | None:
-    """How the job ended, or None if it was cancelled; a cancelled waiter leaves it running."""
-    await asyncio.wait({task})
+    """How the job ended, or None if it was cancelled; a cancelled waiter leaves it running.
+
+    One that was told to stop is told again: Python 3.11 loses a cancellation that meets the end of
+    a wait with a time-out, such as a connection coming free.
+    """
+    while not task.done():
+        await asyncio.wait({task}, timeout=_TELL_AGAIN_SECONDS)
+        if task.cancelling() and not task.done():
+            task.cancel()
     return None if task.cancelled() else task.result()
