@@ -1,5 +1,6 @@
 """Databases for tests: a server per run, a throw-away database per test."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from hasat.settings import Settings
 from hasat.store import Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
 from house import House
+
+# A run that was put into the background ignores Ctrl-C, and so would every process it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
