@@ -35,7 +35,7 @@ Work = Callable[[RunContext], Awaitable[Outcome]]
 
 
 def quick(settings: Settings, **jobs: Any) -> Settings:
-    values = {"heartbeat_seconds": 0.2, "stalled_seconds": 2.0, "drain_seconds": 5.0} | jobs
+    values = {"heartbeat_seconds": 0.2, "stalled_seconds": 3.0, "drain_seconds": 5.0} | jobs
     return settings.model_copy(update={"jobs": settings.jobs.model_copy(update=values)})
 
 
@@ -259,7 +259,7 @@ async def test_draining_lets_running_work_finish_and_takes_nothing_new(
         return Outcome(rows_changed=1)
 
     # The drain lasts longer than a silent worker is waited for: its pulse must go on.
-    settings = quick(settings, stalled_seconds=0.8)
+    settings = quick(settings, stalled_seconds=2.5, drain_seconds=60.0)
     catalogue = catalogue_with(settings, slow=slow, other=done)
     async with running(catalogue, store, settings) as draining:
         first = await queue_run(store, catalogue, "slow")
@@ -269,7 +269,7 @@ async def test_draining_lets_running_work_finish_and_takes_nothing_new(
         again = await queue_run(store, catalogue, "slow")
         async with running(catalogue_with(settings, slow=slow), store, settings):
             drained_at = await store.now()
-            await until(lambda: is_past(store, drained_at, 2.5 * 0.8), "time to pass")
+            await until(lambda: is_past(store, drained_at, 2 * 2.5), "time to pass")
             assert (await get_run(store, first.id)).state == "running"
             assert (await get_run(store, later.id)).state == "queued"
             gate.set()

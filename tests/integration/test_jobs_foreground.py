@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    quick = {"heartbeat_seconds": 0.2, "stalled_seconds": 1.5}
+    quick = {"heartbeat_seconds": 0.2, "stalled_seconds": 3.0}
     return settings.model_copy(update={"jobs": settings.jobs.model_copy(update=quick)})
 
 
