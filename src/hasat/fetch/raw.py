@@ -2,7 +2,7 @@
 
 from hasat.fetch.outcome import Answer, Outcome, Verdict
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.aside import Aside, keep_aside
 
 
 async def keep_broken(
@@ -11,12 +11,5 @@ async def keep_broken(
     """Keep the answer verbatim if its verdict is `broken`."""
     if verdict.outcome is not Outcome.BROKEN:
         return
-    values = {
-        "source": upstream,
-        "run": run,
-        "origin": origin,
-        "reason": verdict.reason,
-        "content": answer.body,
-    }
     async with store.connection() as conn:
-        await conn.execute(statement("hasat.fetch", "keep_broken"), values)
+        await keep_aside(conn, upstream, run, [Aside(origin, verdict.reason, answer.body)])

@@ -14,6 +14,7 @@ from hasat.sources.football.envelope import read_envelope
 from hasat.sources.football.folding import Fold
 from hasat.sources.football.raw import Answer, keep
 from hasat.store import Store
+from hasat.store.aside import Aside, keep_aside
 from hasat.store.statements import statement
 
 
@@ -64,17 +65,15 @@ async def _keep_all(
 ) -> None:
     for answer, envelope in read:
         await keep(conn, answer, envelope, run=run)
-    for answer, one in unreadable:
-        await conn.execute(
-            statement("hasat.sources.football", "set_aside"),
-            {
-                "source": SOURCE,
-                "run": run,
-                "origin": f"/{answer.endpoint} {dict(answer.parameters)}",
-                "reason": f"{one.dataset}: {one.reason}",
-                "content": canonical(one.body),
-            },
+    asides = [
+        Aside(
+            f"/{answer.endpoint} {dict(answer.parameters)}",
+            f"{one.dataset}: {one.reason}",
+            canonical(one.body),
         )
+        for answer, one in unreadable
+    ]
+    await keep_aside(conn, SOURCE, run, asides)
 
 
 async def _note_told(conn: AsyncConnection[Any], answers: Sequence[Answer], fold: Fold) -> None:

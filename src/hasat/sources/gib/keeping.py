@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.parts import Kept, dump_parts, load_parts
 from hasat.sources.gib.records import SetAside
+from hasat.store.aside import Aside, keep_aside
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.gib"
@@ -45,22 +46,12 @@ async def keep_set_aside(
     conn: AsyncConnection[Any], run: int, set_aside: Mapping[str, list[SetAside]]
 ) -> None:
     """Put records that could not be read where a person can look at them."""
-    async with conn.cursor() as cursor:
-        await cursor.executemany(
-            statement(_ROOM, "keep_set_aside"),
-            [
-                {
-                    "source": SOURCE,
-                    "run": run,
-                    "origin": f"{box} list, byte {one.offset}",
-                    "key": one.identifier,
-                    "reason": one.reason,
-                    "content": one.raw,
-                }
-                for box, found in set_aside.items()
-                for one in found
-            ],
-        )
+    asides = [
+        Aside(f"{box} list, byte {one.offset}", one.reason, one.raw, one.identifier)
+        for box, found in set_aside.items()
+        for one in found
+    ]
+    await keep_aside(conn, SOURCE, run, asides)
 
 
 async def decide_held(conn: AsyncConnection[Any], approved: int | None) -> None:

@@ -1,3 +1,0 @@
--- A part of an answer that could not be read, for a person to look at.
-INSERT INTO raw.set_aside (source, run, origin, reason, content)
-VALUES (%(source)s, %(run)s, %(origin)s, %(reason)s, %(content)s)
