@@ -1,8 +1,6 @@
 """`hasat jobs`: what runs when, what has run, and running it now."""
 
-import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -114,7 +112,7 @@ def run_now(
 
     async def run() -> Run:
         async with open_house(settings) as store:
-            with _sigterm_interrupts(), shown_progress(name) as on_progress:
+            with shown_progress(name) as on_progress:
                 return await run_in_foreground(
                     catalogue_of(settings),
                     store,
@@ -127,9 +125,9 @@ def run_now(
 
     try:
         done = manners.run_async(run())
-    except (asyncio.CancelledError, typer.Exit):
+    except typer.Exit:
         manners.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
-        raise typer.Exit(130) from None
+        raise
     manners.emit(_public(done, settings), json=json, human=lambda: _one(done, settings))
     raise typer.Exit(_EXIT.get(done.outcome or "", 1))
 
@@ -283,19 +281,6 @@ def _local(value: datetime | None, settings: Settings) -> datetime | None:
 def _moment(value: datetime | None, settings: Settings) -> str:
     local = _local(value, settings)
     return local.strftime("%Y-%m-%d %H:%M:%S") if local else "-"
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: recorded, not left for others to find."""
-    task = asyncio.current_task()
-    assert task is not None
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 @contextmanager

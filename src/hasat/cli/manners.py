@@ -62,20 +62,20 @@ def settings_of(ctx: typer.Context) -> Settings:
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end; a signal ends it in order, with its exit code."""
-    ended_by = 0
+    """Run a command's coroutine to its end; a signal ends it in order, with the code for that."""
+    told_to_end = False
 
     async def until_told_to_end() -> T:
         task = asyncio.current_task()
         assert task is not None
 
-        def end(number: int) -> None:
-            nonlocal ended_by
-            ended_by = number
+        def end() -> None:
+            nonlocal told_to_end
+            told_to_end = True
             task.cancel()
 
         for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, end, number)
+            asyncio.get_running_loop().add_signal_handler(number, end)
         return await coroutine
 
     try:
@@ -83,9 +83,9 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except asyncio.CancelledError:
-        if not ended_by:
+        if not told_to_end:
             raise
-        raise typer.Exit(128 + ended_by) from None
+        raise typer.Exit(130) from None
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
