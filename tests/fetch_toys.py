@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from faulty import Asked, FaultyServer, Handler, Reply, faulty_server
 from hasat.budget import Remaining
@@ -90,33 +91,11 @@ class Field:
 
 
 @asynccontextmanager
-async def racing(
-    store: Store,
-    handlers: Sequence[Handler],
-    *,
-    key: str = "secret",
-    daily: int = 2000,
-    min_interval: float = 0.0,
-    cooldown: float = 300.0,
-    patience: float = 20.0,
-    hedge_share: float = 0.02,
-    by_number: str | None = None,
-) -> AsyncIterator[Field]:
-    """A server and an endpoint for each handler."""
+async def racing(store: Store, handlers: Sequence[Handler], **options: Any) -> AsyncIterator[Field]:
+    """A server and an endpoint for each handler; the options are those of `field_over`."""
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(faulty_server(h)) for h in handlers]
-        over = field_over(
-            store,
-            servers,
-            key=key,
-            daily=daily,
-            min_interval=min_interval,
-            cooldown=cooldown,
-            patience=patience,
-            hedge_share=hedge_share,
-            by_number=by_number,
-        )
-        yield await stack.enter_async_context(over)
+        yield await stack.enter_async_context(field_over(store, servers, **options))
 
 
 @asynccontextmanager

@@ -12,13 +12,11 @@ import shapely
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sim.tkgm import API, KEY, TKGM
+from hasat.sources.tkgm.outcomes import message_of, says_daily_limit, says_nothing_there
 from hasat.sources.tkgm.wire import (
     geodesic_area,
-    message_of,
     read_parcel,
     read_places,
-    says_daily_limit,
-    says_nothing_there,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from hasat.sources.tkgm.outcomes import message_of, says_nothing_there
 from hasat.sources.tkgm.wire import (
     geodesic_area,
-    message_of,
     read_outline,
     read_parcel,
     read_places,
-    says_nothing_there,
 )
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "tkgm"

@@ -10,14 +10,12 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.numerals import read_area
+from hasat.sources.tkgm.outcomes import message_of, says_daily_limit, says_nothing_there
 from hasat.sources.tkgm.wire import (
     geodesic_area,
-    message_of,
     read_outline,
     read_parcel,
     read_places,
-    says_daily_limit,
-    says_nothing_there,
 )
 
 SQUARE = [[29.0, 41.0], [29.001, 41.0], [29.001, 41.001], [29.0, 41.001], [29.0, 41.0]]

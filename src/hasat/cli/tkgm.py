@@ -211,12 +211,13 @@ async def _registry(
 
 
 @contextmanager
-def _progress() -> "Iterator[Callable[[Course], None]]":
+def _progress() -> "Iterator[Callable[[Course], None] | None]":
     with shown_progress("tkgm scan") as on_progress:
+        if on_progress is None:
+            yield None
+            return
 
         def tell(course: "Course") -> None:
-            if on_progress is None:
-                return
             estimate = course.estimate
             total = None if estimate is None else max(estimate.expected, course.found)
             on_progress(course.found, total, f"{course.asked:,} questions")

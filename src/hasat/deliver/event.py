@@ -7,19 +7,11 @@ from typing import Any, Literal
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
+from hasat.settings.kinds import EventName
 from hasat.store.statements import statement
 
 Severity = Literal["Info", "Warning", "Critical"]
-Kind = Literal[
-    "SyncCompleted",
-    "SyncFailed",
-    "SyncPartial",
-    "RemovalGuardTriggered",
-    "MvRefreshFailed",
-    "HealthStatusChanged",
-    "DatasetChanged",
-    "Test",
-]
+Kind = Literal[EventName, "Test"]
 """The original service's six, one of Hasat's own, and what `hasat webhooks test` sends."""
 
 

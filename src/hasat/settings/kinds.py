@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -229,23 +229,13 @@ LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
     one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", warn="WARNING", information="INFO"),
 ]
-Event = Annotated[
-    Literal[
-        "SyncCompleted",
-        "SyncFailed",
-        "SyncPartial",
-        "RemovalGuardTriggered",
-        "MvRefreshFailed",
-        "HealthStatusChanged",
-        "DatasetChanged",
-    ],
-    one_of(
-        "SyncCompleted",
-        "SyncFailed",
-        "SyncPartial",
-        "RemovalGuardTriggered",
-        "MvRefreshFailed",
-        "HealthStatusChanged",
-        "DatasetChanged",
-    ),
+EventName = Literal[
+    "SyncCompleted",
+    "SyncFailed",
+    "SyncPartial",
+    "RemovalGuardTriggered",
+    "MvRefreshFailed",
+    "HealthStatusChanged",
+    "DatasetChanged",
 ]
+Event = Annotated[EventName, one_of(*get_args(EventName))]

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,14 @@ class Column:
     name: str
     values: list[Any]
 
-    @property
+    @cached_property
     def kind(self) -> type:
         told = {type(value) for value in self.values if value is not None}
         if told == {int}:
             return int
         return float if told and told <= {int, float} else str
 
-    @property
+    @cached_property
     def cells(self) -> list[Any]:
         return [None if value is None else self._cell(value) for value in self.values]
 

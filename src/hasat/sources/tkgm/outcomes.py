@@ -23,18 +23,18 @@ _BAD_REQUEST = frozenset({400, 405, 406, 411, 413, 414, 415, 422})
 def classify(answer: Answer) -> Verdict:
     """The class of an answer of the registry or of an endpoint that passes its answers on."""
     content = _content(answer.body)
-    message = _message(content, answer.body)
+    message = message_of(answer.body) or ""
     status, wait = answer.status, retry_after(answer.headers)
     said = f"{status}: {message[:200]}" if message else f"status {status}"
     if status == 401:
         return Verdict(Outcome.UNAUTHORISED, said)
-    if status in (200, 403, 429) and _DAY_OVER.search(lower(message)):
+    if status in (200, 403, 429) and says_daily_limit(message):
         return Verdict(Outcome.DAY_EXHAUSTED, said)
     if status in (403, 429):
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
     if status in (408, 425, 499) or status >= 500:
         return Verdict(Outcome.TRANSIENT, said, wait)
-    if status in (200, 404) and _NOT_FOUND.search(lower(message)):
+    if status in (200, 404) and says_nothing_there(message):
         return Verdict(Outcome.EMPTY)
     # A passive parcel can come with 404; its successors are in it.
     if status in (200, 404) and _is_answer(content):
@@ -46,6 +46,21 @@ def classify(answer: Answer) -> Verdict:
     if status in _BAD_REQUEST:
         return Verdict(Outcome.BAD_REQUEST, said)
     return Verdict(Outcome.BROKEN, f"{said}: this is no answer about parcels")
+
+
+def says_nothing_there(message: str) -> bool:
+    """Whether a message is the registry's definitive "there is no parcel"."""
+    return _NOT_FOUND.search(lower(message)) is not None
+
+
+def says_daily_limit(message: str) -> bool:
+    """Whether a message means that this address has asked enough for today."""
+    return _DAY_OVER.search(lower(message)) is not None
+
+
+def message_of(body: bytes) -> str | None:
+    """The sentence in an answer: JSON `Message`, a JSON text, XML `<string>`, or plain text."""
+    return _message(_content(body), body) or None
 
 
 def _content(body: bytes) -> Any:
@@ -63,7 +78,6 @@ def _is_answer(content: Any) -> bool:
 
 
 def _message(content: Any, body: bytes) -> str:
-    """The sentence in an answer: JSON `Message`, a JSON text, or XML `<string>`."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):

@@ -82,7 +82,7 @@ class Scan:
     registry: Registry
     wish: Wish
     asker: Asker
-    tell: Callable[[Course], None] = lambda course: None
+    tell: Callable[[Course], None] | None = None
 
     id: int = 0
     asked: int = 0
@@ -105,7 +105,8 @@ class Scan:
                 break
             await self._round(planner, batches)
             rounds += 1
-            self.tell(self.course(planner))
+            if self.tell is not None:
+                self.tell(self.course(planner))
             if rounds % _PUBLISH_EVERY == 0:
                 await self._publish(whole=False)
         await self._publish(whole=self.complete)

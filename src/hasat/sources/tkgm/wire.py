@@ -5,9 +5,7 @@ number: other separators in `alan`, and ı where the point query has i. So a par
 (mahalleId, adaNo, parselNo), its area a number, and `ozet` nothing but data.
 """
 
-import html
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +16,11 @@ from shapely import MultiPolygon, Polygon
 from shapely.errors import ShapelyError
 from shapely.geometry import shape
 
-from hasat import text
 from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.numerals import read_area
 from hasat.sources.tkgm.questions import ParcelKey
 
 _EARTH = Geod(ellps="GRS80")
-_LONGEST_MESSAGE = 500
 
 Outline = Polygon | MultiPolygon
 
@@ -61,34 +57,6 @@ def read_parcel(body: bytes) -> Registered:
 def read_places(body: bytes) -> list[Place]:
     """The places in an administrative list."""
     return [_place(feature) for feature in _features(_object(body))]
-
-
-def message_of(body: bytes) -> str | None:
-    """What an answer says instead of a parcel: as JSON, as XML or as plain text."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return _short(_text_of(body))
-    if isinstance(told, str):
-        return _short(told)
-    if isinstance(told, dict):
-        for name in ("Message", "message", "error"):
-            if isinstance(told.get(name), str):
-                return _short(told[name])
-    return None
-
-
-def says_nothing_there(message: str) -> bool:
-    """Whether a message is the registry's definitive "there is no parcel"."""
-    return "bulunamad" in text.lower(message)
-
-
-def says_daily_limit(message: str) -> bool:
-    """Whether a message means that this address has asked enough for today."""
-    said = text.lower(message)
-    return "limit" in said and any(
-        word in said for word in ("günlük", "gunluk", "aştınız", "daily")
-    )
 
 
 def geodesic_area(outline: Outline) -> float:
@@ -178,12 +146,3 @@ def _place(feature: Mapping[str, Any]) -> Place:
             return Place(number, name, read_outline(feature.get("geometry")))
         case other:
             raise BrokenAnswerError(f"A place without an id or a name: {other!r}.")
-
-
-def _text_of(body: bytes) -> str:
-    # Proxies and the registry's older host wrap a message into <string>...</string>.
-    return html.unescape(re.sub(r"<[^>]*>", " ", body.decode(errors="replace")))
-
-
-def _short(message: str) -> str | None:
-    return " ".join(message.split())[:_LONGEST_MESSAGE] or None
