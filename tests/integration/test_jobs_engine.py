@@ -24,7 +24,7 @@ from hasat.errors import (
 from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, platform_jobs
 from hasat.jobs.attempt import Attempt
 from hasat.jobs.link import open_link
-from hasat.jobs.queue import queue_run, retry_run
+from hasat.jobs.queue import enqueue, queue_run, retry_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview, workers_alive
 from hasat.settings import Settings
 from hasat.store import Store
@@ -276,6 +276,31 @@ async def test_draining_lets_running_work_finish_and_takes_nothing_new(
             run = await finished(store, first.id)
             await finished(store, again.id)
     assert (run.outcome, run.attempt, run.rows_changed) == ("done", 1, 1)
+
+
+async def test_a_run_that_a_look_brings_after_the_drain_began_goes_back(
+    store: Store, settings: Settings
+) -> None:
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, other=done)
+    async with running(catalogue, store, settings) as draining:
+        async with store.connection() as connection:
+            await connection.execute("LOCK TABLE procrastinate_jobs")
+            run_id = await enqueue(connection, catalogue.get("other"), trigger="hand")
+            await until(lambda: is_looking(store), "a look that waits for the lock")
+            draining.drain()
+        left = "SELECT status FROM procrastinate_jobs WHERE attempts > 0"
+        assert await until(lambda: rows(store, left), "the run to come back") == [("todo",)]
+    assert run_id is not None
+    run = await get_run(store, run_id)
+    assert (run.state, run.attempt) == ("queued", 0)
+
+
+async def is_looking(store: Store) -> bool:
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'fetch_job'"
+    )
+    return bool(await rows(store, waiting))
 
 
 async def is_past(store: Store, moment: datetime, seconds: float) -> bool:

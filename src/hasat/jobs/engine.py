@@ -193,6 +193,8 @@ class Engine:
         assert self._link is not None
         link = self._link
         self._in_hand.add(queue_id)
+        # A look into the queue that was under way when the drain began may still bring a run.
+        too_late = self._stopping.is_set()
         try:
             attempt = await link.insist(
                 lambda: Attempt.begin(
@@ -208,7 +210,8 @@ class Engine:
             )
             if attempt is None:
                 return
-            record = self._verdict(attempt, await self._perform(attempt))
+            ending = None if too_late else await self._perform(attempt)
+            record = self._verdict(attempt, ending)
             if not await link.insist(record):
                 log.warning("a run was begun anew elsewhere; its end here is void", run=run_id)
         except AWAY:
