@@ -15,7 +15,7 @@ from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import Unreadable
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import ListState, new_seed
+from hasat.sources.gib.state import ListState, in_order, new_seed
 
 if TYPE_CHECKING:
     from hasat.sources.gib.sync import _Task as Task
@@ -81,8 +81,7 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             shelved[box].tally.bytes,
             task.hashes[box],
             seeds[box],
-            b"".join(merging.fingerprints[box]),
-            b"".join(merging.identifiers[box]),
+            *in_order(b"".join(merging.fingerprints[box]), b"".join(merging.identifiers[box])),
         )
         for box in BOXES
     }

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 from hasat.sources.gib.errors import ArchiveError, ListError, NotAListError, TooLargeError
 
@@ -15,12 +18,16 @@ from hasat.sources.gib.errors import ArchiveError, ListError, NotAListError, Too
 BLOCK = 256 * 1024
 _STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_PACKED_BLOCK = 64 * 1024
+# Of an entry's own header only the lengths of the name and of the extra field matter here.
+_ENTRY_HEADER = struct.Struct("<4s22xHH")
 # A short text packs tightly without being a bomb.
 _RATIO_FROM = 1024 * 1024
 # What zipfile raises on bytes that are not, or no longer, a ZIP.
 _BAD_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
+    IsalError,
     EOFError,
     struct.error,
     ValueError,
@@ -74,19 +81,18 @@ class ListFile:
         try:
             with zipfile.ZipFile(file) as archive:
                 entry = self._only_entry(archive)
-                self._check_size(entry.file_size, entry.compress_size)
-                done = 0
-                with cast(zipfile.ZipExtFile, archive.open(entry)) as stream:
-                    # read1 hands on what was inflated without copying it together first.
-                    for block in self._capped(stream.read1, entry.compress_size):
-                        done += len(block)
-                        yield block
-                if done != entry.file_size:
-                    raise ArchiveError(
-                        f"{self.name} should hold {entry.file_size} bytes and holds {done}."
-                    )
-        except _BAD_ZIP as error:
+            self._check_size(entry.file_size, entry.compress_size)
+            done = checksum = 0
+            for block in self._capped(_entry(file, entry), entry.compress_size):
+                done += len(block)
+                checksum = isal_zlib.crc32(block, checksum)
+                yield block
+        except _BAD_ZIP as error:  # type: ignore[misc]  # isal's stub hides that its error is one
             raise ArchiveError(f"{self.name} is not a whole ZIP: {error}.") from error
+        if done != entry.file_size:
+            raise ArchiveError(f"{self.name} should hold {entry.file_size} bytes and holds {done}.")
+        if checksum != entry.CRC:
+            raise ArchiveError(f"{self.name} is damaged: its bytes do not have their CRC-32.")
 
     def _only_entry(self, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         entries = [one for one in archive.infolist() if one.filename.lower().endswith(".xml")]
@@ -118,14 +124,39 @@ class ListFile:
             )
 
 
-def _reading(file: BinaryIO) -> Callable[[int], bytes]:
+def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> Callable[[int], bytes]:
+    """Reads an entry that zipfile has found; ISA-L inflates in a third of zipfile's time."""
+    file.seek(entry.header_offset)
+    signature, name, extra = _ENTRY_HEADER.unpack(file.read(_ENTRY_HEADER.size))
+    if signature != b"PK\x03\x04":
+        raise zipfile.BadZipFile("its entry is not where it should be")
+    read = _reading(
+        file, entry.header_offset + _ENTRY_HEADER.size + name + extra, entry.compress_size
+    )
+    if entry.compress_type == zipfile.ZIP_STORED:
+        return read
+    inflating = isal_zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def inflated(size: int) -> bytes:
+        while not inflating.eof:
+            packed = inflating.unconsumed_tail or read(_PACKED_BLOCK)
+            if block := inflating.decompress(packed, size):
+                return block
+            if not packed:
+                raise EOFError("it ends too early")
+        return b""
+
+    return inflated
+
+
+def _reading(file: BinaryIO, place: int = 0, length: int | None = None) -> Callable[[int], bytes]:
     """Reads on where it was, whoever else reads the same file meanwhile."""
-    place = 0
+    end = None if length is None else place + length
 
     def read(size: int) -> bytes:
         nonlocal place
         file.seek(place)
-        data = file.read(size)
+        data = file.read(size if end is None else min(size, end - place))
         place += len(data)
         return data
 

@@ -101,11 +101,18 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
         pool = ThreadPoolExecutor(count)
     else:
         pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        # They start while this process still prepares their work.
+        for _ in range(count):
+            pool.submit(_nothing)
     try:
         yield Processes(pool)
     finally:
         # Not waited for: after a cancellation a reader may still be busy for seconds.
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _nothing() -> None:
+    return
 
 
 class Processes:

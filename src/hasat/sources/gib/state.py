@@ -20,7 +20,11 @@ _ROOM = "hasat.sources.gib"
 
 @dataclass(frozen=True)
 class ListState:
-    """One list as of the last good run; fingerprints and identifiers are parallel arrays."""
+    """One list as of the last good run.
+
+    Fingerprints and identifiers are parallel arrays, in order of the fingerprints: what is in order
+    already is put in order for a search at once.
+    """
 
     name: str
     run: int | None
@@ -31,20 +35,22 @@ class ListState:
     fingerprints: bytes
     identifiers: bytes
 
+    @property
+    def arrays(self) -> tuple[bytes, bytes]:
+        return self.fingerprints, self.identifiers
+
     def whose(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
         """The identifiers behind fingerprints; and whether some are too odd to be kept here."""
         numbers = np.frombuffer(self.identifiers, np.uint64)[self._at(fingerprints)]
         found = {str(number)[1:] for number in numbers.tolist() if number != ODD}
         return found, bool((numbers == ODD).any())
 
-    def without(self, fingerprints: Iterable[bytes]) -> tuple[bytes, bytes]:
-        """Both arrays, less the given fingerprints."""
-        stay = ~self._at(fingerprints)
+    def moved(self, gone: Iterable[bytes], new: bytes, whose: bytes) -> tuple[bytes, bytes]:
+        """Both arrays, less some fingerprints and with those of new records."""
+        stay = ~self._at(gone)
         pairs = np.frombuffer(self.fingerprints, np.uint64).reshape(-1, 2)
-        return (
-            pairs[stay].tobytes(),
-            np.frombuffer(self.identifiers, np.uint64)[stay].tobytes(),
-        )
+        owners = np.frombuffer(self.identifiers, np.uint64)
+        return in_order(pairs[stay].tobytes() + new, owners[stay].tobytes() + whose)
 
     def _at(self, fingerprints: Iterable[bytes]) -> NDArray[np.bool_]:
         wanted = np.frombuffer(b"".join(fingerprints), np.uint64).reshape(-1, 2)
@@ -64,9 +70,20 @@ async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
         return {state.name: state async for state in cursor}
 
 
-async def save_state(conn: AsyncConnection[Any], state: ListState) -> None:
+async def save_state(
+    conn: AsyncConnection[Any], state: ListState, before: ListState | None
+) -> None:
     """Keep a list's state, in the transaction of the run that it belongs to."""
-    await conn.execute(statement(_ROOM, "save_list"), vars(state))
+    # Tens of megabytes, which are not written again when they are the same.
+    same = before is not None and state.arrays == before.arrays
+    await conn.execute(statement(_ROOM, "save_list_again" if same else "save_list"), vars(state))
+
+
+def in_order(fingerprints: bytes, identifiers: bytes) -> tuple[bytes, bytes]:
+    """Both arrays as a state keeps them."""
+    pairs = np.frombuffer(fingerprints, np.uint64).reshape(-1, 2)
+    order = np.argsort(pairs[:, 0], kind="stable")
+    return pairs[order].tobytes(), np.frombuffer(identifiers, np.uint64)[order].tobytes()
 
 
 def new_seed() -> int:

@@ -113,14 +113,14 @@ async def synchronise(
     `approving` names the held run whose lists these are: the guard lets them pass.
     """
     began = time.monotonic()
-    hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
     async with (
         _working_folder(settings, run) as folder,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
     ):
-        states = await load_states(work.connection)
         # They end before anything is written: idle, they would still hold their memory.
         async with processes(sum(lists[box].stat().st_size for box in BOXES)) as elsewhere:
+            states = await load_states(work.connection)
+            hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
             task = _Task(
                 work,
                 elsewhere,
@@ -137,8 +137,8 @@ async def synchronise(
         measures = _measures(settings, task, found)
         if exceeded(measures) and approving is None:
             raise HeldBackError(measures, found.reports(), task.counts)
-        for state in found.states.values():
-            await save_state(work.connection, state)
+        for box, state in found.states.items():
+            await save_state(work.connection, state, states.get(box))
         await keep_set_aside(work.connection, run, found.set_aside)
         version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
         if version.changed or approving is not None:
@@ -282,7 +282,6 @@ class _Task:
         self, box: str, reading: Reading, after: dict[str, dict[str, list[Any]]]
     ) -> ListState:
         kept = {fingerprint for parts in after.values() for fingerprint, _ in parts[box]}
-        fingerprints, identifiers = self.states[box].without(reading.gone - kept)
         new = [
             (fingerprint, identifier)
             for identifier, parts in reading.new.items()
@@ -295,8 +294,11 @@ class _Task:
             reading.tally.bytes,
             self.hashes[box],
             self.states[box].seed,
-            fingerprints + b"".join(fingerprint for fingerprint, _ in new),
-            identifiers + pack_identifiers(identifier for _, identifier in new),
+            *self.states[box].moved(
+                reading.gone - kept,
+                b"".join([fingerprint for fingerprint, _ in new]),
+                pack_identifiers(identifier for _, identifier in new),
+            ),
         )
 
 
