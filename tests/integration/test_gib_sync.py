@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal
 from hasat.errors import HasatError
 from hasat.feed.read import changes_after
 from hasat.settings import Settings
+from hasat.sources.gib.opening import BLOCK
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import throw_away_database
@@ -217,6 +218,27 @@ async def test_mirror_and_feed_follow_the_lists_through_any_history(
                 else:
                     follower[change.key] = change.body
             assert follower == simple_bodies(town.lists, dataset)
+
+
+async def test_processes_that_share_the_lists_find_the_same(
+    sync: Sync, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hasat.sources.gib.reading._WORTH_PROCESSES", 0)
+    town.grow(2_000)
+    # A comment that holds a closing tag: no share can be cut there, so one reader reads it all.
+    reaching = "<!-- <User></User> -->"
+    for most_new, comment in ((0, ""), (50_000, ""), (0, reaching)):
+        town.churn()
+        report = await sync(
+            town.publish(
+                lambda _, xml, comment=comment: xml.replace("</User>", f"</User>{comment}", 1)
+            ),
+            most_new=most_new,
+        )
+        assert report.outcome == "committed"
+        assert report.lists["pk"].users == len(town.lists["PK"])
+        assert report.lists["pk"].bytes > 2 * BLOCK
+        await sync.matches(town.lists)
 
 
 async def test_the_same_content_in_other_bytes_and_order_is_unchanged(

@@ -18,6 +18,7 @@ from xml.parsers.expat import ExpatError
 import pytest
 
 from hasat.sources.gib import opening
+from hasat.sources.gib.splitting import ReachesOnError, conclude
 from hasat.sources.gib.wire import (
     Known,
     ListError,
@@ -274,6 +275,7 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
     except ListError:
         # A list that a DOM reads is refused only where no User in it can be read.
         assert not reference or set(reference) == {None}
+        assert _read_by_three(data) is None
         state["refused"] += 1
         return
     if reference is not None:
@@ -285,6 +287,32 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
         assert found.may_be_anybody or there <= found.identifiers
         state["damaged"] += 1
     _check_shortcut(data, before, found)
+    if (shared := _read_by_three(data)) is not None:
+        alone = Reader(open_list(io.BytesIO(data)), 7)
+        assert shared == _all_of([alone])
+        state["shared"] += 1
+
+
+def _read_by_three(data: bytes) -> Any:
+    """What readers who share the list find; None if one reader is to judge it."""
+    readers = [Reader(open_list(io.BytesIO(data)), 7, share=(share, 3)) for share in range(3)]
+    try:
+        found = _all_of(readers)
+        first, *others = [reader.tally for reader in readers]
+        for tally in others:
+            first = first.and_also(tally)
+        conclude(first, "the list")
+    except (ListError, ReachesOnError):
+        return None
+    return found
+
+
+def _all_of(readers: list[Reader]) -> Any:
+    batches = [batch for reader in readers for batch in reader]
+    aside = [
+        (one.offset, one.raw, one.reason, one.identifier) for b in batches for one in b.set_aside
+    ]
+    return Counter(line for b in batches for line in b.new), sorted(aside, key=repr)
 
 
 def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
@@ -306,7 +334,7 @@ def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
     seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
     print(f"HASAT_FUZZ_SEED={seed}")
     dice = random.Random(seed)
-    state = {"refused": 0, "well-formed": 0, "damaged": 0}
+    state = {"refused": 0, "well-formed": 0, "damaged": 0, "shared": 0}
     for number in range(ROUNDS):
         monkeypatch.setattr(opening, "BLOCK", dice.choice((1 << 18, 1000, 61, 7)))
         before = _list(dice)

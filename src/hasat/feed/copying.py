@@ -1,13 +1,16 @@
-"""Binary COPY rows of (key, body, digest), made without PostgreSQL, in any process."""
+"""Binary COPY rows of (key, body, digest), made in any process, and how they get in."""
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
+from psycopg.abc import Query
 
 from hasat.feed.digest import SIZE, record_digest, weight
 
-COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
-COPY_TRAILER = struct.pack("!h", -1)
+_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+_TRAILER = struct.pack("!h", -1)
 
 _KEY = struct.Struct("!hi").pack
 # A length, then the version byte of jsonb's binary form.
@@ -46,3 +49,11 @@ def pack(records: Iterable[tuple[str, bytes]]) -> Chunk:
         rows.append(pack_row(key.encode(), body, digest))
         total += weight(key, digest)
     return Chunk(b"".join(rows), len(rows), total)
+
+
+async def copy_binary(conn: AsyncConnection[Any], command: Query, rows: bytes) -> None:
+    """Run a binary COPY FROM STDIN with these rows."""
+    async with conn.cursor() as cursor, cursor.copy(command) as copy:
+        await copy.write(_HEADER)
+        await copy.write(rows)
+        await copy.write(_TRAILER)

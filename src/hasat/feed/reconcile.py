@@ -12,10 +12,11 @@ all of it: whoever starts to follow begins with an archive anyway.
 """
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from hasat.errors import ConflictError, HasatError
-from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk, pack
+from hasat.feed.copying import Chunk, copy_binary, pack
 from hasat.feed.dataset import WHOLE, Dataset, Scope
 from hasat.feed.digest import shift, weight
 from hasat.feed.guard import Counts
@@ -36,6 +37,9 @@ from hasat.store.statements import statement
 CHANNEL = "hasat_feed"
 
 _BATCH = 5_000
+
+Put = Callable[[Chunk], Awaitable[None]]
+"""Takes rows for one dataset."""
 
 
 class BusyError(ConflictError):
@@ -74,7 +78,7 @@ class Reconcile:
         self.connection = conn
         self.heads = heads
         self._datasets = {dataset.name: dataset for dataset in datasets}
-        self._counts: dict[str, Counts] = {}
+        self.counts: dict[str, Counts] = {}
         self._weights: dict[str, int] = {}
         self._scopes: dict[str, Any] = {}
         self._loaded: set[str] = set()
@@ -109,9 +113,16 @@ class Reconcile:
 
     async def stage_chunks(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> None:
         """The same from rows that were packed elsewhere."""
+        async with self.staging(dataset) as put:
+            async for chunk in chunks:
+                await put(chunk)
+
+    @asynccontextmanager
+    async def staging(self, dataset: Dataset) -> AsyncIterator[Put]:
+        """The same chunk by chunk, so that several datasets can be staged side by side."""
         staged = _temporary("staged", dataset)
         await self._execute("stage", staged=staged)
-        await self._copy(staged, chunks)
+        yield partial(self._copy, staged)
         try:
             await self.connection.execute(
                 sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (key)").format(staged)
@@ -153,14 +164,30 @@ class Reconcile:
         self._note(dataset, counts, moved, scope)
         return counts
 
-    async def load(self, dataset: Dataset, chunks: AsyncIterable["Chunk"]) -> Counts:
-        """Fill a dataset that was never filled, straight from binary COPY rows.
+    async def load(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> Counts:
+        """Fill a dataset that was never filled, straight from binary COPY rows."""
+        async with self.filling(dataset) as put:
+            async for chunk in chunks:
+                await put(chunk)
+        return self.counts[dataset.name]
+
+    @asynccontextmanager
+    async def filling(self, dataset: Dataset) -> AsyncIterator[Put]:
+        """The same chunk by chunk, so that several datasets can be filled side by side.
 
         Nobody reads the table before its first version, so it may be locked meanwhile; empty and
         made anew in this transaction, it is written without a log of every row. Triggers see the
         TRUNCATE and not the rows: what a source derives from them, it makes after the commit.
         """
         assert self.never_filled(dataset)
+        records = moved = 0
+
+        async def put(chunk: Chunk) -> None:
+            nonlocal records, moved
+            await self._copy(dataset.table, chunk)
+            records += chunk.records
+            moved += chunk.weight
+
         primary_key = sql.Identifier(f"{dataset.name}_pkey")
         await self.connection.execute(sql.SQL("TRUNCATE {}").format(dataset.table))
         await self.connection.execute(
@@ -169,7 +196,7 @@ class Reconcile:
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(dataset.table, primary_key)
         )
-        records, moved = await self._copy(dataset.table, chunks)
+        yield put
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY (key)").format(
                 dataset.table, primary_key
@@ -178,10 +205,8 @@ class Reconcile:
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(dataset.table)
         )
-        counts = Counts(added=records)
         self._loaded.add(dataset.name)
-        self._note(dataset, counts, moved, WHOLE)
-        return counts
+        self._note(dataset, Counts(added=records), moved, WHOLE)
 
     async def write(self, *, run: int | None, retention_days: int) -> Version:
         """Apply all differences and move the heads; takes effect when the block ends.
@@ -200,13 +225,13 @@ class Reconcile:
         await self.connection.execute(
             "SELECT pg_notify(%s, %s)", (CHANNEL, json.dumps(seqs, separators=(",", ":")))
         )
-        return Version(version, at, dict(self._counts), seqs)
+        return Version(version, at, dict(self.counts), seqs)
 
     async def _write_one(
         self, dataset: Dataset, version: int, at: datetime, retention_days: int
     ) -> int:
         head = self.heads[dataset.name]
-        counts = self._counts.setdefault(dataset.name, Counts(records=head.records))
+        counts = self.counts.setdefault(dataset.name, Counts(records=head.records))
         first = self.never_filled(dataset) and self._scopes.get(dataset.name) == WHOLE.told
         if dataset.name in self._loaded or not counts.total:
             seq = head.seq
@@ -243,21 +268,12 @@ class Reconcile:
             await self._execute("drop_old_changes", {"dataset": dataset.name, "floor": floor})
         return seq
 
-    async def _copy(self, table: sql.Identifier, chunks: AsyncIterable[Chunk]) -> tuple[int, int]:
-        """Copy rows in; how many they are, and their weight in the state digest."""
+    async def _copy(self, table: sql.Identifier, chunk: Chunk) -> None:
         columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(table)
-        records = total = 0
-        async with self.connection.cursor() as cursor, cursor.copy(columns) as copy:
-            await copy.write(COPY_HEADER)
-            async for chunk in chunks:
-                await copy.write(chunk.rows)
-                records += chunk.records
-                total += chunk.weight
-            await copy.write(COPY_TRAILER)
-        return records, total
+        await copy_binary(self.connection, columns, chunk.rows)
 
     def _note(self, dataset: Dataset, counts: Counts, moved: int, scope: Scope) -> None:
-        self._counts[dataset.name] = counts
+        self.counts[dataset.name] = counts
         self._weights[dataset.name] = moved
         self._scopes[dataset.name] = scope.told
 

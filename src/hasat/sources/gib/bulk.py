@@ -1,7 +1,7 @@
 """Both lists at once, for a first run: grouped by taxpayer on disk, in bounded memory.
 
-Neither list is sorted and both together do not fit into memory. So each list is read by a process
-of its own, which lays the line of every record on one of many shelves (files) by its identifier;
+Neither list is sorted and both together do not fit into memory. So the lists are read by several
+processes, which lay the line of every record on one of many shelves (files) by its identifier;
 then shelf by shelf, in any process, the lines of a taxpayer are together.
 """
 
@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
+from hasat.sources.gib.errors import ListError
 from hasat.sources.gib.fingerprints import SIZE
 from hasat.sources.gib.lines import identifier_of
 from hasat.sources.gib.opening import ListFile, open_list
 from hasat.sources.gib.parts import BOXES, Kept
 from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.splitting import Reader, Tally
+from hasat.sources.gib.splitting import ReachesOnError, Reader, Tally, conclude
 
 MOST_SHELVES = 256
 # Few enough to be written out while the processor's cache still holds them.
@@ -33,6 +34,15 @@ class Shelved:
 
     tally: Tally
     set_aside: list[SetAside]
+
+    @classmethod
+    def together(cls, shares: Sequence["Shelved"], name: str) -> "Shelved":
+        """What all who shared a list found, if together that is a list."""
+        tally = shares[0].tally
+        for other in shares[1:]:
+            tally = tally.and_also(other.tally)
+        conclude(tally, name)
+        return cls(tally, [one for share in shares for one in share.set_aside])
 
 
 class Group(NamedTuple):
@@ -56,22 +66,35 @@ def shelves_for(lists: Iterable[Path], batch_size: int) -> int:
     return min(max(1, users // batch_size), MOST_SHELVES)
 
 
-def _shelf(folder: Path, box: str, number: int) -> Path:
-    return folder / f"{box}.{number:03d}"
+def _shelf(folder: Path, box: str, number: int, share: int) -> Path:
+    return folder / f"{box}.{number:03d}.{share}"
 
 
-def shelve_list(path: Path, name: str, folder: Path, box: str, seed: int, shelves: int) -> Shelved:
-    """Lay a list on the shelves; runs in a process of its own."""
-    return shelve(open_list(path, name), folder, box, seed, shelves)
+def shelve_list(
+    path: Path, name: str, folder: Path, box: str, seed: int, shelves: int, share: tuple[int, int]
+) -> Shelved | None:
+    """Lay one's share of a list on the shelves; None if one reader should judge it all.
+
+    Runs in a process of its own.
+    """
+    try:
+        return shelve(open_list(path, name), folder, box, seed, shelves, share)
+    except (ReachesOnError, ListError):
+        if share[1] == 1:
+            raise
+        return None
 
 
-def shelve(file: ListFile, folder: Path, box: str, seed: int, count: int) -> Shelved:
-    """Read a list and lay its lines on as many shelves in `folder`."""
-    reader = Reader(file, seed)
+def shelve(
+    file: ListFile, folder: Path, box: str, seed: int, count: int, share: tuple[int, int] = (0, 1)
+) -> Shelved:
+    """Read a list, or one's share of it, and lay its lines on as many shelves in `folder`."""
+    reader = Reader(file, seed, share=share)
     set_aside: list[SetAside] = []
     with ExitStack() as stack:
         shelves = [
-            stack.enter_context(_shelf(folder, box, number).open("wb")) for number in range(count)
+            stack.enter_context(_shelf(folder, box, number, share[0]).open("wb"))
+            for number in range(count)
         ]
         waiting: list[list[Kept]] = [[] for _ in shelves]
         held = 0
@@ -97,6 +120,12 @@ def _lay(waiting: list[list[Kept]], shelves: Sequence[BinaryIO]) -> None:
         found.clear()
 
 
+def clear_shelves(folder: Path, box: str) -> None:
+    """Take what was laid of a list away again."""
+    for path in folder.glob(f"{box}.*"):
+        path.unlink()
+
+
 def shelf_of(identifier: str, shelves: int) -> int:
     """The number of the shelf on which a taxpayer's lines lie."""
     return crc32(identifier.encode()) % shelves
@@ -117,7 +146,7 @@ def read_shelf(folder: Path, number: int) -> Shelf:
     fingerprints: dict[str, bytes] = {}
     identifiers: dict[str, list[str]] = {}
     for box in BOXES:
-        prints, lines = _laid(_shelf(folder, box, number))
+        prints, lines = _laid(sorted(folder.glob(f"{box}.{number:03d}.*")))
         names = identifiers[box] = [identifier_of(line) for line in lines]
         fingerprints[box] = prints
         for place, (identifier, line) in enumerate(zip(names, lines, strict=True)):
@@ -128,15 +157,16 @@ def read_shelf(folder: Path, number: int) -> Shelf:
     return Shelf(groups, fingerprints, identifiers)
 
 
-def _laid(path: Path) -> tuple[bytes, list[bytes]]:
+def _laid(paths: Iterable[Path]) -> tuple[bytes, list[bytes]]:
     """All fingerprints on a shelf, and all lines."""
     prints: list[bytes] = []
     lines: list[bytes] = []
-    with path.open("rb") as shelf:
-        while sizes := shelf.read(2 * _LENGTH):
-            some = shelf.read(int.from_bytes(sizes[:_LENGTH], "big"))
-            text = shelf.read(int.from_bytes(sizes[_LENGTH:], "big"))
-            if some:
-                prints.append(some)
-                lines += text.split(b"\n")
+    for path in paths:
+        with path.open("rb") as shelf:
+            while sizes := shelf.read(2 * _LENGTH):
+                some = shelf.read(int.from_bytes(sizes[:_LENGTH], "big"))
+                text = shelf.read(int.from_bytes(sizes[_LENGTH:], "big"))
+                if some:
+                    prints.append(some)
+                    lines += text.split(b"\n")
     return b"".join(prints), lines

@@ -1,16 +1,19 @@
 """Reading and merging everything, in bounded memory and on both cores."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hasat.feed.copying import COPY_HEADER, COPY_TRAILER, Chunk
+from hasat.feed.copying import Chunk, copy_binary
+from hasat.feed.dataset import Dataset
 from hasat.feed.guard import Counts
-from hasat.sources.gib.bulk import shelve_list, shelves_for
+from hasat.feed.reconcile import Put
+from hasat.sources.gib.bulk import Shelved, clear_shelves, shelve_list, shelves_for
 from hasat.sources.gib.bulk_merge import MergedShelf, Rows, merge_shelf, shelve_old
-from hasat.sources.gib.datasets import EDESPATCH, EINVOICE
+from hasat.sources.gib.datasets import DATASETS, EINVOICE
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import Unreadable
 from hasat.sources.gib.records import SetAside
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from hasat.sources.gib.sync import _Task as Task
 
 _ROWS_AT_ONCE = 10_000
+
+Keep = Callable[[Path], Awaitable[None]]
+"""Takes the file of some taxpayers' lines."""
 
 
 @dataclass(frozen=True)
@@ -37,42 +43,21 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
     """Put all taxpayers of both lists into the reconcile, and keep their parts."""
     seeds = {box: new_seed() for box in BOXES}
     shelves = shelves_for(task.lists.values(), task.batch_size)
-    shelved = dict(
-        zip(
-            BOXES,
-            await asyncio.gather(
-                *(
-                    task.elsewhere.run(
-                        shelve_list,
-                        task.lists[box],
-                        f"The {box} list",
-                        task.folder,
-                        box,
-                        seeds[box],
-                        shelves,
-                    )
-                    for box in BOXES
-                )
-            ),
-            strict=True,
-        )
-    )
+    found = await asyncio.gather(*(_shelve(task, box, seeds[box], shelves) for box in BOXES))
+    shelved = dict(zip(BOXES, found, strict=True))
     unreadable = {box: Unreadable.of(found.set_aside) for box, found in shelved.items()}
     if spare and any(unreadable.values()):
         await _shelve_kept_parts(task, shelves)
-    # Three primary keys are built in this transaction, and the whole run is to stay small.
-    await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
-    merging = _Merging(task, shelves, unreadable)
-    counts = {}
-    if task.work.never_filled(EINVOICE):
-        counts["einvoice"] = await task.work.load(EINVOICE, merging.einvoice())
-        counts["edespatch"] = await task.work.load(EDESPATCH, merging.edespatch())
-    else:
-        await task.work.stage_chunks(EINVOICE, merging.einvoice())
-        counts["einvoice"] = await task.work.diff(EINVOICE)
-        await task.work.stage_chunks(EDESPATCH, merging.edespatch())
-        counts["edespatch"] = await task.work.diff(EDESPATCH)
-    await _keep_parts(task, merging.taxpayers)
+    fingerprints: dict[str, list[bytes]] = {box: [] for box in BOXES}
+    identifiers: dict[str, list[bytes]] = {box: [] for box in BOXES}
+    async with _tables(task) as (put, keep):
+        async for merged in _merged(task, shelves, unreadable):
+            for name, rows in merged.rows.items():
+                await put[name](_taken(rows))
+            await keep(merged.taxpayers)
+            for box in BOXES:
+                fingerprints[box].append(merged.fingerprints[box])
+                identifiers[box].append(merged.identifiers[box])
     states = {
         box: ListState(
             box,
@@ -81,57 +66,74 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             shelved[box].tally.bytes,
             task.hashes[box],
             seeds[box],
-            *in_order(b"".join(merging.fingerprints[box]), b"".join(merging.identifiers[box])),
+            *in_order(b"".join(fingerprints[box]), b"".join(identifiers[box])),
         )
         for box in BOXES
     }
     return Loaded(
-        counts,
+        {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
         {box: found.tally for box, found in shelved.items()},
         states,
         {box: found.set_aside for box, found in shelved.items()},
     )
 
 
-class _Merging:
-    """Shelves as they are merged: rows of the one dataset at once, the rest when that is done."""
+async def _shelve(task: "Task", box: str, seed: int, shelves: int) -> Shelved:
+    """Lay a list on the shelves, by as many processes as there are."""
 
-    def __init__(self, task: "Task", shelves: int, unreadable: dict[str, Unreadable]) -> None:
-        self._task = task
-        self._shelves = shelves
-        self._unreadable = unreadable
-        self._later: list[Rows] = []
-        self.taxpayers: list[Path] = []
-        self.fingerprints: dict[str, list[bytes]] = {box: [] for box in BOXES}
-        self.identifiers: dict[str, list[bytes]] = {box: [] for box in BOXES}
-
-    async def einvoice(self) -> AsyncIterator[Chunk]:
-        waiting = [
-            asyncio.ensure_future(
-                self._task.elsewhere.run(merge_shelf, self._task.folder, number, self._unreadable)
+    async def by(count: int) -> list[Shelved | None]:
+        path, name = task.lists[box], f"The {box} list"
+        return await asyncio.gather(
+            *(
+                task.elsewhere.run(
+                    shelve_list, path, name, task.folder, box, seed, shelves, (share, count)
+                )
+                for share in range(count)
             )
-            for number in range(self._shelves)
-        ]
-        try:
-            for number, merging in enumerate(waiting):
-                merged = await merging
-                await self._task.tell(number, self._shelves, "merging and copying")
-                self._note(merged)
-                yield _taken(merged.rows["einvoice"])
-        finally:
-            for merging in waiting:
-                merging.cancel()
+        )
 
-    async def edespatch(self) -> AsyncIterator[Chunk]:
-        for rows in self._later:
-            yield _taken(rows)
+    shares = await by(task.elsewhere.shares)
+    if None in shares:
+        await asyncio.to_thread(clear_shelves, task.folder, box)
+        shares = await by(1)
+    return Shelved.together([share for share in shares if share], f"The {box} list")
 
-    def _note(self, merged: MergedShelf) -> None:
-        self._later.append(merged.rows["edespatch"])
-        self.taxpayers.append(merged.taxpayers)
-        for box in BOXES:
-            self.fingerprints[box].append(merged.fingerprints[box])
-            self.identifiers[box].append(merged.identifiers[box])
+
+@asynccontextmanager
+async def _tables(task: "Task") -> AsyncIterator[tuple[dict[str, Put], Keep]]:
+    """Where rows go: all tables side by side, so that PostgreSQL has work while others merge."""
+    # Three primary keys are built in this transaction, and the whole run is to stay small.
+    await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
+    first = task.work.never_filled(EINVOICE)
+    async with AsyncExitStack() as stack:
+        put = {}
+        for dataset in DATASETS:
+            table = task.work.filling(dataset) if first else task.work.staging(dataset)
+            put[dataset.name] = await stack.enter_async_context(table)
+        yield put, await stack.enter_async_context(_keeping_parts(task))
+
+
+async def _counts(task: "Task", dataset: Dataset) -> Counts:
+    if task.work.never_filled(dataset):
+        return task.work.counts[dataset.name]
+    return await task.work.diff(dataset)
+
+
+async def _merged(
+    task: "Task", shelves: int, unreadable: dict[str, Unreadable]
+) -> AsyncIterator[MergedShelf]:
+    waiting = [
+        asyncio.ensure_future(task.elsewhere.run(merge_shelf, task.folder, number, unreadable))
+        for number in range(shelves)
+    ]
+    try:
+        for number, merging in enumerate(waiting):
+            merged = await merging
+            await task.tell(number, shelves, "merging and copying")
+            yield merged
+    finally:
+        for merging in waiting:
+            merging.cancel()
 
 
 def _taken(rows: Rows) -> Chunk:
@@ -149,19 +151,19 @@ async def _shelve_kept_parts(task: "Task", shelves: int) -> None:
             await asyncio.to_thread(shelve_old, task.folder, shelves, rows)
 
 
-async def _keep_parts(task: "Task", files: list[Path]) -> None:
+@asynccontextmanager
+async def _keeping_parts(task: "Task") -> AsyncIterator[Keep]:
     """Nobody but a sync reads the table, so it can be locked and made anew."""
-    conn: Any = task.work.connection
+    conn = task.work.connection
+
+    async def keep(file: Path) -> None:
+        command = "COPY gib.taxpayer (identifier, parts) FROM STDIN (FORMAT BINARY)"
+        await copy_binary(conn, command, file.read_bytes())
+        file.unlink()
+
     await conn.execute("TRUNCATE gib.taxpayer")
     await conn.execute("ALTER TABLE gib.taxpayer DROP CONSTRAINT taxpayer_pkey")
-    async with (
-        conn.cursor() as cursor,
-        cursor.copy("COPY gib.taxpayer (identifier, parts) FROM STDIN (FORMAT BINARY)") as copy,
-    ):
-        await copy.write(COPY_HEADER)
-        for file in files:
-            await copy.write(file.read_bytes())
-        await copy.write(COPY_TRAILER)
+    yield keep
     await conn.execute(
         "ALTER TABLE gib.taxpayer ADD CONSTRAINT taxpayer_pkey PRIMARY KEY (identifier)"
     )

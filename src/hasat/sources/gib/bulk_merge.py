@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,29 +57,31 @@ def merge_shelf(folder: Path, number: int, unreadable: dict[str, Unreadable]) ->
     """Merge one shelf into files; runs in a process of its own."""
     shelf = read_shelf(folder, number)
     _add_old(shelf, folder, number, unreadable)
-    paths = {name: folder / f"{name}.{number:03d}" for name in DOCUMENT_OF}
-    records = dict.fromkeys(paths, 0)
-    weights = dict.fromkeys(paths, 0)
-    taxpayers = folder / f"taxpayers.{number:03d}"
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(path.open("wb")) for name, path in paths.items()}
-        keeping = stack.enter_context(taxpayers.open("wb"))
-        for identifier, pk, gb in shelf.groups.values():
-            key = identifier.encode()
-            bodies = published([line for _, line in pk], [line for _, line in gb])
-            for name, body in bodies.items():
-                digest = record_digest(body)
-                files[name].write(pack_row(key, body, digest))
-                records[name] += 1
-                weights[name] += weight(identifier, digest)
-            kept = dump_parts(pk, gb)
-            keeping.write(b"".join((_TWO_TEXTS(2, len(key)), key, _LENGTH(len(kept)), kept)))
+    packed: dict[str, list[bytes]] = {name: [] for name in DOCUMENT_OF}
+    weights = dict.fromkeys(packed, 0)
+    kept: list[bytes] = []
+    for identifier, pk, gb in shelf.groups.values():
+        key = identifier.encode()
+        for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
+            digest = record_digest(body)
+            packed[name].append(pack_row(key, body, digest))
+            weights[name] += weight(identifier, digest)
+        parts = dump_parts(pk, gb)
+        kept += (_TWO_TEXTS(2, len(key)), key, _LENGTH(len(parts)), parts)
     return MergedShelf(
-        {name: Rows(path, records[name], weights[name]) for name, path in paths.items()},
-        taxpayers,
+        {
+            name: Rows(_written(rows, folder / f"{name}.{number:03d}"), len(rows), weights[name])
+            for name, rows in packed.items()
+        },
+        _written(kept, folder / f"taxpayers.{number:03d}"),
         shelf.fingerprints,
         {box: pack_identifiers(names) for box, names in shelf.identifiers.items()},
     )
+
+
+def _written(rows: list[bytes], path: Path) -> Path:
+    path.write_bytes(b"".join(rows))
+    return path
 
 
 def _add_old(shelf: Shelf, folder: Path, number: int, unreadable: dict[str, Unreadable]) -> None:

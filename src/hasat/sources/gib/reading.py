@@ -97,7 +97,8 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
     Lists that are read sooner than a process starts are read by threads.
     """
     pool: Executor
-    if packed_bytes < _WORTH_PROCESSES:
+    apart = packed_bytes >= _WORTH_PROCESSES
+    if not apart:
         pool = ThreadPoolExecutor(count)
     else:
         pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
@@ -105,7 +106,7 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
         for _ in range(count):
             pool.submit(_nothing)
     try:
-        yield Processes(pool)
+        yield Processes(pool, count if apart else 1)
     finally:
         # Not waited for: after a cancellation a reader may still be busy for seconds.
         pool.shutdown(wait=False, cancel_futures=True)
@@ -118,8 +119,10 @@ def _nothing() -> None:
 class Processes:
     """Runs functions elsewhere, as coroutines."""
 
-    def __init__(self, pool: Executor) -> None:
+    def __init__(self, pool: Executor, shares: int) -> None:
         self._pool = pool
+        self.shares = shares
+        """Among how many a piece of work is worth being divided."""
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()

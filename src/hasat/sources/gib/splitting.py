@@ -83,8 +83,18 @@ class Tally:
     bytes: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
+    def and_also(self, other: "Tally") -> "Tally":
+        """Both shares of one list; each has counted all its bytes."""
+        return Tally(
+            self.users + other.users,
+            self.set_aside + other.set_aside,
+            self.undecodable + other.undecodable,
+            self.bytes,
+            self.strange + other.strange,
+        )
 
-class _ReachesOnError(Exception):
+
+class ReachesOnError(Exception):
     """The list is well-formed, but not to be cut at this piece."""
 
     def __init__(self, index: int) -> None:
@@ -93,13 +103,25 @@ class _ReachesOnError(Exception):
 
 
 class Reader:
-    """One pass over a list. Only when the iteration has ended without error may it be used."""
+    """One pass over a list. Only when the iteration has ended without error may it be used.
 
-    def __init__(self, file: ListFile, seed: int, known: Known | None = None) -> None:
+    Several processes can share a list: the reader of `share` (1, 3) reads every third block, from
+    the second on. Then `conclude` is to be told the sum of all tallies, and ReachesOnError means
+    that one reader must read it all.
+    """
+
+    def __init__(
+        self,
+        file: ListFile,
+        seed: int,
+        known: Known | None = None,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
         self.file = file
         self.tally = Tally()
         self._seed = seed
         self._known = known
+        self._share, self._shares = share
         # None until some piece makes it necessary to know.
         self._damaged: bool | None = None
 
@@ -113,7 +135,10 @@ class Reader:
             if tally.set_aside > max(_MANY, tally.users):
                 break
             yield batch
-        self._conclude()
+        else:
+            if self._shares > 1:
+                return
+        conclude(tally, self.file.name)
 
     def _blocks(self) -> Iterator[bytes]:
         self.tally.bytes = 0
@@ -126,25 +151,31 @@ class Reader:
         prolog = read_prolog(blocks, self.file.name)
         offset = prolog.offset
         carry = b""
-        for block in chain((prolog.rest,), blocks):
+        for number, block in enumerate(chain((prolog.rest,), blocks)):
             data = carry + block
-            pieces = data.split(END)
-            carry = pieces.pop()
-            try:
-                batch = self._batch(pieces, offset)
-            except _ReachesOnError as odd:
-                cut = pieces[: odd.index]
-                yield self._batch(cut, offset)
-                yield from self._carefully(offset + _length(cut))
-                return
-            yield batch
+            if number % self._shares != self._share:
+                carry = data[data.rfind(END) + len(END) :] if END in data else data
+            else:
+                pieces = data.split(END)
+                carry = pieces.pop()
+                try:
+                    batch = self._batch(pieces, offset)
+                except ReachesOnError as odd:
+                    if self._shares > 1:
+                        raise
+                    cut = pieces[: odd.index]
+                    yield self._batch(cut, offset)
+                    yield from self._carefully(offset + _length(cut))
+                    return
+                yield batch
             offset += len(data) - len(carry)
             if len(carry) > self.file.limits.max_record:
                 raise DamagedListError(
                     f"{self.file.name} has a User of more than {self.file.limits.max_record} "
                     f"bytes, from byte {offset} on."
                 )
-        yield self._tail(carry, offset)
+        if self._share == 0:
+            yield self._tail(carry, offset)
 
     def _batch(self, pieces: list[bytes], offset: int) -> Batch:
         """What these pieces hold; the known ones among them are not read."""
@@ -174,7 +205,7 @@ class Reader:
             if self._damaged is None:
                 self._damaged = not is_well_formed(self.file.blocks(), self.file.limits.max_record)
             if not self._damaged:
-                raise _ReachesOnError(index) from None
+                raise ReachesOnError(index) from None
         else:
             if len(elements) == 1 and not text and elements[0].name == USER:
                 try:
@@ -279,18 +310,19 @@ class Reader:
             self._each(elements, text, tail, offset, batch)
         return batch
 
-    def _conclude(self) -> None:
-        tally, name = self.tally, self.file.name
-        if tally.undecodable * 2 > tally.users + tally.set_aside:
-            raise ListEncodingError(
-                f"{name} is not written in UTF-8: {tally.undecodable} of its Users are not."
-            )
-        if not tally.users and not tally.set_aside:
-            raise EmptyListError(f"{name} names nobody.")
-        if not tally.users or tally.set_aside > max(_MANY, tally.users):
-            raise DamagedListError(
-                f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
-            )
+
+def conclude(tally: Tally, name: str) -> None:
+    """Refuse a list of which, all in all, too little is legible."""
+    if tally.undecodable * 2 > tally.users + tally.set_aside:
+        raise ListEncodingError(
+            f"{name} is not written in UTF-8: {tally.undecodable} of its Users are not."
+        )
+    if not tally.users and not tally.set_aside:
+        raise EmptyListError(f"{name} names nobody.")
+    if not tally.users or tally.set_aside > max(_MANY, tally.users):
+        raise DamagedListError(
+            f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
+        )
 
 
 def _length(pieces: list[bytes]) -> int:
