@@ -66,7 +66,7 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             shelved[box].tally.bytes,
             task.hashes[box],
             seeds[box],
-            *in_order(b"".join(fingerprints[box]), b"".join(identifiers[box])),
+            *in_order(b"".join(fingerprints.pop(box)), b"".join(identifiers.pop(box))),
         )
         for box in BOXES
     }
@@ -134,6 +134,8 @@ async def _merged(
     finally:
         for merging in waiting:
             merging.cancel()
+        # Idle, they would hold their memory while PostgreSQL needs some to build indexes.
+        task.elsewhere.end()
 
 
 def _taken(rows: Rows) -> Chunk:

@@ -105,11 +105,11 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
         # They start while this process still prepares their work.
         for _ in range(count):
             pool.submit(_nothing)
+    found = Processes(pool, count if apart else 1)
     try:
-        yield Processes(pool, count if apart else 1)
+        yield found
     finally:
-        # Not waited for: after a cancellation a reader may still be busy for seconds.
-        pool.shutdown(wait=False, cancel_futures=True)
+        found.end()
 
 
 def _nothing() -> None:
@@ -123,6 +123,11 @@ class Processes:
         self._pool = pool
         self.shares = shares
         """Among how many a piece of work is worth being divided."""
+
+    def end(self) -> None:
+        """Nothing more is to be done elsewhere."""
+        # Not waited for: after a cancellation a reader may still be busy for seconds.
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()

@@ -117,7 +117,6 @@ async def synchronise(
         _working_folder(settings, run) as folder,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
     ):
-        # They end before anything is written: idle, they would still hold their memory.
         async with processes(sum(lists[box].stat().st_size for box in BOXES)) as elsewhere:
             states = await load_states(work.connection)
             hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
