@@ -1,9 +1,10 @@
 """What the budget promises, driven by four real processes against a server that counts.
 
 A day is compressed: the clock of the database and the server's run fast, and everything is counted
-by the server. Four scenes: as it is; one process killed -9; clocks of machines wrong by minutes;
-the database crashed and started again. Beside them: how long a high lane waits in real time while
-backfill saturates the minute, and how many grants a second there are.
+by the server. Five scenes: as it is; one process killed -9; clocks of machines wrong by minutes;
+the database crashed and started again; a contrary server that queues what comes too thick, whose
+headers are stale or missing, and that says 200 when the day is spent. Beside them: how long a high
+lane waits in real time while backfill saturates the minute, and how many grants a second there are.
 
 Run `python bench/budget.py`, or with `--json`. It starts a PostgreSQL of its own.
 """
@@ -239,13 +240,17 @@ Trouble = Callable[[Crew], Awaitable[None]]
 
 
 async def compressed_day(
-    store: Store, plan: Plan, trouble: Trouble | None, skews: tuple[float, ...]
+    store: Store,
+    plan: Plan,
+    trouble: Trouble | None,
+    skews: tuple[float, ...],
+    **character: Any,
 ) -> dict[str, Any]:
     """One day from midnight to midnight, as the server counted it."""
     plan = replace(
         plan, seconds=(LEAD + timedelta(days=1, minutes=30)).total_seconds() / plan.speed
     )
-    metered = Metered(plan.day_limit, plan.minute_hard)
+    metered = Metered(plan.day_limit, plan.minute_hard, **character)
     async with metered.listening() as port:
         crew = Crew(replace(plan, port=port), "work")
         await crew.start(skews)
@@ -351,12 +356,20 @@ async def measure(seconds: float, scenes: list[str]) -> dict[str, Any]:
                 "killed": (kill_one, (0,) * PROCESSES),
                 "skewed": (None, (0, 420, -300, 3600)),
                 "crashed": (crash_of(home), (0,) * PROCESSES),
+                "contrary": (None, (0,) * PROCESSES),
+            }
+            contrary = {
+                "polite": False,
+                "stale": timedelta(minutes=2),
+                "silent": 7,
+                "queueing": 0.05,
             }
             days = {}
             for scene, (trouble, skews) in troubles.items():
                 if scene in scenes:
                     plan = Plan(scene, name, speed=86_400 / seconds)
-                    days[scene] = await compressed_day(store, plan, trouble, skews)
+                    character = contrary if scene == "contrary" else {}
+                    days[scene] = await compressed_day(store, plan, trouble, skews, **character)
             results["days"] = days
             if "minute" in scenes:
                 results["minute"] = await saturated_minute(store, name, 30)
@@ -373,7 +386,7 @@ async def measure(seconds: float, scenes: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    every = ["plain", "killed", "skewed", "crashed", "minute", "throughput"]
+    every = ["plain", "killed", "skewed", "crashed", "contrary", "minute", "throughput"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--day-seconds", type=float, default=60.0, help="how long a day takes")

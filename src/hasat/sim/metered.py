@@ -26,10 +26,17 @@ class Metered:
     latency: float = 0.0
     polite: bool = True
     """Whether a spent day is answered by 429 without headers, or by 200 with stale ones."""
+    stale: timedelta = timedelta(0)
+    """Headers say what was left so long ago."""
+    silent: int = 0
+    """Every so many answers, one is without headers."""
+    queueing: float = 0.0
+    """So many seconds an answer is held back by a server that is nearly asked too much."""
     by_day: Counter[str] = field(default_factory=Counter)
     over_day: int = 0
     over_minute: int = 0
     _minute: deque[datetime] = field(default_factory=deque)
+    _said: deque[tuple[datetime, dict[str, str]]] = field(default_factory=deque)
 
     def answer(self) -> tuple[int, dict[str, str], object]:
         """Count one request and judge it: status, headers, body."""
@@ -58,7 +65,17 @@ class Metered:
             self.over_minute += 1
             text = f"Too many requests. Your rate limit is {self.minute_limit} requests per minute."
             return 429, {}, _envelope(rateLimit=text)
+        self._said.append((now, headers))
+        while len(self._said) > 1 and now - self._said[1][0] >= self.stale:
+            self._said.popleft()
+        headers = self._said[0][1]
+        if self.silent and self.by_day[day] % self.silent == 0:
+            headers = {}
         return 200, headers, _envelope()
+
+    def _held_back(self) -> float:
+        busy = len(self._minute) > 0.8 * self.minute_limit
+        return self.latency + (self.queueing if busy else 0.0)
 
     @property
     def over_limit(self) -> int:
@@ -77,8 +94,7 @@ class Metered:
         try:
             while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET "):
                 status, headers, body = self.answer()
-                if self.latency:
-                    await asyncio.sleep(self.latency)
+                await asyncio.sleep(self._held_back())
                 content = json.dumps(body).encode()
                 lines = [f"HTTP/1.1 {status} X", f"content-length: {len(content)}"]
                 lines += [f"{name}: {value}" for name, value in headers.items()]
