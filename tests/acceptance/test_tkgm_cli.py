@@ -61,6 +61,10 @@ def test_a_scan_that_ends_early_goes_on_and_is_written(
     assert len(features) == done["exported"] == done["parcels"]
     assert {"mahalleId", "adaNo", "parselNo", "fetchedAt"} <= features[0]["properties"].keys()
 
+    workers_said = json.loads(house.call("tkgm", "workers", "--json").stdout)
+    assert sum(one["successes"] for one in workers_said) > 0
+    assert all(one["seconds"] for one in workers_said if one["successes"])
+
     lon, lat = features[0]["geometry"]["coordinates"][0][0]
     table = tmp_path / "parsel.csv"
     code, exported, _ = _run(house, "tkgm", "export", str(table), "--turkish")

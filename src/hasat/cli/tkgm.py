@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from hasat.cli import manners
+from hasat.cli import manners, tkgm_workers
 from hasat.cli.house import open_house
 from hasat.cli.jobs import shown_progress
 from hasat.errors import NotFoundError, OutOfQuotaError, UsageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hasat.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
+app.command()(tkgm_workers.workers)
 
 WorkersFlag = Annotated[
     Path | None,

@@ -60,11 +60,10 @@ async def read_endpoints(
 
 
 class EndpointMetrics(Collector):
-    """The endpoints at the moment of the scrape; `daily` is each one's points a day, by address."""
+    """The endpoints at the moment of the scrape."""
 
-    def __init__(self, reports: Sequence[EndpointReport], daily: dict[str, int]) -> None:
+    def __init__(self, reports: Sequence[EndpointReport]) -> None:
         self._reports = reports
-        self._daily = daily
 
     def collect(self) -> Iterator[Metric]:
         labels = ("upstream", "endpoint")
@@ -81,8 +80,8 @@ class EndpointMetrics(Collector):
                 family.add_metric((report.upstream, report.url), getattr(report, field))
             yield family
         resting = GaugeMetricFamily("hasat_endpoint_resting", "1 while it rests.", labels=labels)
-        left = GaugeMetricFamily(
-            "hasat_endpoint_points_left", "Points that are left of the day.", labels=labels
+        points = GaugeMetricFamily(
+            "hasat_endpoint_points", "Points that were asked today.", labels=labels
         )
         seconds = GaugeMetricFamily(
             "hasat_endpoint_seconds",
@@ -92,9 +91,8 @@ class EndpointMetrics(Collector):
         for report in self._reports:
             names = (report.upstream, report.url)
             resting.add_metric(names, float(report.rest_until is not None))
-            if report.url in self._daily:
-                left.add_metric(names, max(self._daily[report.url] - report.points, 0))
+            points.add_metric(names, report.points)
             for kind, quantiles in report.latencies().items():
                 for share, value in quantiles.items():
                     seconds.add_metric((*names, kind, f"{share:g}"), value)
-        yield from (resting, left, seconds)
+        yield from (resting, points, seconds)

@@ -1,13 +1,28 @@
 """The source `tkgm`, as the platform sees it."""
 
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from hasat.sources.registry import Source
+from hasat.sources.registry import Source, Traffic
 from hasat.sources.tkgm.datasets import PARCELS, SOURCE
+from hasat.store import Store
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+async def _metrics(store: Store, _traffic: Sequence[Traffic]) -> "Iterable[Metric]":
+    from hasat.fetch import read_endpoints
+    from hasat.fetch.report import EndpointMetrics
+
+    return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
+
 
 TKGM = Source(
     SOURCE,
     "Cadastral parcels of the Turkish land registry",
     datasets=(PARCELS,),
     migrations=files("hasat.sources.tkgm") / "migrations",
+    metrics=_metrics,
 )
