@@ -26,6 +26,9 @@ WorkersFlag = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The workers.json of your endpoints (tkgm.workers_file)."),
 ]
+FreshFlag = Annotated[
+    bool, typer.Option("--fresh", help="Ask the registry, whatever it said lately.")
+]
 OutFlag = Annotated[
     Path | None,
     typer.Option(
@@ -45,33 +48,42 @@ def parcel(
     ada: Annotated[str | None, typer.Option(help="The block's number; 0 in villages.")] = None,
     parsel: Annotated[str | None, typer.Option(help="The parcel's number.")] = None,
     workers: WorkersFlag = None,
+    fresh: FreshFlag = False,
     json: manners.JsonFlag = False,
 ) -> None:
     """The parcel at a point, or the one of a number.
 
-    Exits 1 when there is none. Examples: `hasat tkgm parcel 39.9 32.85` ·
+    What was told lately (tkgm.parcel_age, tkgm.not_found_age) is not asked again; fetchedAt says
+    when it was told. Exits 1 when there is no parcel. Examples: `hasat tkgm parcel 39.9 32.85` ·
     `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15`
     """
     settings = manners.settings_of(ctx)
 
     async def ask() -> dict[str, Any]:
         from hasat.fetch import Asker
-        from hasat.sources.tkgm.features import feature_of
+        from hasat.sources.tkgm.lookup import Lookup, point_at
+        from hasat.sources.tkgm.questions import Number
 
-        asker = Asker("daily", "tkgm_parcel")
-        async with _registry(settings, workers) as (_, registry):
+        async with _registry(settings, workers) as (store, registry):
+            lookup = Lookup(store, settings, registry, Asker("daily", "tkgm_parcel"))
+            await lookup.forget()
             if lat is not None and lon is not None:
-                found = await registry.parcel(lat, lon, asker)
+                known = await lookup.at(point_at(lat, lon), fresh=fresh)
             elif mahalle is not None and ada is not None and parsel is not None:
-                found = await registry.numbered(mahalle, ada, parsel, asker)
+                known = await lookup.numbered(Number(mahalle, ada, parsel), fresh=fresh)
             else:
                 raise UsageError(
                     "A parcel is named by a point or by its number.",
                     remedy="Give LAT and LON, or --mahalle, --ada and --parsel.",
                 )
+        found = known.dated()
         if found is None:
-            raise NotFoundError("There is no parcel there: a road, a stream or public land.")
-        return feature_of(found)
+            raise NotFoundError(
+                "There is no parcel there: a road, a stream or public land.",
+                remedy=f"So it was told at {known.fetched_at:%Y-%m-%d %H:%M:%S %Z}; "
+                "--fresh asks anew.",
+            )
+        return found
 
     feature = manners.run_async(ask())
     manners.emit(feature, json=json, human=lambda: _told_parcel(feature))
@@ -233,6 +245,7 @@ def _told_parcel(feature: dict[str, Any]) -> Text:
     area = told.get("alan")
     lines = [f"{told.get('adaNo')}/{told.get('parselNo')}  {where}"]
     lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
+    lines.append(f"told at {told['fetchedAt'][:19].replace('T', ' ')} UTC")
     return Text("\n".join(lines))
 
 
