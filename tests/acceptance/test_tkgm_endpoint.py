@@ -51,7 +51,7 @@ def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None
 
     spent = {
         quota["upstream"]: quota["spent"]
-        for quota in (one["windows"] for one in house.json("quota"))
+        for quota in (one["windows"] for one in house.json("quota")["upstreams"])
         if quota["upstream"].startswith("tkgm@")
     }
     points = sum(spent[f"tkgm@{name}"] for name in ports)

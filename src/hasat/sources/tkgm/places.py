@@ -143,7 +143,7 @@ def choose(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) ->
     command = f"`hasat tkgm places{f' {where!r}' if where else ''}` lists all {len(listed)}."
     raise NotFoundError(
         f"There is no {kind} {part!r}{of_it}.",
-        remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command.capitalize(),
+        remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command,
     )
 
 
