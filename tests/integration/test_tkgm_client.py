@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from faulty import Asked, Reply, faulty_server
 from hasat.errors import OutOfQuotaError, SettingsError, UsageError
 from hasat.settings import load_settings
 from hasat.sim import Simulation, simulate
@@ -31,6 +32,24 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "tkgm.md"
 NOWHERE = (1.5, 2.5)
+# The published original's example, to the letter: it leaves the neighbourhood's id out.
+EXAMPLE = {
+    "type": "Feature",
+    "geometry": {
+        "type": "Polygon",
+        "coordinates": [[[32.0, 39.99], [32.001, 39.99], [32.001, 39.991], [32.0, 39.99]]],
+    },
+    "properties": {
+        "ilAd": "Ankara",
+        "ilceAd": "Beypazari",
+        "mahalleAd": "Dikmen",
+        "adaNo": "101",
+        "parselNo": "5",
+        "ozet": "Dikmen-101/5",
+        "alan": "1234.56",
+        "nitelik": "Tarla",
+    },
+}
 BY_NUMBER = {"by_number": "/parsel/{mahalleId}/{adaNo}/{parselNo}"}
 
 
@@ -142,6 +161,35 @@ async def test_only_points_left_out_are_asked_again(
         assert told["stats"] == {"found": 20, "empty": 0, "error": 0, "total": 20}
         # The simulator counts a point it leaves out as asked, too.
         assert place.asked == 20 + 6 + 2
+
+
+async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    bad = 39.5
+
+    async def handler(asked: Asked, reply: Reply) -> None:
+        single = asked.method == "GET"
+        points = [] if single else json.loads(asked.body)["coordinates"]
+        if f"/{bad}/" in asked.path or any(one["lat"] == bad for one in points):
+            await reply.json(400, {"error": "what?"})
+        elif single:
+            await reply.json(200, EXAMPLE)
+        else:
+            results = [{"status": "found", "data": EXAMPLE} for _ in points]
+            await reply.json(200, {"results": results, "stats": {}})
+
+    async with faulty_server(handler) as server:
+        workers = tmp_path / "workers.json"
+        entry = {"url": server.url, "min_interval_ms": 0}
+        workers.write_text(json.dumps({"api_key": "k", "workers": [entry]}))
+        async with AsyncTKGMClient(workers, settings=database.settings(tmp_path)) as client:
+            told = await client.get_batch([(39 + n / 40, 32.0) for n in range(30)])
+        assert told["stats"] == {"found": 29, "empty": 0, "error": 1, "total": 30}
+        assert told["results"][20] == {"status": "error", "coord": {"lat": bad, "lon": 32.0}}
+        data = told["results"][0]["data"]
+        del data["properties"]["fetchedAt"]
+        assert data["properties"] == EXAMPLE["properties"]
+        sizes = [len(json.loads(one.body)["coordinates"]) for one in server.asked if one.body]
+        assert max(sizes) == 20
 
 
 async def test_what_was_told_lately_is_not_asked_again(

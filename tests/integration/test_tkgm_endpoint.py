@@ -10,8 +10,10 @@ import httpx2
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from hasat.cli.tkgm_endpoint import serve_endpoint
+from hasat.errors import SettingsError
 from hasat.fetch import Answer, Outcome
-from hasat.settings import load_settings
+from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.tkgm import API, TKGM
 from hasat.sources.tkgm.direct import direct
@@ -54,8 +56,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(database: ThrowAwayDatabase, home: Path, **settings: str) -> AsyncIterator[Served]:
-    simulation = Simulation(TKGM, seed=4, options={"parcels": 40})
+async def served(
+    database: ThrowAwayDatabase, home: Path, *, limit: int = 1000, **settings: str
+) -> AsyncIterator[Served]:
+    simulation = Simulation(TKGM, seed=4, options={"parcels": 40, "registry_daily": limit})
     async with simulate(simulation) as address:
         environ = {
             "HASAT_HOME": str(home),
@@ -137,6 +141,20 @@ async def test_its_own_day_is_never_exceeded(database: ThrowAwayDatabase, tmp_pa
         assert await place.asked() == 5
 
 
+async def test_when_the_registry_says_enough_nothing_more_is_asked(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, limit=3) as place:
+        partly = (await place.batch(place.points(6))).json()
+        assert partly["stats"] == {"found": 3, "empty": 0, "error": 3, "total": 6}
+        for _ in range(2):
+            answer = await place.http.get("/parsel/1.5/2.5")
+            assert answer.status_code == 403
+            assert judged(answer) is Outcome.DAY_EXHAUSTED
+        # The fourth question was the one that was refused.
+        assert await place.asked() == 4
+
+
 async def test_what_the_registry_refuses_is_refused(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
@@ -154,6 +172,15 @@ async def test_what_the_registry_refuses_is_refused(
         before = await place.asked()
         assert (await place.batch(place.points(2))).status_code == 429
         assert await place.asked() == before
+
+
+async def test_without_a_key_or_a_registry_it_does_not_start(settings: Settings) -> None:
+    with pytest.raises(SettingsError, match="HASAT_TKGM_ENDPOINT_API_KEY"):
+        await serve_endpoint(settings)
+    async with open_store(settings, [MIGRATIONS]) as store:
+        with pytest.raises(SettingsError, match=r"tkgm\.registry\.url"):
+            async with direct(store, settings):
+                pass
 
 
 async def test_lists_are_asked_for_once(database: ThrowAwayDatabase, tmp_path: Path) -> None:

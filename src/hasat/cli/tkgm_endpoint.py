@@ -36,10 +36,11 @@ def endpoint(
     flags: dict[str, str] = ctx.find_root().obj
     given = {"registry.url": registry, "endpoint.host": host, "endpoint.port": port}
     flags |= {f"tkgm.{key}": str(value) for key, value in given.items() if value is not None}
-    manners.run_async(_serve(manners.settings_of(ctx)))
+    manners.run_async(serve_endpoint(manners.settings_of(ctx)))
 
 
-async def _serve(settings: Settings) -> None:
+async def serve_endpoint(settings: Settings) -> None:
+    """Until a signal ends it."""
     from hasat.serve.listen import Listener, bind
     from hasat.sources.tkgm.direct import direct
     from hasat.sources.tkgm.endpoint import endpoint_app

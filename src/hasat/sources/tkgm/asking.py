@@ -42,15 +42,21 @@ class Told:
 
 
 class Registry:
-    """The registry, as far as its endpoints let it be asked today."""
+    """The registry, as far as its endpoints let it be asked today.
 
-    def __init__(self, racer: Racer, pool: EndpointPool, settings: Settings) -> None:
+    An answer without a parcel's key is broken, unless it is not `keyed`.
+    """
+
+    def __init__(
+        self, racer: Racer, pool: EndpointPool, settings: Settings, *, keyed: bool = True
+    ) -> None:
         self._racer = racer
         self._pool = pool
         self._tkgm = settings.tkgm
         self.endpoints = len(pool.standings)
         self.by_number = any(one.endpoint.by_number for one in pool.standings)
         self.requests = 0
+        self._keyed = keyed
 
     async def parcel(self, lat: float, lon: float, asker: Asker) -> Registered | None:
         """The parcel at a point."""
@@ -121,17 +127,16 @@ class Registry:
             hedge=False,
         )
         fetched = await self._ask(request, asker)
-        return list(_results(fetched, points))
+        return _results(fetched, points, keyed=self._keyed)
 
     async def _ask(self, request: Request, asker: Asker) -> Fetched:
         self.requests += 1
         return await self._racer.ask(request, asker)
 
-    @staticmethod
-    def _read(fetched: Fetched) -> Registered | None:
+    def _read(self, fetched: Fetched) -> Registered | None:
         match fetched.verdict.outcome:
             case Outcome.OK:
-                return read_parcel(fetched.body)
+                return read_parcel(fetched.body, keyed=self._keyed)
             case Outcome.EMPTY:
                 return None
             case _:
@@ -140,7 +145,7 @@ class Registry:
                 )
 
 
-def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
+def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[Told]:
     """What a batch's answer says, point by point; an error says nothing."""
     if fetched.verdict.outcome is not Outcome.OK:
         return []
@@ -153,7 +158,7 @@ def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
         match result:
             case {"status": "found", "data": dict(feature)}:
                 try:
-                    found.append(Told(point, read_feature(feature)))
+                    found.append(Told(point, read_feature(feature, keyed=keyed)))
                 except BrokenAnswerError:
                     continue
             case {"status": "empty"}:
@@ -162,7 +167,9 @@ def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
 
 
 @asynccontextmanager
-async def registry(store: Store, settings: Settings, workers_file: Path) -> AsyncIterator[Registry]:
+async def registry(
+    store: Store, settings: Settings, workers_file: Path, *, keyed: bool = True
+) -> AsyncIterator[Registry]:
     """The registry over the endpoints that a workers.json declares."""
     tkgm = settings.tkgm
     workers = read_workers(
@@ -177,7 +184,7 @@ async def registry(store: Store, settings: Settings, workers_file: Path) -> Asyn
     try:
         async with Client(rules) as client, pool.opened():
             racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            yield Registry(racer, pool, settings)
+            yield Registry(racer, pool, settings, keyed=keyed)
     finally:
         await budget.close()
 

@@ -21,7 +21,7 @@ import structlog
 from hasat.errors import HasatError, UsageError
 from hasat.fetch import Asker, most_tries, read_workers
 from hasat.settings import Settings, load_settings
-from hasat.sources.tkgm.asking import MOST_AT_ONCE, registry
+from hasat.sources.tkgm.asking import registry
 from hasat.sources.tkgm.lookup import Known, Lookup, point_at
 from hasat.sources.tkgm.questions import Number, Point, Question
 from hasat.store import MigrationSet, open_store
@@ -110,7 +110,8 @@ class AsyncTKGMClient:
                 return error
             return None
 
-        batches = [unlike[n : n + MOST_AT_ONCE] for n in range(0, len(unlike), MOST_AT_ONCE)]
+        size = self._settings.tkgm.batch_size
+        batches = [unlike[n : n + size] for n in range(0, len(unlike), size)]
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(ask(batch)) for batch in batches]
         failures = [error for task in asking if (error := task.result())]
@@ -127,7 +128,7 @@ class AsyncTKGMClient:
                         open_store(self._settings, [_MIGRATIONS])
                     )
                     asked = await stack.enter_async_context(
-                        registry(store, self._settings, self._file)
+                        registry(store, self._settings, self._file, keyed=False)
                     )
                     lookup = Lookup(store, self._settings, asked, _ASKER)
                     await lookup.forget()
