@@ -8,24 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from hasat.cli import manners, tkgm_workers
+from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
 from hasat.cli.house import open_house
 from hasat.cli.jobs import shown_progress
+from hasat.cli.tkgm_places import area_of, mahalle_id
 from hasat.errors import NotFoundError, OutOfQuotaError, UsageError
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
+    from hasat.sources.tkgm.area import Area
     from hasat.sources.tkgm.asking import Registry
     from hasat.sources.tkgm.export import Fetched
     from hasat.sources.tkgm.scanning import Course, Wish
     from hasat.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
+app.command()(tkgm_endpoint.endpoint)
+app.command()(tkgm_places.places)
 app.command()(tkgm_workers.workers)
 
 WorkersFlag = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The workers.json of your endpoints (tkgm.workers_file)."),
+]
+FreshFlag = Annotated[
+    bool, typer.Option("--fresh", help="Ask the registry, whatever it said lately.")
 ]
 OutFlag = Annotated[
     Path | None,
@@ -42,37 +49,50 @@ def parcel(
     ctx: typer.Context,
     lat: Annotated[float | None, typer.Argument(help="Latitude in degrees.")] = None,
     lon: Annotated[float | None, typer.Argument(help="Longitude in degrees.")] = None,
-    mahalle: Annotated[int | None, typer.Option(help="The neighbourhood's id.")] = None,
+    mahalle: Annotated[
+        str | None, typer.Option(help="The neighbourhood: its id, or province/district/name.")
+    ] = None,
     ada: Annotated[str | None, typer.Option(help="The block's number; 0 in villages.")] = None,
     parsel: Annotated[str | None, typer.Option(help="The parcel's number.")] = None,
     workers: WorkersFlag = None,
+    fresh: FreshFlag = False,
     json: manners.JsonFlag = False,
 ) -> None:
     """The parcel at a point, or the one of a number.
 
-    Exits 1 when there is none. Examples: `hasat tkgm parcel 39.9 32.85` ·
-    `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15`
+    What was told lately (tkgm.parcel_age, tkgm.not_found_age) is not asked again; fetchedAt says
+    when it was told. Exits 1 when there is no parcel. Examples: `hasat tkgm parcel 39.9 32.85` ·
+    `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15` ·
+    `hasat tkgm parcel --mahalle "Ankara/Çankaya/Remzi Oğuz Arık" --ada 2705 --parsel 15`
     """
     settings = manners.settings_of(ctx)
 
     async def ask() -> dict[str, Any]:
         from hasat.fetch import Asker
-        from hasat.sources.tkgm.features import feature_of
+        from hasat.sources.tkgm.lookup import Lookup, point_at
+        from hasat.sources.tkgm.questions import Number
 
-        asker = Asker("daily", "tkgm_parcel")
-        async with _registry(settings, workers) as (_, registry):
+        async with _registry(settings, workers) as (store, registry):
+            lookup = Lookup(store, settings, registry, Asker("daily", "tkgm_parcel"))
+            await lookup.forget()
             if lat is not None and lon is not None:
-                found = await registry.parcel(lat, lon, asker)
+                known = await lookup.at(point_at(lat, lon), fresh=fresh)
             elif mahalle is not None and ada is not None and parsel is not None:
-                found = await registry.numbered(mahalle, ada, parsel, asker)
+                number = Number(await mahalle_id(store, settings, mahalle), ada, parsel)
+                known = await lookup.numbered(number, fresh=fresh)
             else:
                 raise UsageError(
                     "A parcel is named by a point or by its number.",
                     remedy="Give LAT and LON, or --mahalle, --ada and --parsel.",
                 )
+        found = known.dated()
         if found is None:
-            raise NotFoundError("There is no parcel there: a road, a stream or public land.")
-        return feature_of(found)
+            raise NotFoundError(
+                "There is no parcel there: a road, a stream or public land.",
+                remedy=f"So it was told at {known.fetched_at:%Y-%m-%d %H:%M:%S %Z}; "
+                "--fresh asks anew.",
+            )
+        return found
 
     feature = manners.run_async(ask())
     manners.emit(feature, json=json, human=lambda: _told_parcel(feature))
@@ -82,7 +102,11 @@ def parcel(
 def scan(
     ctx: typer.Context,
     area: Annotated[
-        str, typer.Argument(help="A GeoJSON, KML or GeoPackage file, or west,south,east,north.")
+        str,
+        typer.Argument(
+            help="A GeoJSON, KML or GeoPackage file, west,south,east,north, or a place such as "
+            "Ankara/Çankaya/Kızılay."
+        ),
     ],
     workers: WorkersFlag = None,
     out: OutFlag = None,
@@ -104,13 +128,13 @@ def scan(
     and 1 when --max-queries did: the same command goes on where it was.
 
     Examples: `hasat tkgm scan area.kml --workers workers.json --out parcels.gpkg` ·
-    `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast`
+    `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast` ·
+    `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
-    from hasat.sources.tkgm.area import read_area
     from hasat.sources.tkgm.scanning import Wish
 
     settings = manners.settings_of(ctx)
-    wish = Wish(read_area(area), quality, method, step, max_queries)
+    wish = Wish(area_of(settings, area), quality, method, step, max_queries)
     result, code = manners.run_async(_scan(settings, workers, wish, out))
     manners.emit(result, json=json, human=lambda: _told_scan(result))
     raise typer.Exit(code)
@@ -121,7 +145,7 @@ def export(
     ctx: typer.Context,
     out: Annotated[Path, typer.Argument(help="The file; its ending names the form.")],
     area: Annotated[
-        str | None, typer.Option(help="Only parcels of this area: a file or a box.")
+        str | None, typer.Option(help="Only parcels of this area: a file, a box or a place.")
     ] = None,
     turkish: Annotated[
         bool, typer.Option("--turkish", help="CSV for Excel in Turkey: ; decimal commas, BOM.")
@@ -133,10 +157,11 @@ def export(
     Examples: `hasat tkgm export parcels.gpkg` · `hasat tkgm export p.csv --turkish`
     """
     settings = manners.settings_of(ctx)
+    ground = None if area is None else area_of(settings, area)
 
     async def write() -> int:
         async with open_house(settings) as store:
-            return await _export(store, out, area, turkish=turkish)
+            return await _export(store, out, ground, turkish=turkish)
 
     count = manners.run_async(write())
     manners.emit(
@@ -180,13 +205,10 @@ async def _scan(
     return result, code
 
 
-async def _export(store: "Store", out: Path, area: str | None, *, turkish: bool) -> int:
-    from hasat.sources.tkgm.area import read_area
+async def _export(store: "Store", out: Path, area: "Area | None", *, turkish: bool) -> int:
     from hasat.sources.tkgm.reading import known_parcels
 
-    return _write(
-        await known_parcels(store, None if area is None else read_area(area)), out, turkish=turkish
-    )
+    return _write(await known_parcels(store, area), out, turkish=turkish)
 
 
 def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
@@ -234,6 +256,7 @@ def _told_parcel(feature: dict[str, Any]) -> Text:
     area = told.get("alan")
     lines = [f"{told.get('adaNo')}/{told.get('parselNo')}  {where}"]
     lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
+    lines.append(f"told at {told['fetchedAt'][:19].replace('T', ' ')} UTC")
     return Text("\n".join(lines))
 
 

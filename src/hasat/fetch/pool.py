@@ -95,6 +95,11 @@ class EndpointPool:
         while self._chores:
             await asyncio.wait(self._chores)
 
+    def most_left(self) -> int:
+        """The points that the endpoint with the most still has today, as far as we know."""
+        now = time.monotonic()
+        return max((s.left for s in self.standings if not s.day_is_over(1, now)), default=0)
+
     async def take(self, question: Question, asker: Asker) -> Taken:
         """The endpoint of choice, as soon as it may be asked; who waits is served in order."""
         refused: set[str] = set()

@@ -64,6 +64,37 @@ class Gib(Section):
     )
 
 
+class TkgmRegistry(Section):
+    """The land registry itself, for a machine that is permitted to ask it."""
+
+    url: kinds.ApiUrl | None = Field(
+        default=None,
+        description="Its address, such as https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api; "
+        "without it, it is never asked directly.",
+    )
+    daily: kinds.Count = Field(
+        default=1000, description="Requests a day, in Turkish time, that may leave from here."
+    )
+    per_minute: int = Field(
+        default=120, ge=1, le=6000, description="Requests a minute, evenly spaced."
+    )
+    egress: kinds.Name | None = Field(
+        default=None,
+        description="The address that requests leave from, by a name; who has the same one "
+        "shares its day. Default the machine's name.",
+    )
+
+
+class TkgmEndpoint(Section):
+    """`hasat tkgm endpoint`: answers others' questions by asking the registry."""
+
+    host: kinds.Host = Field(default="127.0.0.1", description="Address to listen on.")
+    port: kinds.Port = Field(default=8790, description="Port to listen on.")
+    api_key: kinds.Secret | None = Field(
+        default=None, description="What X-API-Key must say; the api_key of workers.json."
+    )
+
+
 class Tkgm(Section):
     """Cadastral parcels, asked point by point over a pool of endpoints."""
 
@@ -106,6 +137,8 @@ class Tkgm(Section):
         description="Age up to which administrative lists are not asked again.",
     )
     user_agent: kinds.Name = Field(default="Hasat", description="What requests call themselves.")
+    registry: TkgmRegistry = TkgmRegistry()
+    endpoint: TkgmEndpoint = TkgmEndpoint()
 
 
 class League(Section):

@@ -3,7 +3,8 @@
 Two faces over one cadastre: the registry itself under /megsiswebapi.v3/api, as it answers by point,
 by number and with its administrative lists; and `endpoints` proxies under /e1, /e2, ... that answer
 /parsel/{lat}/{lon} and /batch for whoever sends the key, each up to `daily` points a day of the
-simulated clock. `cadastre` names a GeoJSON file; without it `parcels` of a `kind` are generated.
+simulated clock. The registry itself answers `registry_daily` questions a day, or any number without
+that option. `cadastre` names a GeoJSON file; without it `parcels` of a `kind` are generated.
 """
 
 import asyncio
@@ -89,6 +90,8 @@ class Registry:
         count = int(options.get("endpoints", 6))
         daily = int(options.get("daily", 2000))
         self.endpoints = [Endpoint(number, daily) for number in range(1, count + 1)]
+        limit = options.get("registry_daily")
+        self.itself = None if limit is None else Endpoint(0, int(limit))
         self.points: Counter[tuple[float, float]] = Counter()
 
     def workers_json(self, address: str, **more: Any) -> dict[str, Any]:
@@ -114,6 +117,8 @@ class Registry:
     # The registry itself
 
     async def by_point(self, request: Request) -> Response:
+        if self.itself is not None and not self.itself.take(1, self._today()):
+            return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
         lat, lon = request.path_params["lat"], request.path_params["lon"]
         return self._told(self._at(lat, lon), lat, lon)
 
@@ -194,10 +199,12 @@ class Registry:
         if self._strikes("forbidden", request):
             return JSONResponse({"error": "Forbidden"}, status_code=403)
         endpoint = self.endpoints[number - 1]
-        today = self._sim.clock().astimezone(_ZONE).date()
-        if self._strikes("day-limit", request) or not endpoint.take(points, today):
+        if self._strikes("day-limit", request) or not endpoint.take(points, self._today()):
             return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
         return None
+
+    def _today(self) -> date:
+        return self._sim.clock().astimezone(_ZONE).date()
 
     def _strikes(self, name: str, request: Request) -> Any:
         for fault in self._sim.faults.on:

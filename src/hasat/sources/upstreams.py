@@ -1,5 +1,6 @@
 """The limits of the built-in sources' upstreams, as the settings declare them."""
 
+import socket
 from collections.abc import Sequence
 
 from hasat.budget import EndpointLimit, Lane, Quota, Upstream, declare, read_quotas
@@ -46,6 +47,19 @@ def tkgm(settings: Settings, endpoints: Sequence[Endpoint] = ()) -> Upstream:
         zone="Europe/Istanbul",
         each_endpoint=EndpointLimit(limits.daily_per_endpoint, limits.min_interval_ms / 1000),
         endpoints={one.url: EndpointLimit(one.daily, one.min_interval) for one in endpoints},
+    )
+
+
+def tkgm_registry(settings: Settings) -> Upstream:
+    """TKGM asked directly: one day for all that leaves from the same address."""
+    limits = settings.tkgm.registry
+    return Upstream(
+        f"tkgm@{limits.egress or socket.gethostname()}",
+        zone="Europe/Istanbul",
+        day_limit=limits.daily,
+        minute_limit=limits.per_minute,
+        lanes=(Lane("daily", early=True),),
+        opening_seconds=0,
     )
 
 

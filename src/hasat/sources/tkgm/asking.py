@@ -1,6 +1,7 @@
 """Asking the registry over the pool of endpoints: points in batches, numbers one by one."""
 
 import json
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hasat.budget import Budget
-from hasat.errors import BrokenAnswerError, UnavailableError
+from hasat.errors import BrokenAnswerError, OutOfQuotaError, UnavailableError
 from hasat.fetch import (
     Asker,
     Client,
@@ -28,8 +29,8 @@ from hasat.sources.tkgm.wire import Registered, read_feature, read_parcel
 from hasat.store import Store
 
 MOST_AT_ONCE = 20
-# A point that no endpoint answers so often in a row is not asked for ever.
-_MOST_ROUNDS = 4
+# A point that is left unanswered so often is not asked for ever.
+_MOST_TRIES = 6
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,21 @@ class Told:
 
 
 class Registry:
-    """The registry, as far as its endpoints let it be asked today."""
+    """The registry, as far as its endpoints let it be asked today.
 
-    def __init__(self, racer: Racer, settings: Settings, endpoints: int, by_number: bool) -> None:
+    An answer without a parcel's key is broken, unless it is not `keyed`.
+    """
+
+    def __init__(
+        self, racer: Racer, pool: EndpointPool, settings: Settings, *, keyed: bool = True
+    ) -> None:
         self._racer = racer
+        self._pool = pool
         self._tkgm = settings.tkgm
-        self.endpoints = endpoints
-        self.by_number = by_number
+        self.endpoints = len(pool.standings)
+        self.by_number = any(one.endpoint.by_number for one in pool.standings)
         self.requests = 0
+        self._keyed = keyed
 
     async def parcel(self, lat: float, lon: float, asker: Asker) -> Registered | None:
         """The parcel at a point."""
@@ -65,25 +73,50 @@ class Registry:
         return self._read(await self._ask(request, asker))
 
     async def batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
-        """Up to twenty points in one request; those left unanswered are asked again alone."""
-        told: list[Told] = []
-        open_points = list(points)
-        for _ in range(_MOST_ROUNDS):
-            answered = await self._one_batch(open_points, asker)
-            told += answered
-            done = {one.question for one in answered}
-            open_points = [point for point in open_points if point not in done]
-            if not open_points:
-                return told
-        raise UnavailableError(
-            f"{len(open_points)} points were left unanswered {_MOST_ROUNDS} times.",
-            remedy="Ask again later.",
-        )
+        """Up to twenty points in one request; only those left unanswered are asked again."""
+        return [told async for answers in self.answers(points, asker) for told in answers]
+
+    async def answers(self, points: Sequence[Point], asker: Asker) -> AsyncIterator[list[Told]]:
+        """What `batch` is told, request by request, so that the caller can keep it whatever comes.
+
+        A batch about which nothing is said is divided, so that one bad point spoils no other; one
+        that is larger than what any endpoint has left today is made smaller.
+        """
+        waiting = deque([list(points)])
+        tries: Counter[Point] = Counter()
+        given_up = 0
+        while waiting:
+            batch = waiting.popleft()
+            try:
+                told = await self._one_batch(batch, asker)
+            except OutOfQuotaError:
+                most = self._pool.most_left()
+                if not 0 < most < len(batch):
+                    raise
+                waiting.extendleft((batch[most:], batch[:most]))
+                continue
+            if told:
+                yield told
+            done = {one.question for one in told}
+            left = [point for point in batch if point not in done]
+            tries.update(left)
+            again = [point for point in left if tries[point] < _MOST_TRIES]
+            given_up += len(left) - len(again)
+            half = len(again) if told else (len(again) + 1) // 2
+            waiting.extend(part for part in (again[:half], again[half:]) if part)
+        if given_up:
+            raise UnavailableError(
+                f"{given_up} of {len(points)} points were left unanswered {_MOST_TRIES} times.",
+                remedy="Ask again later.",
+            )
 
     async def _one_batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         if len(points) == 1:
             [point] = points
-            return [Told(point, await self.parcel(point.lat, point.lon, asker))]
+            try:
+                return [Told(point, await self.parcel(point.lat, point.lon, asker))]
+            except BrokenAnswerError:
+                return []
         request = Request(
             "/batch",
             self._tkgm.batch_timeout.total_seconds(),
@@ -94,17 +127,16 @@ class Registry:
             hedge=False,
         )
         fetched = await self._ask(request, asker)
-        return list(_results(fetched, points))
+        return _results(fetched, points, keyed=self._keyed)
 
     async def _ask(self, request: Request, asker: Asker) -> Fetched:
         self.requests += 1
         return await self._racer.ask(request, asker)
 
-    @staticmethod
-    def _read(fetched: Fetched) -> Registered | None:
+    def _read(self, fetched: Fetched) -> Registered | None:
         match fetched.verdict.outcome:
             case Outcome.OK:
-                return read_parcel(fetched.body)
+                return read_parcel(fetched.body, keyed=self._keyed)
             case Outcome.EMPTY:
                 return None
             case _:
@@ -113,7 +145,7 @@ class Registry:
                 )
 
 
-def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
+def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[Told]:
     """What a batch's answer says, point by point; an error says nothing."""
     if fetched.verdict.outcome is not Outcome.OK:
         return []
@@ -126,7 +158,7 @@ def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
         match result:
             case {"status": "found", "data": dict(feature)}:
                 try:
-                    found.append(Told(point, read_feature(feature)))
+                    found.append(Told(point, read_feature(feature, keyed=keyed)))
                 except BrokenAnswerError:
                     continue
             case {"status": "empty"}:
@@ -135,7 +167,9 @@ def _results(fetched: Fetched, points: Sequence[Point]) -> list[Told]:
 
 
 @asynccontextmanager
-async def registry(store: Store, settings: Settings, workers_file: Path) -> AsyncIterator[Registry]:
+async def registry(
+    store: Store, settings: Settings, workers_file: Path, *, keyed: bool = True
+) -> AsyncIterator[Registry]:
     """The registry over the endpoints that a workers.json declares."""
     tkgm = settings.tkgm
     workers = read_workers(
@@ -150,8 +184,7 @@ async def registry(store: Store, settings: Settings, workers_file: Path) -> Asyn
     try:
         async with Client(rules) as client, pool.opened():
             racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            by_number = any(one.by_number for one in workers.endpoints)
-            yield Registry(racer, settings, len(workers.endpoints), by_number)
+            yield Registry(racer, pool, settings, keyed=keyed)
     finally:
         await budget.close()
 

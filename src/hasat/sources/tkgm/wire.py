@@ -24,6 +24,9 @@ _EARTH = Geod(ellps="GRS80")
 
 Outline = Polygon | MultiPolygon
 
+# Of a parcel told by an endpoint that leaves the neighbourhood out.
+NO_KEY: ParcelKey = (0, "", "")
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -49,9 +52,9 @@ class Place:
     boundary: Outline | None
 
 
-def read_parcel(body: bytes) -> Registered:
+def read_parcel(body: bytes, *, keyed: bool = True) -> Registered:
     """The parcel in an answer."""
-    return read_feature(_object(body))
+    return read_feature(_object(body), keyed=keyed)
 
 
 def read_places(body: bytes) -> list[Place]:
@@ -74,8 +77,8 @@ def _object(body: bytes) -> dict[str, Any]:
     return told
 
 
-def read_feature(feature: Mapping[str, Any]) -> Registered:
-    """The parcel in a GeoJSON Feature."""
+def read_feature(feature: Mapping[str, Any], *, keyed: bool = True) -> Registered:
+    """The parcel in a GeoJSON Feature; who does not need its key takes one without."""
     properties = feature.get("properties")
     if feature.get("type") != "Feature" or not isinstance(properties, dict):
         raise BrokenAnswerError("The registry's answer is not a parcel.")
@@ -84,7 +87,8 @@ def read_feature(feature: Mapping[str, Any]) -> Registered:
     area = None
     if told not in (None, ""):
         area = read_area(str(told), None if outline is None else geodesic_area(outline))
-    return Registered(_key(properties), outline, area, properties, _successors(properties))
+    key = _key(properties) if keyed or properties.get("mahalleId") else NO_KEY
+    return Registered(key, outline, area, properties, _successors(properties))
 
 
 def _key(properties: Mapping[str, Any]) -> ParcelKey:

@@ -1,0 +1,152 @@
+"""Provinces, districts and neighbourhoods by name: the registry's lists, kept for a while."""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from hasat.errors import NotFoundError, UsageError
+from hasat.settings import Settings
+from hasat.sources.tkgm.direct import Direct, direct
+from hasat.sources.tkgm.wire import Outline, Place, read_places
+from hasat.store import Store
+from hasat.text import fold
+
+JOB = "tkgm_places"
+_LISTS = ("ilListe", "ilceListe", "mahalleListe")
+_KINDS = ("province", "district", "neighbourhood")
+# What people add to a name and the lists leave out, or the other way round.
+_ADDED = re.compile(r" (mahallesi|mah\.?|mh\.?|ilcesi|ili|koyu)$")
+_NEAR = 5
+
+
+@dataclass(frozen=True)
+class Found:
+    """A place and the names that lead to it."""
+
+    path: tuple[str, ...]
+    place: Place
+
+    @property
+    def kind(self) -> str:
+        return _KINDS[len(self.path) - 1]
+
+    @property
+    def boundary(self) -> Outline:
+        if self.place.boundary is None:
+            raise NotFoundError(
+                f"The registry tells no boundary for {'/'.join(self.path)}.",
+                remedy="Draw the area and name the file.",
+            )
+        return self.place.boundary
+
+
+class Places:
+    """The administrative lists; one that is too old is asked for anew."""
+
+    def __init__(self, store: Store, settings: Settings, *, fresh: bool = False) -> None:
+        self._store = store
+        self._settings = settings
+        self._age = settings.tkgm.lists_age
+        self._fresh = fresh
+
+    async def find(self, text: str) -> Found:
+        """The place of a path such as Ankara/Çankaya/Kızılay; an id can stand for a name."""
+        parts = [part.strip() for part in text.strip("/ ").split("/")]
+        if not all(parts) or len(parts) > len(_LISTS):
+            raise UsageError(
+                f"{text!r} is not the name of a place.",
+                remedy="Write province/district/neighbourhood, such as Ankara/Çankaya/Kızılay.",
+            )
+        path: tuple[str, ...] = ()
+        place: Place | None = None
+        for level, part in enumerate(parts):
+            listed = await self._listed(level, 0 if place is None else place.id)
+            place = choose(listed, part, within=path)
+            path = (*path, place.name)
+        assert place is not None
+        return Found(path, place)
+
+    async def within(self, text: str | None) -> list[Found]:
+        """The provinces; or what is in a province or a district; or a neighbourhood itself."""
+        found = None if text is None else await self.find(text)
+        if found is not None and len(found.path) == len(_LISTS):
+            return [found]
+        path = () if found is None else found.path
+        listed = await self._listed(len(path), 0 if found is None else found.place.id)
+        return [Found((*path, place.name), place) for place in listed]
+
+    async def _listed(self, level: int, parent: int) -> list[Place]:
+        body = None if self._fresh else await self._kept(level, parent)
+        if body is None:
+            body = await self._asked(level, parent)
+        return read_places(json.dumps(body).encode())
+
+    async def _kept(self, level: int, parent: int) -> Any:
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT body FROM tkgm.place_list WHERE level = %s AND parent = %s"
+                " AND told_at > clock_timestamp() - %s::interval",
+                (_LISTS[level], parent, self._age),
+            )
+            row = await cursor.fetchone()
+        return None if row is None else row[0]
+
+    async def _asked(self, level: int, parent: int) -> Any:
+        path = f"/idariYapi/{_LISTS[level]}{f'/{parent}' if level else ''}"
+        async with self._registry() as registry:
+            fetched = await registry.ask(path, JOB)
+        # What cannot be read must not be kept.
+        read_places(fetched.body)
+        body = json.loads(fetched.body)
+        async with self._store.connection() as conn:
+            await conn.execute(
+                "INSERT INTO tkgm.place_list (level, parent, body, told_at)"
+                " VALUES (%s, %s, %s, clock_timestamp())"
+                " ON CONFLICT (level, parent)"
+                " DO UPDATE SET body = EXCLUDED.body, told_at = EXCLUDED.told_at",
+                (_LISTS[level], parent, Jsonb(body)),
+            )
+        return body
+
+    def _registry(self) -> AbstractAsyncContextManager[Direct]:
+        return direct(self._store, self._settings)
+
+
+def choose(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) -> Place:
+    """The place of a list that is meant: by id, by its exact name, or as people write it.
+
+    Case, Turkish letters, spaces and words such as Mahallesi make no difference unless they must.
+    """
+    if part.isdecimal():
+        alike = [place for place in listed if place.id == int(part)]
+    else:
+        alike = [place for place in listed if place.name == part]
+        alike = alike or [place for place in listed if _bare(place.name) == _bare(part)]
+    if len(alike) == 1:
+        return alike[0]
+    kind, where = _KINDS[len(within)], "/".join(within)
+    of_it = f" in {where}" if where else ""
+    if alike:
+        ids = ", ".join(f"{place.name} ({place.id})" for place in alike)
+        raise UsageError(
+            f"{part!r} can be several {kind}s{of_it}: {ids}.",
+            remedy=f"Write the id instead of the name: {'/'.join([*within, str(alike[0].id)])}.",
+        )
+    names = {_bare(place.name): place.name for place in listed}
+    near = [names[name] for name in get_close_matches(_bare(part), names, _NEAR)]
+    command = f"`hasat tkgm places{f' {where!r}' if where else ''}` lists all {len(listed)}."
+    raise NotFoundError(
+        f"There is no {kind} {part!r}{of_it}.",
+        remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command,
+    )
+
+
+def _bare(name: str) -> str:
+    """A name without what people write in different ways."""
+    return re.sub(r"[^a-z0-9]", "", _ADDED.sub("", fold(name)))
