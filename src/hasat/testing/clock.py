@@ -1,0 +1,74 @@
+"""A database whose clock a test holds in its hands, with the simulated upstreams' clock beside it.
+
+Everything that decides asks the database for the time by `clock_timestamp()` or `now()`. Functions
+of these names in a schema that is looked in first take their place, for every process that
+connects afterwards; nothing else about the server changes.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from psycopg import AsyncConnection, sql
+
+from hasat.sim.clock import TurnableClock
+from hasat.store.store import connect
+
+_TIME = "base + ({} - since) * speed"
+
+
+class Hands:
+    """Turns a database's clock and those of simulations, together and never back."""
+
+    def __init__(self, conn: AsyncConnection[Any], clocks: Sequence[TurnableClock]) -> None:
+        self._conn = conn
+        self._clocks = clocks
+
+    async def now(self) -> datetime:
+        cursor = await self._conn.execute("SELECT hands.clock_timestamp()")
+        row = await cursor.fetchone()
+        assert row is not None
+        moment: datetime = row[0]
+        return moment
+
+    async def turn_to(self, moment: datetime) -> None:
+        """Jump forward to a moment; one that has passed changes nothing."""
+        if moment <= await self.now():
+            return
+        await self._conn.execute(
+            "UPDATE hands.clock SET base = %s, since = pg_catalog.clock_timestamp()", [moment]
+        )
+        for clock in self._clocks:
+            clock.turn_to(moment)
+
+
+@asynccontextmanager
+async def hands_on(
+    url: str, start: datetime, *clocks: TurnableClock, speed: float = 1.0
+) -> AsyncIterator[Hands]:
+    """Put another clock into a throw-away database; a real second is `speed` seconds there."""
+    async with await connect(url) as conn:
+        await conn.execute("CREATE SCHEMA hands")
+        await conn.execute(
+            "CREATE UNLOGGED TABLE hands.clock"
+            " (base timestamptz NOT NULL, since timestamptz NOT NULL, speed float8 NOT NULL)"
+        )
+        await conn.execute(
+            "INSERT INTO hands.clock VALUES (%s, pg_catalog.clock_timestamp(), %s)", [start, speed]
+        )
+        for name, volatility in (("clock_timestamp", "VOLATILE"), ("now", "STABLE")):
+            time = _TIME.format(f"pg_catalog.{name}()")
+            await conn.execute(
+                f"CREATE FUNCTION hands.{name}() RETURNS timestamptz LANGUAGE sql {volatility}"  # type: ignore[arg-type]
+                f" AS 'SELECT {time} FROM hands.clock'"
+            )
+        await conn.execute(
+            sql.SQL("ALTER DATABASE {} SET search_path = hands, pg_catalog, public").format(
+                sql.Identifier(conn.info.dbname)
+            )
+        )
+        for clock in clocks:
+            clock.run_at(speed)
+            clock.turn_to(start)
+        yield Hands(conn, clocks)
