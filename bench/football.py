@@ -134,13 +134,15 @@ async def season() -> Result:
         facts = {
             "matches": len(moments),
             "mirrored_as_published": await _mirrored(here, moments),
-            "with_details": (await _column(here, "SELECT count(DISTINCT fixture_id) FROM core.fixture_players"))[0],
+            "with_details": (
+                await _column(here, "SELECT count(DISTINCT fixture_id) FROM core.fixture_players")
+            )[0],
         }
         return _result("season", here, Counter(), 25, began, facts)
 
 
 async def day() -> Result:
-    async with bench(67, START + timedelta(days=20)) as here:
+    async with bench(67, START + timedelta(days=18)) as here:
         return await _day("day", here, 1_500)
 
 
@@ -169,7 +171,7 @@ async def _day(scene: str, here: Bench, goal: int) -> Result:
     before = here.requests
     await here.days.until(counted_from + timedelta(days=1))
     facts = {
-        "leagues": len(here.api.world.leagues),
+        "leagues_followed": len(here.api.world.leagues),
         "share_of_75000_percent": round(100 * (here.requests - before).total() / QUOTA, 2),
         "catching_up_took": caught_up,
         **await _freshness(here, counted_from),
@@ -187,7 +189,7 @@ def _result(
 
 
 async def _freshness(here: Bench, since: datetime) -> dict[str, Any]:
-    """How long after its end the mirror knew each match to be over, with and without live scores."""
+    """How long after its end the mirror knew each match to be over, live scores or not."""
     rows = await _rows(
         here,
         "SELECT key::bigint, min(changed_at) FROM feed.change WHERE dataset = 'fixtures'"
@@ -260,8 +262,10 @@ async def main() -> int:
     else:
         for one in results:
             verdict = "reached" if one.requests <= one.goal else "MISSED"
-            print(f"{one.scene}: {one.requests} requests, goal {one.goal} {verdict}; "
-                  f"{one.over_limits} over a limit; {one.seconds} s")
+            print(
+                f"{one.scene}: {one.requests} requests, goal {one.goal} {verdict}; "
+                f"{one.over_limits} over a limit; {one.seconds} s"
+            )
             for name, fact in {**one.by_endpoint, **one.facts}.items():
                 print(f"  {name}: {fact}")
     return 0 if all(one.requests <= one.goal and not one.over_limits for one in results) else 1

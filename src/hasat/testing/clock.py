@@ -15,7 +15,10 @@ from psycopg import AsyncConnection, sql
 from hasat.sim.clock import TurnableClock
 from hasat.store.store import connect
 
-_TIME = "base + ({} - since) * speed"
+_FUNCTION = """
+CREATE FUNCTION hands.{0}() RETURNS timestamptz LANGUAGE sql {1}
+    AS 'SELECT base + (pg_catalog.{0}() - since) * speed FROM hands.clock'
+"""
 
 
 class Hands:
@@ -58,11 +61,7 @@ async def hands_on(
             "INSERT INTO hands.clock VALUES (%s, pg_catalog.clock_timestamp(), %s)", [start, speed]
         )
         for name, volatility in (("clock_timestamp", "VOLATILE"), ("now", "STABLE")):
-            time = _TIME.format(f"pg_catalog.{name}()")
-            await conn.execute(
-                f"CREATE FUNCTION hands.{name}() RETURNS timestamptz LANGUAGE sql {volatility}"  # type: ignore[arg-type]
-                f" AS 'SELECT {time} FROM hands.clock'"
-            )
+            await conn.execute(sql.SQL(_FUNCTION).format(sql.Identifier(name), sql.SQL(volatility)))
         await conn.execute(
             sql.SQL("ALTER DATABASE {} SET search_path = hands, pg_catalog, public").format(
                 sql.Identifier(conn.info.dbname)
