@@ -1,9 +1,9 @@
 """API-Football: a world of leagues behind the real one's envelope, limits and ways to refuse.
 
 `leagues` and `teams` make the world, `season_start` its first day; a round is every `round_days`,
-leagues begin over `stagger_days`, one in `cup_every` is a cup; `daily`, `minute` are the plan's
-limits. Over a minute's limit requests are first delayed (`queue` of them), then refused; the day
-turns at 00:00 UTC of the simulated clock.
+leagues begin over `stagger_days`, one in `cup_every` is a cup, `odd_percent` of the matches are not
+played as planned; `daily`, `minute` are the plan's limits. Over a minute's limit requests are first
+delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simulated clock.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class Football:
         calendar = Calendar(
             **{
                 name: int(options[name])
-                for name in ("round_days", "stagger_days", "cup_every")
+                for name in ("round_days", "stagger_days", "cup_every", "odd_percent")
                 if name in options
             }
         )

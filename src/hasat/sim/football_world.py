@@ -292,6 +292,8 @@ class Calendar:
     stagger_days: int = 1
     cup_every: int = 5
     """One competition in so many is a cup, without a table."""
+    odd_percent: int = 4
+    """So many matches are postponed, abandoned, awarded or cancelled."""
 
 
 def make_world(
@@ -313,26 +315,27 @@ def make_world(
         )
         world.leagues.append(league)
         begins = start + timedelta(days=number % calendar.stagger_days)
-        for match in _matches(league, seed, begins, world.season, calendar.round_days):
+        for match in _matches(league, seed, begins, world.season, calendar):
             world.add(match)
     return world
 
 
 def _matches(
-    league: League, seed: int, start: datetime, season: int, round_days: int
+    league: League, seed: int, start: datetime, season: int, calendar: Calendar
 ) -> list[Match]:
     dice = random.Random(f"schedule:{seed}:{league.id}")  # noqa: S311 - a simulation
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     found = []
     number = league.id * 10_000
+    odd = calendar.odd_percent
     for index, pairs in enumerate(_rounds(league.teams)):
-        day = midnight + timedelta(days=round_days * index)
+        day = midnight + timedelta(days=calendar.round_days * index)
         for home, away in pairs:
             number += 1
             kick_off = day + timedelta(days=dice.randint(0, 1), hours=dice.choice(_KICK_OFFS))
             fate = dice.choices(
                 ("played", "postponed", "abandoned", "awarded", "cancelled"),
-                (960, 20, 8, 6, 6),
+                (100 - odd, odd * 0.5, odd * 0.2, odd * 0.15, odd * 0.15),
             )[0]
             moved = kick_off + timedelta(days=9) if fate == "postponed" else None
             if league.is_cup and fate == "played":

@@ -5,6 +5,7 @@ of these names in a schema that is looked in first take their place, for every p
 connects afterwards; nothing else about the server changes.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -24,9 +25,12 @@ CREATE FUNCTION hands.{0}() RETURNS timestamptz LANGUAGE sql {1}
 class Hands:
     """Turns a database's clock and those of simulations, together and never back."""
 
-    def __init__(self, conn: AsyncConnection[Any], clocks: Sequence[TurnableClock]) -> None:
+    def __init__(
+        self, conn: AsyncConnection[Any], clocks: Sequence[TurnableClock], speed: float
+    ) -> None:
         self._conn = conn
         self._clocks = clocks
+        self._speed = speed
 
     async def now(self) -> datetime:
         cursor = await self._conn.execute("SELECT hands.clock_timestamp()")
@@ -34,6 +38,10 @@ class Hands:
         assert row is not None
         moment: datetime = row[0]
         return moment
+
+    async def sleep(self, seconds: float) -> None:
+        """For whatever takes a `sleep`: a wait passes as fast as the clock does."""
+        await asyncio.sleep(seconds / self._speed)
 
     async def turn_to(self, moment: datetime) -> None:
         """Jump forward to a moment; one that has passed changes nothing."""
@@ -70,4 +78,4 @@ async def hands_on(
         for clock in clocks:
             clock.run_at(speed)
             clock.turn_to(start)
-        yield Hands(conn, clocks)
+        yield Hands(conn, clocks, speed)

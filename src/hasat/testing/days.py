@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
@@ -29,9 +29,13 @@ class Days:
         self.hands = hands
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
-    async def until(self, end: datetime) -> None:
-        """Fire everything that becomes due up to a moment; of missed times the newest counts."""
-        while (due := self._next()) <= end:
+    async def until(self, end: datetime, step: timedelta = timedelta(0)) -> None:
+        """Fire everything that becomes due up to a moment; of missed times the newest counts.
+
+        With a step, the clock is turned by at least so much between two looks.
+        """
+        now = await self.hands.now()
+        while (due := max(self._next(), now + step)) <= end:
             await self.hands.turn_to(due)
             now = await self.hands.now()
             for name, cron in self._crons.items():
