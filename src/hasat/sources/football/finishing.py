@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from hasat.jobs import Outcome, RunContext
 from hasat.sources.football.asking import Api, collects
 from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
+from hasat.sources.football.leagues import resolve
 from hasat.sources.football.seasons import followed_seasons
 from hasat.sources.football.states import LIVE, MAY_BE_OVER, RESTING, SCHEDULED
 from hasat.store.statements import statement
@@ -30,9 +31,10 @@ async def auto_finish(context: RunContext) -> Outcome:
         asked = await collects(_fetch_candidates)(context)
         if asked.kind == "out_of_quota":
             context.log.info("no requests left: matches are only marked")
+    followed = await resolve(context.store, context.settings.football.tracked_leagues)
     values = {
         **_thresholds(context),
-        "leagues": [league.id for league in context.settings.football.tracked_leagues],
+        "leagues": [league.id for league in followed.leagues],
         "statuses": list(MAY_BE_OVER),
         "dry_run": bool(context.params.get("dry_run", False)),
     }
@@ -77,7 +79,7 @@ async def stale_scheduled(api: Api) -> None:
     if api.settings.fixtures_fetch_mode == "global_by_date":
         late = Counter(at.date() for _, at in due if at < api.now - _LATE)
         if days := sorted(day for day, count in late.items() if count > AT_ONCE):
-            leagues = {league.id for league in api.leagues}
+            leagues = {league.id for league in await api.leagues()}
             for day in days:
                 await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
             due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
@@ -113,7 +115,7 @@ async def _silent(
 
 
 async def _fetch_candidates(api: Api) -> None:
-    leagues = [league.id for league in api.leagues]
+    leagues = [league.id for league in await api.leagues()]
     values = {**_thresholds(api.context), "leagues": leagues, "statuses": list(MAY_BE_OVER)}
     async with api.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "may_be_over"), values)

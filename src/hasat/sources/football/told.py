@@ -103,7 +103,7 @@ class ErrorSamples(Told):
 
 
 class TrackedLeague(BaseModel):
-    league_id: int | None
+    league_id: int
     name: str | None
     country: str | None
     type: str | None
@@ -113,6 +113,7 @@ class TrackedLeague(BaseModel):
 
 class TrackedLeagues(Told):
     items: list[TrackedLeague]
+    not_found: list[str] = Field(description="Why a tracked name is not followed.")
 
 
 class LeagueTold(Told):

@@ -11,6 +11,7 @@ from pydantic import Field
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.leagues import resolve
 from hasat.sources.football.queries import fixtures_told
 from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
 from hasat.sources.football.told import (
@@ -74,7 +75,7 @@ class FootballTools:
         competitions without live events that are still told as not started.
         """
         values = {
-            "leagues": self._leagues(),
+            "leagues": await self._leagues(),
             "statuses": list(MAY_BE_OVER),
             "threshold": timedelta(hours=threshold_hours),
             "lag": timedelta(hours=safety_lag_hours),
@@ -198,23 +199,25 @@ class FootballTools:
 
     async def list_tracked_leagues(self) -> TrackedLeagues:
         """The followed leagues and what the API says it covers of them: the scope of the jobs."""
-        tracked = self._football.tracked_leagues
-        known = await self._league_rows([league.id for league in tracked if league.id])
+        followed = await resolve(self._store, self._football.tracked_leagues)
+        known = await self._league_rows([league.id for league in followed.leagues])
         items = []
-        for league in tracked:
-            row = known.get(league.id or 0, {})
+        for league in followed.leagues:
+            row = known.get(league.id, {})
             listed = [one for one in row.get("seasons") or () if one.get("year") == league.season]
             items.append(
                 TrackedLeague(
                     league_id=league.id,
                     season=league.season,
-                    name=row.get("name") or league.name or None,
+                    name=row.get("name"),
                     country=row.get("country"),
                     type=row.get("type"),
                     coverage=listed[0].get("coverage") if listed else None,
                 )
             )
-        return TrackedLeagues(ts_utc=await at(self._store), items=items)
+        return TrackedLeagues(
+            ts_utc=await at(self._store), items=items, not_found=list(followed.remarks)
+        )
 
     async def get_league_info(self, league_id: int) -> LeagueTold:
         """A league as the API lists it, with all its seasons and their coverage."""
@@ -226,15 +229,16 @@ class FootballTools:
             )
         return LeagueTold(ts_utc=await at(self._store), **row)
 
-    def _leagues(self) -> list[int]:
-        return [league.id for league in self._football.tracked_leagues if league.id]
+    async def _leagues(self) -> list[int]:
+        found = await resolve(self._store, self._football.tracked_leagues)
+        return [league.id for league in found.leagues]
 
     async def _silent(
         self, statuses: Sequence[str], minutes: int, lookback: timedelta, limit: int
     ) -> Stale:
         silence = timedelta(minutes=minutes)
         values = {
-            "leagues": self._leagues(),
+            "leagues": await self._leagues(),
             "statuses": list(statuses),
             "now": await at(self._store),
             "silence": silence,
