@@ -315,3 +315,17 @@ def test_every_job_of_the_original_is_there() -> None:
         "stale_scheduled_finalize",
     }
     assert load_settings(environ={}).football.tracked_leagues == ()
+
+
+async def test_leagues_are_followed_by_name_and_what_is_not_clear_is_said(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    year = (datetime.now(UTC) - timedelta(days=25)).year
+    tracked = [{"name": "league 2", "season": year}, {"name": "Lege 3", "season": year}]
+    async with collecting(database, tmp_path, tracked_leagues=tracked) as world:
+        outcome = await world.run("daily_fixtures_by_date")
+        assert outcome.message is not None
+        assert "Did you mean League" in outcome.message
+        assert set(await world.rows("SELECT DISTINCT league_id FROM core.fixtures")) <= {(40,)}
+        await world.run("fixtures_backfill_league_season")
+        assert await world.rows("SELECT DISTINCT league_id FROM core.fixtures") == [(40,)]

@@ -24,6 +24,7 @@ _MODULES = {
     "gib": ("gib",),
     "jobs": ("jobs",),
     "keys": ("keys",),
+    "mcp": ("mcp",),
     "quota": ("quota",),
     "replica": ("replica",),
     "roles": ("up", "serve", "worker"),

@@ -97,6 +97,7 @@ async def run_up(
                 manners.note(f"Hasat is ready at {where}")
                 manners.note(f"  status   {where}/api/v1/status")
                 manners.note(f"  metrics  {where}/metrics")
+                manners.note(f"  tools    {where}{settings.mcp.mount_path} (MCP)")
                 manners.note(f"  database {'embedded, ' if store.embedded else ''}{store.label}")
                 manners.note("  jobs     hasat jobs list")
                 if when_ready is not None:
@@ -106,9 +107,11 @@ async def run_up(
 
 
 async def _serve(settings: Settings) -> None:
+    from hasat.assistant import Assistant
+    from hasat.assistant.http import streamable
     from hasat.serve import check_may_start, create_app
     from hasat.serve.listen import Listener, address_of, bind
-    from hasat.sources.registry import all_sources
+    from hasat.sources.registry import Workshop, all_sources
     from hasat.web import add_pages
 
     async with _patient_house(settings) as store, Parent.watched() as parent:
@@ -116,10 +119,14 @@ async def _serve(settings: Settings) -> None:
         catalogue = catalogue_of(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
+        assistant = Assistant(Workshop(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
         listener = Listener(app, listening, on_drain=app.state.bell.close)
         parent.when_gone(listener.drain)
-        async with _signals(listener.drain, listener.stop_now, parent):
+        async with (
+            streamable(app, assistant, settings.mcp.mount_path),
+            _signals(listener.drain, listener.stop_now, parent),
+        ):
             await listener.start()
             if not parent.ready():
                 manners.note(f"Hasat serves at {address_of(settings)}")

@@ -44,10 +44,8 @@ class Client:
 
     def __init__(self, rules: Rules, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._rules = rules
-        limits = httpx2.Limits(max_connections=None, keepalive_expiry=_KEEP_SECONDS)
-        self._http = httpx2.AsyncClient(
-            transport=transport, limits=limits, trust_env=False, follow_redirects=False
-        )
+        self._transport = transport
+        self._opened: httpx2.AsyncClient | None = None
         self._headers = {"user-agent": rules.user_agent, "accept": "application/json"}
         self._headers |= {"accept-encoding": "gzip"}
         self._headers |= {name.lower(): value for name, value in rules.headers.items()}
@@ -61,7 +59,8 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._http.aclose()
+        if self._opened is not None:
+            await self._opened.aclose()
 
     async def send(self, address: str, question: Question) -> Answer:
         """The answer, read to its end; NoAnswerError if there is none that can be judged."""
@@ -76,6 +75,16 @@ class Client:
         except (httpx2.TransportError, OSError) as error:
             raise _no_answer(f"no answer ({_in_words(error)})") from error
         return Answer(status, headers, body, time.monotonic() - started)
+
+    @property
+    def _http(self) -> httpx2.AsyncClient:
+        """Made for the first question: reading all certificates takes longer than most answers."""
+        if self._opened is None:
+            limits = httpx2.Limits(max_connections=None, keepalive_expiry=_KEEP_SECONDS)
+            self._opened = httpx2.AsyncClient(
+                transport=self._transport, limits=limits, trust_env=False, follow_redirects=False
+            )
+        return self._opened
 
     def _request(self, address: str, question: Question) -> httpx2.Request:
         headers, content = dict(self._headers), None

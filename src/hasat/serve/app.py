@@ -54,9 +54,7 @@ def create_app(
     app.state.store = store
     app.state.catalogue = catalogue
     app.state.sources = sources
-    app.state.metrics = metrics.HttpMetrics()
     app.state.readiness = health.Readiness(store, sources)
-    app.state.routes = RouteTable(app)
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
     for of_the_house in (status, deliver, quota):
@@ -68,6 +66,14 @@ def create_app(
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):
             app.include_router(router, prefix="/api/v1")
+    put_behind_the_gate(app, settings, store)
+    return app
+
+
+def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
+    """Let nobody in who may not be, and nothing out that is not a proper answer."""
+    app.state.metrics = metrics.HttpMetrics()
+    app.state.routes = RouteTable(app)
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),
         Middleware(HostGuard, settings),
@@ -75,7 +81,6 @@ def create_app(
         Middleware(BodyLimit),
         Middleware(HeadFromGet),
     ]
-    return app
 
 
 class _App(FastAPI):

@@ -142,11 +142,18 @@ class Tkgm(Section):
 
 
 class League(Section):
-    """A competition to follow, in one season."""
+    """A competition to follow, in one season: by its id, or by its name if that is clear."""
 
-    id: int = Field(ge=1)
+    id: int | None = Field(default=None, ge=1)
     name: str = ""
+    country: str = ""
     season: int = Field(ge=1900, le=2200)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.id is None and not self.name.strip():
+            raise ValueError("a league needs an id or a name.")
+        return self
 
 
 class RateLimiter(Section):
@@ -267,7 +274,9 @@ class Football(Section):
         default=90, description="How long changes to matches, tables and players are kept."
     )
     tracked_leagues: tuple[League, ...] = Field(
-        default=(), description="The competitions to follow: id, name and season of each."
+        default=(),
+        description="The competitions to follow: id and season of each, or name, country and "
+        "season.",
     )
     fixtures_fetch_mode: Annotated[
         Literal["global_by_date", "per_tracked_leagues"],
@@ -301,7 +310,7 @@ class Football(Section):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        seen = [(league.id, league.season) for league in self.tracked_leagues]
+        seen = [(one.id, one.season) for one in self.tracked_leagues if one.id is not None]
         if twice := sorted({pair for pair in seen if seen.count(pair) > 1}):
             named = ", ".join(f"{league} in season {season}" for league, season in twice)
             raise ValueError(f"tracked_leagues names a league twice: {named}.")

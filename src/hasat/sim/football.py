@@ -1,8 +1,9 @@
 """API-Football: a world of leagues behind the real one's envelope, limits and ways to refuse.
 
-`leagues` and `teams` make the world, `season_start` its first day; `daily`, `minute` are the plan's
-limits. Over a minute's limit requests are first delayed (`queue` of them), then refused; the day
-turns at 00:00 UTC of the simulated clock.
+`leagues` and `teams` make the world, `season_start` its first day; a round is every `round_days`,
+leagues begin over `stagger_days`, one in `cup_every` is a cup, `odd_percent` of the matches are not
+played as planned; `daily`, `minute` are the plan's limits. Over a minute's limit requests are first
+delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simulated clock.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
-from hasat.sim.football_world import League, Match, Moment, World, make_world
+from hasat.sim.football_world import Calendar, League, Match, Moment, World, make_world
 from hasat.sim.frame import Simulation, Upstream
 
 KEY: Final = "sim-key"
@@ -77,8 +78,15 @@ class Football:
         teams = int(options.get("teams", 20))
         if teams < 2 or teams % 2:
             raise UsageError("teams must be an even number.", remedy="Use 20, for example.")
+        calendar = Calendar(
+            **{
+                name: int(options[name])
+                for name in ("round_days", "stagger_days", "cup_every", "odd_percent")
+                if name in options
+            }
+        )
         self.world: World = make_world(
-            simulation.seed, began, int(options.get("leagues", 3)), teams
+            simulation.seed, began, int(options.get("leagues", 3)), teams, calendar
         )
 
     async def answer(self, request: Request) -> Response:
@@ -169,11 +177,7 @@ class Football:
         )
 
     def matches_of(self, league: int, season: int) -> list[Match]:
-        return [
-            match
-            for match in self.world.matches.values()
-            if match.league.id == league and match.season == season
-        ]
+        return [match for match in self.world.by_league[league] if match.season == season]
 
 
 class _AskedWronglyError(Exception):
@@ -261,7 +265,12 @@ def _fixtures(api: Football, asked: Mapping[str, str], now: datetime) -> list[An
 
 def _moments(api: Football, asked: Mapping[str, str], now: datetime) -> Iterable[Moment]:
     league, season = asked.get("league"), asked.get("season")
-    for match in api.world.matches.values():
+    matches: Iterable[Match] = api.world.matches.values()
+    if "date" in asked:
+        matches = api.world.by_day[asked["date"]]
+    elif league is not None and league.isdecimal():
+        matches = api.world.by_league[int(league)]
+    for match in matches:
         if league not in (None, str(match.league.id)) or season not in (None, str(match.season)):
             continue
         moment = match.at(now)

@@ -5,6 +5,7 @@ be told without having lived through the moments before.
 """
 
 import random
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cached_property
@@ -17,7 +18,7 @@ BREAK = timedelta(minutes=15)
 FULL = HALF + BREAK + HALF + timedelta(minutes=3)
 EXTRA = FULL + timedelta(minutes=50)
 _CORRECTED_AFTER = timedelta(days=2)
-_TOLD_LATE_AFTER = timedelta(hours=40)
+TOLD_LATE_AFTER = timedelta(hours=40)
 _KICK_OFFS = (12, 15, 17, 19)
 
 
@@ -80,7 +81,7 @@ class Match:
             return Moment(self, kick_off, "NS", None)
         played = now - kick_off
         if not self.league.has_live:
-            over = played > _TOLD_LATE_AFTER
+            over = played > TOLD_LATE_AFTER
             return Moment(self, kick_off, "FT" if over else "NS", 90 if over else None)
         if self.fate == "abandoned" and played > HALF:
             later = played > timedelta(days=1)
@@ -264,22 +265,46 @@ class World:
     start: date
     leagues: list[League] = field(default_factory=list)
     matches: dict[int, Match] = field(default_factory=dict)
+    by_league: dict[int, list[Match]] = field(default_factory=lambda: defaultdict(list))
+    by_day: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
+    """Those that are on a day, or will have been moved to it."""
+
+    def add(self, match: Match) -> None:
+        self.matches[match.id] = match
+        self.by_league[match.league.id].append(match)
+        for moment in {match.kick_off, match.moved_to or match.kick_off}:
+            self.by_day[moment.date().isoformat()].append(match)
 
     @property
     def season(self) -> int:
         return self.start.year
 
-    @property
+    @cached_property
     def end(self) -> date:
         return max((m.moved_to or m.kick_off).date() for m in self.matches.values())
 
 
-def make_world(seed: int, start: datetime, leagues: int, teams: int = 20) -> World:
+@dataclass(frozen=True)
+class Calendar:
+    """How dense a world is: days between two rounds, over how many of them leagues are spread."""
+
+    round_days: int = 4
+    stagger_days: int = 1
+    cup_every: int = 5
+    """One competition in so many is a cup, without a table."""
+    odd_percent: int = 4
+    """So many matches are postponed, abandoned, awarded or cancelled."""
+
+
+def make_world(
+    seed: int, start: datetime, leagues: int, teams: int = 20, calendar: Calendar | None = None
+) -> World:
     """Leagues in which everybody plays everybody twice, a round every few days."""
     world = World(seed, start.date())
+    calendar = calendar or Calendar()
     for number in range(leagues):
         members = tuple(range(1000 * (number + 1), 1000 * (number + 1) + teams))
-        is_cup = number % 5 == 4
+        is_cup = number % calendar.cup_every == calendar.cup_every - 1
         league = League(
             39 + number,
             f"{'Cup' if is_cup else 'League'} {number + 1}",
@@ -289,24 +314,28 @@ def make_world(seed: int, start: datetime, leagues: int, teams: int = 20) -> Wor
             teams=members,
         )
         world.leagues.append(league)
-        for match in _matches(league, seed, start, world.season):
-            world.matches[match.id] = match
+        begins = start + timedelta(days=number % calendar.stagger_days)
+        for match in _matches(league, seed, begins, world.season, calendar):
+            world.add(match)
     return world
 
 
-def _matches(league: League, seed: int, start: datetime, season: int) -> list[Match]:
+def _matches(
+    league: League, seed: int, start: datetime, season: int, calendar: Calendar
+) -> list[Match]:
     dice = random.Random(f"schedule:{seed}:{league.id}")  # noqa: S311 - a simulation
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     found = []
     number = league.id * 10_000
+    odd = calendar.odd_percent
     for index, pairs in enumerate(_rounds(league.teams)):
-        day = midnight + timedelta(days=4 * index)
+        day = midnight + timedelta(days=calendar.round_days * index)
         for home, away in pairs:
             number += 1
             kick_off = day + timedelta(days=dice.randint(0, 1), hours=dice.choice(_KICK_OFFS))
             fate = dice.choices(
                 ("played", "postponed", "abandoned", "awarded", "cancelled"),
-                (960, 20, 8, 6, 6),
+                (100 - odd, odd * 0.5, odd * 0.2, odd * 0.15, odd * 0.15),
             )[0]
             moved = kick_off + timedelta(days=9) if fate == "postponed" else None
             if league.is_cup and fate == "played":

@@ -8,15 +8,17 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
+from hasat.doors import Access
 from hasat.errors import SettingsError
 from hasat.feed.dataset import Dataset
-from hasat.jobs import Job
+from hasat.jobs import Catalogue, Job
 from hasat.settings import Settings
 from hasat.store import Store
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
+    from pydantic import BaseModel
 
 GROUP = "hasat.sources"
 
@@ -38,6 +40,23 @@ class Traffic:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Workshop:
+    """What tools work with."""
+
+    store: Store
+    settings: Settings
+    catalogue: Catalogue
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something an assistant may call: name, text, arguments and answer are those of `run`."""
+
+    run: "Callable[..., Awaitable[BaseModel]]"
+    access: Access = "read"
+
+
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]
 MetricsHook = Callable[[Store, Sequence[Traffic]], Awaitable[Iterable["Metric"]]]
 
@@ -52,6 +71,8 @@ class Source:
     jobs: tuple[Job, ...] = ()
     routers: Callable[[], "tuple[APIRouter, ...]"] = field(default=tuple, hash=False)
     """Made when the server starts: whoever does not serve need not load them."""
+    tools: Callable[[Workshop], tuple[Tool, ...]] = field(default=lambda _: (), hash=False)
+    """What assistants may ask it, besides what they may ask of every dataset."""
     migrations: Traversable | None = field(default=None, hash=False)
     status: StatusHook | None = field(default=None, hash=False)
     """What the source says of itself in /api/v1/status; `checks` in it are its part of /health,

@@ -17,9 +17,10 @@ from hasat.errors import OutOfQuotaError, SettingsError
 from hasat.fetch import Asker, Client, Fetcher, Outcome, Question, Rules
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
-from hasat.settings.source_tree import Football, League
+from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.leagues import Followed, resolve
 from hasat.sources.football.loading import load
 from hasat.sources.football.outcomes import classify, remaining
 from hasat.sources.football.raw import Answer
@@ -39,6 +40,7 @@ class Api:
         self.now = now
         self.requests = 0
         self.changed = 0
+        self.remarks: set[str] = set()
 
     @property
     def store(self) -> Store:
@@ -52,11 +54,14 @@ class Api:
     def params(self) -> Mapping[str, Any]:
         return self.context.params
 
-    @property
-    def leagues(self) -> Sequence[League]:
+    async def leagues(self) -> Sequence[Followed]:
         """Those that are followed; by hand, perhaps only one of them."""
         only = self.context.params.get("only_league_id") or self.settings.only_league_id
-        return [one for one in self.settings.tracked_leagues if only in (None, one.id)]
+        found = await resolve(self.store, self.settings.tracked_leagues, only)
+        for remark in set(found.remarks) - self.remarks:
+            self.context.log.warning("a league is not followed", reason=remark)
+        self.remarks |= set(found.remarks)
+        return found.leagues
 
     @property
     def _lane(self) -> str:
@@ -139,6 +144,7 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
                 await collect(api)
             except OutOfQuotaError as error:
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
-        return JobOutcome("done" if api.requests else "nothing", api.changed)
+        message = " ".join(sorted(api.remarks)) or None
+        return JobOutcome("done" if api.requests else "nothing", api.changed, message=message)
 
     return run

@@ -4,19 +4,25 @@ What is inferred is never written as a fact: it stands in core.fixture_inference
 mirrored match, and ends when the API says anything about that match.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from hasat.jobs import Outcome, RunContext
 from hasat.sources.football.asking import Api, collects
-from hasat.sources.football.details import ask_by_ids, filled
+from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
+from hasat.sources.football.leagues import resolve
 from hasat.sources.football.seasons import followed_seasons
-from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
+from hasat.sources.football.states import LIVE, MAY_BE_OVER, RESTING, SCHEDULED
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
-# After kick-off a match is asked for when it may be over, and then ever more rarely.
-_LOOKS = tuple(timedelta(minutes=m) for m in (105, 120, 150, 6 * 60, 24 * 60, 48 * 60))
+# After kick-off a match is asked for when it may be over; later whenever it was silent for long.
+_LOOKS = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
+_LATE = timedelta(hours=6)
+# Postponed or abandoned matches get another date, or none: a look a day is enough.
+_RESTING_LOOKBACK = timedelta(days=30)
+_MOST_A_RUN = 2000
 
 
 async def auto_finish(context: RunContext) -> Outcome:
@@ -25,9 +31,10 @@ async def auto_finish(context: RunContext) -> Outcome:
         asked = await collects(_fetch_candidates)(context)
         if asked.kind == "out_of_quota":
             context.log.info("no requests left: matches are only marked")
+    followed = await resolve(context.store, context.settings.football.tracked_leagues)
     values = {
         **_thresholds(context),
-        "leagues": [league.id for league in context.settings.football.tracked_leagues],
+        "leagues": [league.id for league in followed.leagues],
         "statuses": list(MAY_BE_OVER),
         "dry_run": bool(context.params.get("dry_run", False)),
     }
@@ -57,20 +64,38 @@ async def verify(api: Api) -> None:
 async def stale_live(api: Api) -> None:
     """Matches that were told as being played, and of which nothing was heard for a while."""
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 15)))
-    await ask_by_ids(api, await _silent(api, LIVE, silence, timedelta(days=30)))
+    due = await _silent(api, LIVE, silence, timedelta(days=30))
+    await ask_by_ids(api, [fixture for fixture, _ in due])
 
 
 async def stale_scheduled(api: Api) -> None:
-    """Matches that should have begun, asked for when they may be over."""
+    """Matches that should have begun, and those without a date, asked for when they may be over.
+
+    Where a day has more of them than fit into one request by ids, the day is asked for.
+    """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 60)))
     lookback = timedelta(days=int(api.params.get("lookback_days", 3)))
-    await ask_by_ids(api, await _silent(api, SCHEDULED, silence, lookback))
+    due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
+    if api.settings.fixtures_fetch_mode == "global_by_date":
+        late = Counter(at.date() for _, at in due if at < api.now - _LATE)
+        if days := sorted(day for day, count in late.items() if count > AT_ONCE):
+            leagues = {league.id for league in await api.leagues()}
+            for day in days:
+                await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
+            due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
+    due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK)
+    await ask_by_ids(api, [fixture for fixture, _ in due])
 
 
 async def _silent(
-    api: Api, statuses: Sequence[str], silence: timedelta, lookback: timedelta
-) -> list[int]:
-    """Matches in one of these states that are due for another look."""
+    api: Api,
+    statuses: Sequence[str],
+    silence: timedelta,
+    lookback: timedelta,
+    *,
+    looks: Sequence[timedelta] = (),
+) -> list[tuple[int, datetime]]:
+    """Matches in one of these states that are due for another look, and when they began."""
     leagues = [season.league_id for season in await followed_seasons(api)]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -80,16 +105,17 @@ async def _silent(
                 "statuses": list(statuses),
                 "now": api.now,
                 "silence": silence,
+                "late": _LATE,
                 "lookback": lookback,
-                "looks": list(_LOOKS),
-                "limit": filled(int(api.params.get("batch_size", 20))),
+                "looks": list(looks),
+                "limit": _MOST_A_RUN,
             },
         )
-        return [fixture for (fixture,) in await cursor.fetchall()]
+        return [(fixture, date.astimezone(UTC)) for fixture, date in await cursor.fetchall()]
 
 
 async def _fetch_candidates(api: Api) -> None:
-    leagues = [league.id for league in api.leagues]
+    leagues = [league.id for league in await api.leagues()]
     values = {**_thresholds(api.context), "leagues": leagues, "statuses": list(MAY_BE_OVER)}
     async with api.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "may_be_over"), values)

@@ -9,8 +9,9 @@ from hasat.sources.football.progress import Progress, load_progress, save_progre
 from hasat.sources.football.seasons import Season, followed_seasons
 
 BACKFILL = "fixtures_backfill_league_season"
-# A season that runs is listed anew about once a day: matches are re-dated and added.
-_RELISTED_AFTER = timedelta(hours=20)
+# A season that runs is listed anew once a week, for what is re-dated or added far ahead; what is
+# near is asked for by its date every day.
+_RELISTED_AFTER = timedelta(days=7)
 _STILL_RUNS = timedelta(days=14)
 
 

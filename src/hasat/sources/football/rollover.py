@@ -8,7 +8,8 @@ from hasat.store.statements import statement
 async def watch(api: Api) -> None:
     """Warn about every tracked season that the API no longer calls current."""
     await ensure_leagues(api)
-    wanted = {league.id: league.season for league in api.leagues}
+    leagues = await api.leagues()
+    wanted = {one.id: max(two.season for two in leagues if two.id == one.id) for one in leagues}
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement("hasat.sources.football", "current_seasons"), {"leagues": list(wanted)}

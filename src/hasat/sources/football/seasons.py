@@ -46,11 +46,11 @@ class Season:
 async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]:
     """The tracked seasons, and with `with_last` those before them that the API lists."""
     await ensure_leagues(api)
-    wanted = {league.id: league.season for league in api.leagues}
-    listed = await _listed(api.store, list(wanted))
-    found = [listed.get((league, year), Season(league, year)) for league, year in wanted.items()]
+    wanted = [(league.id, league.season) for league in await api.leagues()]
+    listed = await _listed(api.store, [league for league, _ in wanted])
+    found = [listed.get(pair, Season(*pair)) for pair in wanted]
     if with_last:
-        before = [(league, year - 1) for league, year in wanted.items()]
+        before = [(league, year - 1) for league, year in wanted if (league, year - 1) not in wanted]
         found += [
             Season(**{**vars(listed[pair]), "is_followed": False})
             for pair in before

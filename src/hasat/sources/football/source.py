@@ -5,7 +5,7 @@ from importlib.resources import files
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.jobs import JOBS
-from hasat.sources.registry import Source
+from hasat.sources.registry import Source, Tool, Workshop
 
 
 def _lacks(settings: Settings) -> str | None:
@@ -16,11 +16,19 @@ def _lacks(settings: Settings) -> str | None:
     return None
 
 
+def _tools(shop: Workshop) -> tuple[Tool, ...]:
+    from hasat.sources.football.queries import FootballQueries
+    from hasat.sources.football.tools import FootballTools
+
+    return (*FootballTools(shop).all(), *FootballQueries(shop).all())
+
+
 FOOTBALL = Source(
     SOURCE,
     "API-Football v3: matches, tables, injuries, and every correction of them",
     datasets=tuple(DATASETS.values()),
     jobs=JOBS,
     lacks=_lacks,
+    tools=_tools,
     migrations=files("hasat.sources.football") / "migrations",
 )

@@ -30,6 +30,7 @@ _STATE_OF = {code: state for state, codes in _CODES.items() for code in codes}
 FINISHED = _CODES[State.FINISHED]
 SCHEDULED = _CODES[State.SCHEDULED]
 LIVE = _CODES[State.LIVE]
+RESTING = (*_CODES[State.POSTPONED], *_CODES[State.ABANDONED])
 # A suspended match may go on another day: nobody can know that it is over.
 MAY_BE_OVER = ("NS", *(code for code in LIVE if code != "SUSP"))
 

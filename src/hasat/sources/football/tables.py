@@ -11,8 +11,9 @@ from hasat.store.statements import statement
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"
 _ROOM: Final = "hasat.sources.football"
-# The API itself looks for injuries every four hours.
-_INJURIES_AGE = timedelta(hours=4)
+# A little less than the hour between two runs.
+_INJURIES_AGE = timedelta(minutes=50)
+_SEASONS_OF_INJURIES_A_RUN: Final = 10
 
 
 async def standings(api: Api) -> None:
@@ -42,7 +43,7 @@ async def standings_backfill(api: Api) -> None:
 
 
 async def injuries(api: Api) -> None:
-    """Who misses a match of today or tomorrow."""
+    """Who misses a match of today or tomorrow; a season's injuries so far are asked for once."""
     seasons = [one for one in await followed_seasons(api) if one.has("injuries")]
     asked = await last_asked(api.store, "injuries")
     if api.settings.injuries_fetch_mode == "per_tracked_leagues":
@@ -51,6 +52,9 @@ async def injuries(api: Api) -> None:
         return
     if not seasons:
         return
+    unknown = [one for one in seasons if (one.league_id, one.year, 0) not in asked]
+    for season in unknown[:_SEASONS_OF_INJURIES_A_RUN]:
+        await _ask_season(api, "injuries", season)
     leagues = {season.league_id for season in seasons}
     for shift in (0, 1):
         day = (api.now + timedelta(days=shift)).date()

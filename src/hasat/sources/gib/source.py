@@ -8,7 +8,7 @@ from hasat.sources.gib.job import SYNC
 from hasat.sources.gib.metrics import metrics
 from hasat.sources.gib.search_rows import SEARCH
 from hasat.sources.gib.status import status
-from hasat.sources.registry import Source
+from hasat.sources.registry import Source, Tool, Workshop
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -20,6 +20,12 @@ def _routers() -> "tuple[APIRouter, ...]":
     return tuple(map(lookup_router, DATASETS))
 
 
+def _tools(shop: Workshop) -> tuple[Tool, ...]:
+    from hasat.sources.gib.tools import GibTools
+
+    return GibTools(shop).all()
+
+
 GIB = Source(
     SOURCE,
     "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
@@ -28,5 +34,6 @@ GIB = Source(
     routers=_routers,
     status=status,
     metrics=metrics,
+    tools=_tools,
     migrations=files("hasat.sources.gib") / "migrations",
 )

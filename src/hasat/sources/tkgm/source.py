@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hasat.sources.registry import Source, Traffic
+from hasat.sources.registry import Source, Tool, Traffic, Workshop
 from hasat.sources.tkgm.datasets import PARCELS, SOURCE
 from hasat.store import Store
 
@@ -19,10 +19,17 @@ async def _metrics(store: Store, _traffic: Sequence[Traffic]) -> "Iterable[Metri
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
 
 
+def _tools(shop: Workshop) -> tuple[Tool, ...]:
+    from hasat.sources.tkgm.tools import TkgmTools
+
+    return TkgmTools(shop).all()
+
+
 TKGM = Source(
     SOURCE,
     "Cadastral parcels of the Turkish land registry",
     datasets=(PARCELS,),
+    tools=_tools,
     migrations=files("hasat.sources.tkgm") / "migrations",
     metrics=_metrics,
 )

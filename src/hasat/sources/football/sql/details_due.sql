@@ -1,4 +1,5 @@
--- Finished matches whose details were never told, or not since they had a day or a week to settle.
+-- Finished matches whose details were never told, or not since the match was told otherwise (a
+-- minute apart: one answer tells both), or not since they had a day or a week to settle.
 SELECT f.fixture_id
   FROM core.fixtures AS f
   JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
@@ -6,7 +7,7 @@ SELECT f.fixture_id
   LEFT JOIN football.fixture_told AS t USING (fixture_id)
  WHERE f.status_short = ANY (%(finished)s)
    AND f.date BETWEEN %(since)s AND %(now)s
-   AND (t.details_at IS NULL
+   AND (t.details_at IS NULL OR f.changed_at > t.details_at + interval '1 minute'
         OR (%(now)s >= f.date + interval '1 day' AND t.details_at < f.date + interval '1 day')
         OR (%(now)s >= f.date + interval '7 days' AND t.details_at < f.date + interval '7 days'
             AND f.date > %(now)s - interval '90 days'))

@@ -1,12 +1,16 @@
--- Matches in these states that began, and were not told of since the last moment worth a look.
-SELECT f.fixture_id
+-- Matches in these states that began and were not told of for so long. With looks, one that began
+-- lately waits for the next of them; one that began long ago is asked for once an hour at most.
+SELECT f.fixture_id, f.date
   FROM core.fixtures AS f
   LEFT JOIN football.fixture_told AS t USING (fixture_id)
  WHERE f.league_id = ANY (%(leagues)s) AND f.status_short = ANY (%(statuses)s)
-   AND f.date BETWEEN %(now)s - %(lookback)s AND %(now)s - %(silence)s
+   AND f.date BETWEEN %(now)s - %(lookback)s::interval AND %(now)s - least(%(silence)s, interval '1 hour')
    AND (t.told_at IS NULL
-        OR (t.told_at < %(now)s - %(silence)s
-            AND (f.status_short <> ALL (ARRAY['NS', 'TBD'])
+        OR (t.told_at < %(now)s - CASE WHEN f.date < %(now)s - %(late)s::interval
+                                       THEN greatest(%(silence)s, interval '1 hour')
+                                       ELSE %(silence)s END
+            AND (cardinality(%(looks)s::interval[]) = 0
+                 OR f.date < %(now)s - %(late)s::interval
                  OR EXISTS (SELECT FROM unnest(%(looks)s::interval[]) AS look
                              WHERE f.date + look <= %(now)s AND t.told_at < f.date + look))))
  ORDER BY t.told_at NULLS FIRST, f.fixture_id

@@ -1,0 +1,291 @@
+"""Counts the requests that leagues cost, against a simulated API that enforces its limits.
+
+Three scenes, each with a database and a world of its own, over real HTTP on loopback:
+
+- `season`: one league's season of 380 matches, complete with details;
+- `day`: 67 leagues through one day with all jobs on, and how late what was published arrived;
+- `catalogue`: 1,200 leagues through one day, as a share of 75,000 requests. Half of them are cups
+  without a table and each plays once a week, as in the API's own list.
+
+Days pass as fast as the work is done: the database's clock is turned over the idle time.
+
+    python bench/football.py [season] [day] [catalogue] [--json]
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hasat.budget import Budget
+from hasat.settings import Settings
+from hasat.sim import Simulation, simulate
+from hasat.sim.clock import TurnableClock
+from hasat.sim.football import FOOTBALL, KEY, Football
+from hasat.sim.football_world import EXTRA, FULL, TOLD_LATE_AFTER, Moment
+from hasat.sources.football import asking
+from hasat.sources.football.jobs import JOBS
+from hasat.store import MigrationSet, open_store
+from hasat.testing.clock import hands_on
+from hasat.testing.database import database_server, throw_away_database
+from hasat.testing.days import Days
+
+QUOTA = 75_000
+SPEED = 60.0
+MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
+START = datetime(2026, 8, 1, tzinfo=UTC)
+# The original asks for a match being played when nothing was heard for 15 minutes, every 5.
+SEED_MINUTES_LATE = 20.0
+# And for one that should have begun after 60 minutes of silence, every 30.
+SEED_MINUTES_LATE_WITHOUT_LIVE = 90.0
+
+
+@dataclass
+class Bench:
+    """A collector on a turned clock, and the API it asks."""
+
+    days: Days
+    simulation: Simulation
+
+    @property
+    def api(self) -> Football:
+        inside: Football = self.simulation.inside
+        return inside
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How often each endpoint was asked."""
+        return Counter(
+            {path.removeprefix("GET /"): n for path, n in self.simulation.requests.items()}
+        )
+
+    async def exhaust(self, *names: str) -> None:
+        """Run jobs by hand until each has nothing to do."""
+        for name in names:
+            while True:
+                outcome = await self.days.run(name)
+                if outcome is None or outcome.kind == "nothing":
+                    break
+
+    def over_limits(self) -> int:
+        return self.api.counting.over_day + self.api.counting.over_minute
+
+
+@asynccontextmanager
+async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[Bench]:
+    world = {"leagues": leagues, "season_start": START.isoformat(), "minute": 300, "daily": QUOTA}
+    simulation = Simulation(
+        FOOTBALL, seed=3, clock=TurnableClock(start), options={**world, **options}
+    )
+    async with (
+        database_server() as server,
+        throw_away_database(server, MIGRATIONS) as database,
+        simulate(simulation) as address,
+        hands_on(database.url, start, simulation.clock, speed=SPEED) as hands,
+    ):
+        with tempfile.TemporaryDirectory() as home:
+            settings = _settings(database.settings(Path(home)), address, leagues)
+            # Who waits for the budget waits by the turned clock too.
+            asking.Budget = partial(Budget, sleep=hands.sleep)  # type: ignore[misc, assignment]
+            async with open_store(settings, MIGRATIONS) as store:
+                yield Bench(Days(JOBS, store, settings, hands, start), simulation)
+
+
+def _settings(base: Settings, address: str, leagues: int) -> Settings:
+    """The defaults, and the followed leagues."""
+    section = {
+        **base.football.model_dump(),
+        "api_key": KEY,
+        "base_url": address,
+        "tracked_leagues": [{"id": 39 + n, "season": START.year} for n in range(leagues)],
+    }
+    football = type(base.football).model_validate(section)
+    return base.model_copy(update={"football": football})
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a scene cost, and the goal it is measured by."""
+
+    scene: str
+    requests: int
+    goal: int
+    by_endpoint: dict[str, int]
+    over_limits: int
+    seconds: float
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+async def season() -> Result:
+    began = time.monotonic()
+    async with bench(1, START + timedelta(days=200)) as here:
+        jobs = ("fixtures_backfill_league_season", "standings_backfill_league_season")
+        await here.exhaust(*jobs, "fixture_details_backfill_season")
+        now = here.simulation.clock()
+        moments = [match.at(now) for match in here.api.world.matches.values()]
+        facts = {
+            "matches": len(moments),
+            "mirrored_as_published": await _mirrored(here, moments),
+            "with_details": (
+                await _column(here, "SELECT count(DISTINCT fixture_id) FROM core.fixture_players")
+            )[0],
+        }
+        return _result("season", here, Counter(), 25, began, facts)
+
+
+async def day() -> Result:
+    async with bench(67, START + timedelta(days=18)) as here:
+        return await _day("day", here, 1_500)
+
+
+async def catalogue(leagues: int) -> Result:
+    dense = {"round_days": 7, "stagger_days": 7, "cup_every": 2}
+    async with bench(leagues, START + timedelta(days=16), **dense) as here:
+        return await _day("catalogue", here, QUOTA // 20 - 1)
+
+
+async def _day(scene: str, here: Bench, goal: int) -> Result:
+    """Know all seasons, live two days so that everything is in its stride, then count the next."""
+    began = time.monotonic()
+    hands = here.days.hands
+    await here.exhaust("fixtures_backfill_league_season", "standings_backfill_league_season")
+    await _take_as_known(here)
+    caught_up = here.requests.total()
+    first = (await hands.now()).replace(hour=0, minute=0, second=0, microsecond=0)
+    counted_from = first + timedelta(days=2)
+    await here.days.until(counted_from)
+    before = here.requests
+    await here.days.until(counted_from + timedelta(days=1))
+    facts = {
+        "leagues_followed": len(here.api.world.leagues),
+        "share_of_75000_percent": round(100 * (here.requests - before).total() / QUOTA, 2),
+        "requests_before": caught_up,
+        **await _freshness(here, counted_from),
+    }
+    return _result(scene, here, before, goal, began, facts)
+
+
+async def _take_as_known(here: Bench) -> None:
+    """Details and statistics of what was played before: a matter of the first days, not of one."""
+    async with here.days.store.connection() as conn:
+        await conn.execute(
+            "UPDATE football.fixture_told SET details_at = told_at, details_times = 1"
+            " WHERE fixture_id IN (SELECT fixture_id FROM core.fixtures WHERE status_short = 'FT')"
+        )
+        await conn.execute(
+            "INSERT INTO football.season_asked"
+            " SELECT endpoint, league_id, season, team, clock_timestamp() FROM ("
+            "   SELECT DISTINCT 'teams/statistics' AS endpoint, league_id, season, team"
+            "     FROM core.fixtures, unnest(ARRAY[home_team_id, away_team_id]) AS team"
+            "   UNION SELECT DISTINCT unnest(ARRAY['players/topscorers', 'injuries']),"
+            "     league_id, season, 0 FROM core.fixtures) AS known"
+        )
+
+
+def _result(
+    scene: str, here: Bench, before: Counter[str], goal: int, began: float, facts: dict[str, Any]
+) -> Result:
+    spent = here.requests - before
+    took = round(time.monotonic() - began, 1)
+    by_endpoint = dict(spent.most_common())
+    return Result(scene, spent.total(), goal, by_endpoint, here.over_limits(), took, facts)
+
+
+async def _freshness(here: Bench, since: datetime) -> dict[str, Any]:
+    """How long after its end the mirror knew each match to be over, live scores or not."""
+    rows = await _rows(
+        here,
+        "SELECT key::bigint, min(changed_at) FROM feed.change WHERE dataset = 'fixtures'"
+        " AND body #>> '{fixture,status,short}' IN ('FT', 'AET', 'PEN') GROUP BY key",
+    )
+    known = dict(rows)
+    late: dict[bool, list[float]] = {True: [], False: []}
+    unknown = 0
+    for match in here.api.world.matches.values():
+        over = _over_at(match.at(since + timedelta(days=9)))
+        if over is None or not since <= over < since + timedelta(hours=22):
+            continue
+        if match.id in known:
+            minutes = (known[match.id] - over).total_seconds() / 60
+            late[match.league.has_live].append(minutes)
+        else:
+            unknown += 1
+    return {
+        "matches_that_ended": sum(map(len, late.values())) + unknown,
+        "not_known_in_time": unknown,
+        "minutes_late": _spread(late[True]),
+        "minutes_late_of_the_original": SEED_MINUTES_LATE,
+        "minutes_late_without_live_scores": _spread(late[False]),
+        "minutes_late_without_live_scores_of_the_original": SEED_MINUTES_LATE_WITHOUT_LIVE,
+    }
+
+
+def _over_at(moment: Moment) -> datetime | None:
+    """When the API first told that a match is over."""
+    if not moment.is_finished:
+        return None
+    if not moment.match.league.has_live:
+        return moment.kick_off + TOLD_LATE_AFTER
+    return moment.kick_off + (EXTRA if moment.code == "PEN" else FULL)
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    return {"median": round(ordered[len(ordered) // 2], 1), "most": round(ordered[-1], 1)}
+
+
+async def _mirrored(here: Bench, moments: list[Moment]) -> int:
+    rows = dict(await _rows(here, "SELECT fixture_id, body FROM core.fixtures"))
+    return sum(rows.get(moment.match.id) == moment.body() for moment in moments)
+
+
+async def _rows(here: Bench, query: Any) -> list[Any]:
+    async with here.days.store.connection() as conn:
+        return await (await conn.execute(query)).fetchall()
+
+
+async def _column(here: Bench, query: str) -> list[Any]:
+    return [value for (value,) in await _rows(here, query)]
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    scenes = ("season", "day", "catalogue")
+    parser.add_argument("scenes", nargs="*", choices=[*scenes, []], help="default: all three")
+    parser.add_argument("--leagues", type=int, default=1_200, help="size of the catalogue")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    ways = {"season": season, "day": day, "catalogue": lambda: catalogue(given.leagues)}
+    results = [await ways[name]() for name in given.scenes or scenes]
+    if given.json:
+        print(json.dumps([asdict(one) for one in results], indent=2))
+    else:
+        for one in results:
+            verdict = "reached" if one.requests <= one.goal else "MISSED"
+            print(
+                f"{one.scene}: {one.requests} requests, goal {one.goal} {verdict}; "
+                f"{one.over_limits} over a limit; {one.seconds} s"
+            )
+            for name, fact in {**one.by_endpoint, **one.facts}.items():
+                print(f"  {name}: {fact}")
+    return 0 if all(one.requests <= one.goal and not one.over_limits for one in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

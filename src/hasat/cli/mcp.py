@@ -1,0 +1,81 @@
+"""`hasat mcp`: the tools for assistants, over stdio or HTTP."""
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+
+from hasat.cli import manners
+from hasat.cli.house import catalogue_of, open_house
+from hasat.settings import Settings
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(mcp)
+
+
+def mcp(
+    ctx: typer.Context,
+    operate: Annotated[
+        bool,
+        typer.Option("--operate", help="Over stdio, offer also what changes something."),
+    ] = False,
+) -> None:
+    """Offer the tools to an assistant: over stdio, or over HTTP if MCP_TRANSPORT says so.
+
+    Over stdio it only reads, unless told otherwise; over HTTP the caller's key decides, as in the
+    API. `hasat serve` offers them too, at /mcp. Examples: `hasat mcp` · `hasat mcp --operate` ·
+    `MCP_TRANSPORT=sse FASTMCP_PORT=8000 hasat mcp`
+    """
+    settings = manners.settings_of(ctx)
+    manners.run_async(_over_stdio(settings, operate) if _is_stdio(settings) else _listen(settings))
+
+
+def _is_stdio(settings: Settings) -> bool:
+    return settings.mcp.transport == "stdio"
+
+
+async def _over_stdio(settings: Settings, operate: bool) -> None:
+    from hasat.assistant import Assistant
+    from hasat.sources.registry import Workshop, all_sources
+
+    async with open_house(settings) as store:
+        assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+        server = assistant.operating if operate else assistant.reading
+        await server.run_stdio_async()
+
+
+async def _listen(settings: Settings) -> None:
+    from contextlib import AsyncExitStack
+
+    from fastapi import FastAPI
+
+    from hasat.assistant import Assistant
+    from hasat.assistant.http import SSE_PATH, add_sse, streamable
+    from hasat.serve import check_may_start
+    from hasat.serve.app import put_behind_the_gate
+    from hasat.serve.listen import Listener, address_of, bind
+    from hasat.sources.registry import Workshop, all_sources
+
+    # The gate looks at where it listens: here that is the place of the tools.
+    place = {"host": settings.mcp.host, "port": settings.mcp.port}
+    there = settings.model_copy(update={"serve": settings.serve.model_copy(update=place)})
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_house(settings))
+        await check_may_start(there, store)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+        put_behind_the_gate(app, there, store)
+        assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+        if settings.mcp.transport == "sse":
+            path = SSE_PATH
+            add_sse(app, assistant)
+        else:
+            path = settings.mcp.mount_path
+            await stack.enter_async_context(streamable(app, assistant, path))
+        listener = Listener(app, bind(settings.mcp.host, settings.mcp.port))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, listener.drain)
+        await listener.start()
+        manners.note(f"Hasat offers its tools at {address_of(there)}{path}")
+        await listener.until_over()

@@ -1,0 +1,131 @@
+"""The answers of this source's tools."""
+
+from datetime import date as day
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from hasat.sources.tooling import Told
+
+
+class FixtureTold(BaseModel):
+    """A match as it was published, and beside it what is inferred about it."""
+
+    fixture_id: int
+    league_id: int | None
+    league: str | None
+    season: int | None
+    round: str | None
+    date: datetime | None
+    status_short: str | None
+    elapsed: int | None
+    home_team_id: int | None
+    home_team: str | None
+    away_team_id: int | None
+    away_team: str | None
+    goals_home: int | None
+    goals_away: int | None
+    told_at: datetime | None = Field(description="When the API last told of it.")
+    details_at: datetime | None
+    inferred_status: str | None = Field(description="A guess of ours, not a published state.")
+    needs_score_verification: bool
+
+
+class Fixtures(Told):
+    items: list[FixtureTold]
+
+
+class Stale(Told):
+    total: int
+    by_status: dict[str, int]
+    items: list[FixtureTold]
+
+
+class AutoFinished(Told):
+    hours: float
+    runs: int
+    auto_finished: int = Field(description="Matches that were marked as probably over.")
+    settled_by_the_api: int = Field(description="Of these: the API has spoken since.")
+    still_inferred: int
+    needs_score_verification: int
+    oldest_inferred_at: datetime | None
+
+
+class BackfillTold(BaseModel):
+    job: str
+    league_id: int
+    season: int
+    first_date: day | None
+    next_date: day | None
+    completed: bool
+    last_error: str | None
+    updated_at: datetime
+
+
+class Backfills(Told):
+    completed: int
+    total: int
+    items: list[BackfillTold]
+
+
+class SyncTold(BaseModel):
+    endpoint: str
+    last_fetched_at: datetime
+
+
+class SyncTimes(Told):
+    items: list[SyncTold]
+
+
+class ErrorCount(BaseModel):
+    endpoint: str | None
+    outcome: str
+    requests: int
+
+
+class ErrorSummary(Told):
+    hours: float
+    unreadable_elements: int
+    items: list[ErrorCount]
+
+
+class ErrorSample(BaseModel):
+    at: datetime
+    run: int | None
+    origin: str
+    reason: str
+    content: str
+
+
+class ErrorSamples(Told):
+    items: list[ErrorSample]
+
+
+class TrackedLeague(BaseModel):
+    league_id: int
+    name: str | None
+    country: str | None
+    type: str | None
+    season: int
+    coverage: dict[str, Any] | None = Field(description="null: the API does not list the season.")
+
+
+class TrackedLeagues(Told):
+    items: list[TrackedLeague]
+    not_found: list[str] = Field(description="Why a tracked name is not followed.")
+
+
+class LeagueTold(Told):
+    league_id: int
+    name: str | None
+    type: str | None
+    country: str | None
+    seasons: list[dict[str, Any]]
+
+
+class Elements(Told):
+    """Elements of a dataset, as they were published."""
+
+    total: int
+    items: list[dict[str, Any]]

@@ -1,0 +1,275 @@
+"""What assistants may ask about the collecting: the names and arguments of the original's tools."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+from psycopg.rows import class_row, dict_row
+from pydantic import Field
+
+from hasat.errors import NotFoundError
+from hasat.jobs.runs import list_runs
+from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.leagues import resolve
+from hasat.sources.football.queries import fixtures_told
+from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
+from hasat.sources.football.told import (
+    AutoFinished,
+    Backfills,
+    BackfillTold,
+    ErrorCount,
+    ErrorSample,
+    ErrorSamples,
+    ErrorSummary,
+    LeagueTold,
+    Stale,
+    SyncTimes,
+    SyncTold,
+    TrackedLeague,
+    TrackedLeagues,
+)
+from hasat.sources.registry import Tool, Workshop
+from hasat.sources.tooling import Limit, Text, at
+from hasat.store.statements import statement
+
+_ROOM = "hasat.sources.football"
+_AUTO_FINISH = "auto_finish_stale_fixtures"
+
+Hours = Annotated[float, Field(gt=0, le=24 * 90)]
+Minutes = Annotated[int, Field(ge=1, le=60 * 24 * 30)]
+
+
+class FootballTools:
+    """The tools of this source."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._store = shop.store
+        self._football = shop.settings.football
+
+    def all(self) -> tuple[Tool, ...]:
+        return tuple(
+            map(
+                Tool,
+                (
+                    self.stale_fixtures_report,
+                    self.auto_finish_stats,
+                    self.get_stale_live_fixtures_status,
+                    self.get_stale_scheduled_fixtures_status,
+                    self.get_backfill_progress,
+                    self.get_last_sync_time,
+                    self.get_raw_error_summary,
+                    self.get_raw_error_samples,
+                    self.list_tracked_leagues,
+                    self.get_league_info,
+                ),
+            )
+        )
+
+    async def stale_fixtures_report(
+        self, threshold_hours: Hours = 2, safety_lag_hours: Hours = 3, limit: Limit = 50
+    ) -> Stale:
+        """Matches that began long ago and of which nothing was heard: what auto-finish would mark.
+
+        Suspended, postponed and abandoned ones are never among them, nor are matches of
+        competitions without live events that are still told as not started.
+        """
+        values = {
+            "leagues": await self._leagues(),
+            "statuses": list(MAY_BE_OVER),
+            "threshold": timedelta(hours=threshold_hours),
+            "lag": timedelta(hours=safety_lag_hours),
+            "limit": 100_000,
+        }
+        return await self._stale(statement(_ROOM, "may_be_over"), values, limit)
+
+    async def auto_finish_stats(self, hours: Hours = 24) -> AutoFinished:
+        """How many matches were marked as probably over, and how many still wait for the API."""
+        now = await at(self._store)
+        since = now - timedelta(hours=hours)
+        runs = await list_runs(self._store, job=_AUTO_FINISH, limit=5000)
+        recent = [run for run in runs if run.finished_at is not None and run.finished_at >= since]
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT count(*), count(*) FILTER (WHERE inferred_at >= %(since)s),"
+                " count(*) FILTER (WHERE needs_score_verification), min(inferred_at)"
+                " FROM core.fixture_inferences",
+                {"since": since},
+            )
+            row = await cursor.fetchone()
+        assert row is not None
+        waiting, waiting_of_these, unverified, oldest = row
+        marked = max(sum(run.rows_changed for run in recent), waiting_of_these)
+        return AutoFinished(
+            ts_utc=now,
+            hours=hours,
+            runs=len(recent),
+            auto_finished=marked,
+            settled_by_the_api=marked - waiting_of_these,
+            still_inferred=waiting,
+            needs_score_verification=unverified,
+            oldest_inferred_at=oldest,
+        )
+
+    async def get_stale_live_fixtures_status(
+        self, threshold_minutes: Minutes = 15, limit: Limit = 50
+    ) -> Stale:
+        """Matches told as being played of which nothing was heard for so many minutes."""
+        return await self._silent(LIVE, threshold_minutes, timedelta(days=30), limit)
+
+    async def get_stale_scheduled_fixtures_status(
+        self,
+        threshold_minutes: Minutes = 60,
+        lookback_days: Annotated[int, Field(ge=1, le=60)] = 3,
+        limit: Limit = 50,
+    ) -> Stale:
+        """Matches that should have begun and of which nothing was heard for so many minutes."""
+        lookback = timedelta(days=lookback_days)
+        return await self._silent(SCHEDULED, threshold_minutes, lookback, limit)
+
+    async def get_backfill_progress(self, job_name: Text | None = None) -> Backfills:
+        """How far the backfills of each league's season are; everything before next_date is in."""
+        async with (
+            self._store.connection() as conn,
+            conn.cursor(row_factory=class_row(BackfillTold)) as cursor,
+        ):
+            await cursor.execute(
+                "SELECT * FROM core.backfill_progress WHERE %(job)s::text IS NULL OR job = %(job)s"
+                " ORDER BY job, league_id, season",
+                {"job": job_name},
+            )
+            items = await cursor.fetchall()
+        done = sum(item.completed for item in items)
+        return Backfills(
+            ts_utc=await at(self._store), completed=done, total=len(items), items=items
+        )
+
+    async def get_last_sync_time(self, endpoint: Text | None = None) -> SyncTimes:
+        """When each endpoint of the API, e.g. /fixtures, last answered."""
+        async with (
+            self._store.connection() as conn,
+            conn.cursor(row_factory=class_row(SyncTold)) as cursor,
+        ):
+            await cursor.execute(
+                "SELECT endpoint, max(last_fetched_at) AS last_fetched_at FROM raw.api_responses"
+                " WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s"
+                " GROUP BY endpoint ORDER BY endpoint",
+                {"endpoint": endpoint and f"/{endpoint.strip('/')}"},
+            )
+            items = await cursor.fetchall()
+        return SyncTimes(ts_utc=await at(self._store), items=items)
+
+    async def get_raw_error_summary(self, hours: Hours = 24) -> ErrorSummary:
+        """Requests of the last hours that did not end well, by endpoint and outcome."""
+        now = await at(self._store)
+        since = now - timedelta(hours=hours)
+        async with self._store.connection() as conn:
+            async with conn.cursor(row_factory=class_row(ErrorCount)) as cursor:
+                await cursor.execute(
+                    "SELECT endpoint, coalesce(outcome, 'no answer') AS outcome,"
+                    " count(*) AS requests FROM budget.request"
+                    " WHERE upstream = %(source)s AND at >= %(since)s"
+                    " AND outcome IS DISTINCT FROM 'ok' AND outcome IS DISTINCT FROM 'empty'"
+                    " GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",
+                    {"source": SOURCE, "since": since},
+                )
+                items = await cursor.fetchall()
+            found = await conn.execute(
+                "SELECT count(*) FROM raw.set_aside WHERE source = %s AND at >= %s",
+                [SOURCE, since],
+            )
+            row = await found.fetchone()
+        assert row is not None
+        return ErrorSummary(ts_utc=now, hours=hours, unreadable_elements=row[0], items=items)
+
+    async def get_raw_error_samples(self, limit: Limit = 10) -> ErrorSamples:
+        """The newest pieces of answers that could not be read, with the reason."""
+        async with (
+            self._store.connection() as conn,
+            conn.cursor(row_factory=class_row(ErrorSample)) as cursor,
+        ):
+            await cursor.execute(
+                "SELECT at, run, origin, reason,"
+                " encode(substring(content FOR 500), 'escape') AS content"
+                " FROM raw.set_aside WHERE source = %s ORDER BY id DESC LIMIT %s",
+                [SOURCE, limit],
+            )
+            items = await cursor.fetchall()
+        return ErrorSamples(ts_utc=await at(self._store), items=items)
+
+    async def list_tracked_leagues(self) -> TrackedLeagues:
+        """The followed leagues and what the API says it covers of them: the scope of the jobs."""
+        followed = await resolve(self._store, self._football.tracked_leagues)
+        known = await self._league_rows([league.id for league in followed.leagues])
+        items = []
+        for league in followed.leagues:
+            row = known.get(league.id, {})
+            listed = [one for one in row.get("seasons") or () if one.get("year") == league.season]
+            items.append(
+                TrackedLeague(
+                    league_id=league.id,
+                    season=league.season,
+                    name=row.get("name"),
+                    country=row.get("country"),
+                    type=row.get("type"),
+                    coverage=listed[0].get("coverage") if listed else None,
+                )
+            )
+        return TrackedLeagues(
+            ts_utc=await at(self._store), items=items, not_found=list(followed.remarks)
+        )
+
+    async def get_league_info(self, league_id: int) -> LeagueTold:
+        """A league as the API lists it, with all its seasons and their coverage."""
+        row = (await self._league_rows([league_id])).get(league_id)
+        if row is None:
+            raise NotFoundError(
+                f"No league {league_id} is known.",
+                remedy="The job bootstrap_leagues asks for all leagues.",
+            )
+        return LeagueTold(ts_utc=await at(self._store), **row)
+
+    async def _leagues(self) -> list[int]:
+        found = await resolve(self._store, self._football.tracked_leagues)
+        return [league.id for league in found.leagues]
+
+    async def _silent(
+        self, statuses: Sequence[str], minutes: int, lookback: timedelta, limit: int
+    ) -> Stale:
+        silence = timedelta(minutes=minutes)
+        values = {
+            "leagues": await self._leagues(),
+            "statuses": list(statuses),
+            "now": await at(self._store),
+            "silence": silence,
+            "late": lookback,
+            "lookback": lookback,
+            "looks": [],
+            "limit": 100_000,
+        }
+        return await self._stale(statement(_ROOM, "silent_fixtures"), values, limit)
+
+    async def _stale(self, query: Any, values: dict[str, Any], limit: int) -> Stale:
+        async with self._store.connection() as conn:
+            cursor = await conn.execute(query, values)
+            ids = [row[0] for row in await cursor.fetchall()]
+        # All are counted, the first ones are shown.
+        found = await fixtures_told(self._store, ids=ids, limit=len(ids)) if ids else []
+        return Stale(
+            ts_utc=await at(self._store),
+            total=len(found),
+            by_status=dict(Counter(one.status_short or "unknown" for one in found)),
+            items=sorted(found, key=lambda one: (one.date is None, one.date))[:limit],
+        )
+
+    async def _league_rows(self, leagues: Sequence[int]) -> dict[int, dict[str, Any]]:
+        async with (
+            self._store.connection() as conn,
+            conn.cursor(row_factory=dict_row) as cursor,
+        ):
+            await cursor.execute(
+                "SELECT league_id, name, type, country, seasons FROM core.leagues"
+                " WHERE league_id = ANY (%s)",
+                [list(leagues)],
+            )
+            return {row["league_id"]: row for row in await cursor.fetchall()}

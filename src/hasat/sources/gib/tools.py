@@ -1,0 +1,138 @@
+"""What assistants may ask about taxpayers, and how they decide what the guard held."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from hasat.jobs.queue import queue_run
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.job import held_lists
+from hasat.sources.gib.job import reject as reject_held
+from hasat.sources.gib.lookups import check_identifier, look_up, not_there, taxpayer
+from hasat.sources.gib.search import MOST_ON_A_PAGE, search
+from hasat.sources.gib.status import status
+from hasat.sources.registry import Tool, Workshop
+from hasat.sources.tooling import Text, Told, at
+
+Which = Literal["einvoice", "edespatch"]
+_BY_NAME = {dataset.name: dataset for dataset in DATASETS}
+
+
+class Alias(BaseModel):
+    name: str
+    type: str
+    creation_time: str | None
+
+
+class Taxpayer(BaseModel):
+    """An active taxpayer as the revenue administration publishes him."""
+
+    identifier: str
+    identifier_kind: str | None
+    identifier_valid: bool
+    title: str | None
+    type: str | None
+    account_type: str | None
+    first_creation_time: str | None
+    aliases: list[Alias]
+
+
+class TaxpayerTold(Told):
+    dataset: str
+    committed_at: datetime = Field(description="The newest synchronisation it is as of.")
+    taxpayer: Taxpayer
+
+
+class TaxpayersTold(Told):
+    dataset: str
+    total: int
+    items: list[Taxpayer]
+
+
+class ListsTold(Told):
+    status: dict[str, Any] = Field(description="The original service's status, and held runs.")
+
+
+class Decided(Told):
+    run_id: int
+    state: str
+    queued_run: int | None = Field(None, description="The run that applies what was approved.")
+
+
+class GibTools:
+    """The tools of this source."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+
+    def all(self) -> tuple[Tool, ...]:
+        reading = (self.lookup_taxpayer, self.search_taxpayers, self.get_taxpayer_lists_status)
+        operating = (self.approve_held_run, self.reject_held_run)
+        return (*map(Tool, reading), *(Tool(one, "operate") for one in operating))
+
+    async def lookup_taxpayer(self, identifier: Text, dataset: Which = "einvoice") -> TaxpayerTold:
+        """Whether a VKN (10 digits) or TCKN (11) is an active taxpayer, with his aliases."""
+        check_identifier(identifier)
+        async with self._shop.store.connection() as conn:
+            found = await look_up(conn, _BY_NAME[dataset], [identifier])
+        if identifier not in found.bodies:
+            raise not_there(dataset, identifier)
+        return TaxpayerTold(
+            ts_utc=await at(self._shop.store),
+            dataset=dataset,
+            committed_at=found.committed_at,
+            taxpayer=_taxpayer(found.bodies[identifier]),
+        )
+
+    async def search_taxpayers(
+        self,
+        text: Text,
+        dataset: Which = "einvoice",
+        limit: Annotated[int, Field(ge=1, le=MOST_ON_A_PAGE)] = 20,
+    ) -> TaxpayersTold:
+        """Companies whose title or identifier has this text in it; people are not searched."""
+        async with self._shop.store.connection() as conn:
+            found = await search(conn, _BY_NAME[dataset], text=text, size=limit, personal=False)
+        return TaxpayersTold(
+            ts_utc=await at(self._shop.store),
+            dataset=dataset,
+            total=found.total,
+            items=[_taxpayer(body) for body in found.bodies],
+        )
+
+    async def get_taxpayer_lists_status(self) -> ListsTold:
+        """When the taxpayer lists were last synchronised, how that went, and what is held."""
+        told = await status(self._shop.store, self._shop.settings)
+        return ListsTold(ts_utc=await at(self._shop.store), status=dict(told))
+
+    async def approve_held_run(self, run_id: int) -> Decided:
+        """Apply the lists of a synchronisation that the guard held, exactly as they were."""
+        shop = self._shop
+        await held_lists(shop.store, run_id)
+        run = await queue_run(shop.store, shop.catalogue, "gib_sync", {"approve": run_id})
+        return Decided(
+            ts_utc=await at(shop.store), run_id=run_id, state="approved", queued_run=run.id
+        )
+
+    async def reject_held_run(self, run_id: int) -> Decided:
+        """Drop a synchronisation that the guard held; it cannot be approved afterwards."""
+        await reject_held(self._shop.store, run_id)
+        return Decided(ts_utc=await at(self._shop.store), run_id=run_id, state="rejected")
+
+
+def _taxpayer(body: Any) -> Taxpayer:
+    told = taxpayer(body)
+    return Taxpayer(
+        identifier=told["identifier"],
+        identifier_kind=told["identifierKind"],
+        identifier_valid=told["identifierValid"],
+        title=told["title"],
+        type=told["type"],
+        account_type=told["accountType"],
+        first_creation_time=told["firstCreationTime"],
+        aliases=[
+            Alias(name=one["name"], type=one["type"], creation_time=one["creationTime"])
+            for one in told["aliases"]
+        ],
+    )

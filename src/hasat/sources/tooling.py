@@ -1,0 +1,23 @@
+"""What the answers of all tools have in common."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from hasat.doors import Plain
+from hasat.store import Store
+
+Limit = Annotated[int, Field(ge=1, le=500, description="How many at the most.")]
+Text = Annotated[Plain, Field(max_length=200)]
+
+
+class Told(BaseModel):
+    """An answer, and when it was true by the database's clock."""
+
+    ok: bool = True
+    ts_utc: datetime
+
+
+async def at(store: Store) -> datetime:
+    return await store.now()

@@ -1,0 +1,299 @@
+"""The tools for assistants, asked by a real client over every transport."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from anyio.from_thread import BlockingPortal
+from mcp.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from hasat.assistant import Assistant
+from hasat.assistant.http import streamable
+from hasat.cli.house import catalogue_of, migrations_of
+from hasat.serve import create_app
+from hasat.serve.keys import create_key
+from hasat.serve.listen import Listener, bind
+from hasat.settings import Settings
+from hasat.sim.football_world import make_world
+from hasat.sources.football.loading import load
+from hasat.sources.football.raw import Answer
+from hasat.sources.registry import Workshop, all_sources
+from hasat.store import Store, open_store
+from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from house import House, eventually, free_port
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+SEED_TOOLS = {
+    "stale_fixtures_report": {"threshold_hours", "safety_lag_hours"},
+    "auto_finish_stats": {"hours"},
+    "get_job_status": {"job_name"},
+    "get_stale_live_fixtures_status": {"threshold_minutes"},
+    "get_rate_limit_status": set(),
+    "get_database_stats": set(),
+}
+OPERATING = {"run_job", "approve_held_run", "reject_held_run"}
+
+
+@pytest.fixture
+def database(background: BlockingPortal, server_url: str) -> Any:
+    made = throw_away_database(server_url, migrations_of())
+    with background.wrap_async_context_manager(made) as database:
+        yield database
+
+
+@pytest.fixture
+def settings(database: ThrowAwayDatabase, tmp_path: Path) -> Settings:
+    base = database.settings(tmp_path)
+    tracked = [{"id": 39, "season": 2026, "name": "League 1"}]
+    section = {**base.football.model_dump(), "api_key": "k", "tracked_leagues": tracked}
+    football = type(base.football).model_validate(section)
+    return base.model_copy(update={"football": football})
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    async with open_store(settings, migrations_of()) as store:
+        yield store
+
+
+def assistant_of(settings: Settings, store: Store) -> Assistant:
+    return Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+
+
+async def told(client: Client, tool: str, **arguments: Any) -> Any:
+    """What a tool answers as structured content; its text says the same."""
+    answer = await client.call_tool(tool, arguments)
+    assert not answer.is_error, answer.content
+    assert answer.structured_content is not None
+    assert answer.structured_content["ok"] is True
+    return answer.structured_content
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    answer = await client.call_tool(tool, arguments)
+    assert answer.is_error
+    return str(answer.content[0].text)  # type: ignore[union-attr]
+
+
+async def fill(store: Store) -> Any:
+    """A round of matches as they were told while they were played, five hours ago."""
+    now = await store.now()
+    world = make_world(7, now - timedelta(days=3), 1, 6)
+    match = next(m for m in world.matches.values() if m.fate == "played")
+    moment = match.at(match.kick_off + timedelta(minutes=30))
+    later = int((now - timedelta(hours=5)).timestamp())
+    body = moment.body()
+    body["fixture"]["timestamp"] = later
+    coverage = {"fixtures": {"events": True}, "standings": True}
+    league = {
+        "league": {"id": 39, "name": "League 1", "type": "League"},
+        "country": {"name": "Country 0"},
+        "seasons": [{"year": body["league"]["season"], "coverage": coverage}],
+    }
+    answers = [
+        _answer("leagues", {}, [league]),
+        _answer("fixtures", {"ids": str(match.id)}, [{**body, **moment.blocks()}]),
+    ]
+    await load(store, answers, run=None, retention_days=90)
+    async with store.connection() as conn:
+        await conn.execute("UPDATE football.fixture_told SET told_at = now() - interval '4 hours'")
+    return match
+
+
+def _answer(endpoint: str, parameters: dict[str, str], response: Any) -> Answer:
+    envelope = {"get": endpoint, "parameters": parameters, "errors": [], "results": len(response)}
+    body = {**envelope, "paging": {"current": 1, "total": 1}, "response": response}
+    return Answer(endpoint, parameters, json.dumps(body).encode())
+
+
+async def test_the_tools_of_the_original_have_its_arguments_and_typed_answers(
+    settings: Settings, store: Store
+) -> None:
+    async with Client(assistant_of(settings, store).reading) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    for name, arguments in SEED_TOOLS.items():
+        assert arguments <= tools[name].input_schema["properties"].keys(), name
+    for name, tool in tools.items():
+        assert tool.description, name
+        assert tool.output_schema is not None, name
+        assert "ts_utc" in tool.output_schema["properties"], name
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint, name
+    assert not OPERATING & tools.keys()
+
+
+async def test_matches_and_what_is_inferred_about_them(settings: Settings, store: Store) -> None:
+    match = await fill(store)
+    async with Client(assistant_of(settings, store).reading) as client:
+        stale = await told(client, "stale_fixtures_report", threshold_hours=2, safety_lag_hours=3)
+        assert (stale["total"], stale["by_status"]) == (1, {"1H": 1})
+        live = await told(client, "get_stale_live_fixtures_status", threshold_minutes=15)
+        assert [one["fixture_id"] for one in live["items"]] == [match.id]
+        none = await told(client, "stale_fixtures_report", threshold_hours=6)
+        assert none["items"] == []
+        async with store.connection() as conn:
+            await conn.execute(
+                "INSERT INTO core.fixture_inferences"
+                " VALUES (%s, 'FT', true, 'silence', clock_timestamp())",
+                [match.id],
+            )
+        stats = await told(client, "auto_finish_stats", hours=24)
+        assert (stats["auto_finished"], stats["still_inferred"]) == (1, 1)
+        [shown] = (await told(client, "query_fixtures", league_id=39))["items"]
+        assert (shown["status_short"], shown["inferred_status"]) == ("1H", "FT")
+        events = await told(client, "query_fixture_events", fixture_id=match.id)
+        assert events["total"] == len([goal for goal in match.goals if goal[0] <= 31])
+        players = await told(client, "query_fixture_players", fixture_id=match.id)
+        assert players["total"] == 24
+        [league] = (await told(client, "list_tracked_leagues"))["items"]
+        assert (league["name"], league["league_id"]) == ("League 1", 39)
+        assert (await told(client, "get_league_info", league_id=39))["name"] == "League 1"
+        for tool in ("query_teams", "query_injuries", "get_backfill_progress"):
+            assert (await told(client, tool))["items"] == []
+        for tool in ("get_raw_error_summary", "get_raw_error_samples"):
+            assert (await told(client, tool))["items"] == []
+        assert (await told(client, "query_standings", league_id=39, season=2026))["total"] == 0
+        synced = await told(client, "get_last_sync_time", endpoint="fixtures")
+        assert [one["endpoint"] for one in synced["items"]] == ["/fixtures"]
+        sentence = await refused(client, "query_fixture_events", fixture_id=1)
+        assert "no match 1" in sentence
+
+
+async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> None:
+    match = await fill(store)
+    async with Client(assistant_of(settings, store).reading) as client:
+        status = await told(client, "get_job_status", job_name="auto_finish_verification")
+        assert [one["name"] for one in status["items"]] == ["auto_finish_verification"]
+        assert len((await told(client, "get_job_status"))["items"]) > 15
+        limits = await told(client, "get_rate_limit_status")
+        assert (limits["upstream"], limits["daily_limit"]) == ("football", 75_000)
+        assert limits["daily_remaining"] == 75_000
+        stats = await told(client, "get_database_stats")
+        records = {one["dataset"]: one["records"] for one in stats["datasets"]}
+        assert (records["fixtures"], records["fixture_players"]) == (1, 24)
+        changes = await told(client, "get_recent_changes", dataset="fixtures", limit=5)
+        assert [(one["kind"], one["key"]) for one in changes["items"]] == [("added", str(match.id))]
+        past = await told(client, "get_record_history", dataset="fixtures", key=str(match.id))
+        assert len(past["items"]) == 1
+        assert (await told(client, "list_job_runs"))["items"] == []
+        assert "Did you mean" in await refused(client, "get_job_status", job_name="daily_standing")
+        assert "There are:" in await refused(client, "get_recent_changes", dataset="nothing")
+        assert "There are:" in await refused(client, "get_rate_limit_status", upstream="nobody")
+
+
+async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, store: Store) -> None:
+    async with store.connection() as conn:
+        square = [[[32.0, 39.0], [32.1, 39.0], [32.1, 39.1], [32.0, 39.1], [32.0, 39.0]]]
+        feature = {
+            "type": "Feature",
+            "id": "1162/2705/15",
+            "geometry": {"type": "Polygon", "coordinates": square},
+            "properties": {"adaNo": "2705"},
+            "bbox": [32.0, 39.0, 32.1, 39.1],
+        }
+        await conn.execute(
+            "INSERT INTO core.parcels (key, body, digest) VALUES (%s, %s, '')",
+            ["1162/2705/15", json.dumps(feature)],
+        )
+    async with Client(assistant_of(settings, store).reading) as client:
+        found = await told(client, "parcel_at_point", lat=39.05, lon=32.05)
+        assert (found["key"], found["feature"]) == ("1162/2705/15", feature)
+        by_number = await told(client, "get_parcel", mahalle_id=1162, ada_no="2705", parsel_no="15")
+        assert by_number["feature"] == feature
+        assert "no parcel at" in await refused(client, "parcel_at_point", lat=10, lon=10)
+        assert (await told(client, "get_scan_progress"))["items"] == []
+        assert "10 digits" in await refused(client, "lookup_taxpayer", identifier="12")
+        assert (await told(client, "get_taxpayer_lists_status"))["status"]["heldRuns"] == 0
+        assert (await told(client, "search_taxpayers", text="a"))["total"] == 0
+    async with Client(assistant_of(settings, store).operating) as client:
+        assert "no held run 7" in await refused(client, "approve_held_run", run_id=7)
+        assert "no held run 7" in await refused(client, "reject_held_run", run_id=7)
+
+
+@asynccontextmanager
+async def over_http(address: str, token: str) -> AsyncIterator[Client]:
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
+        transport = streamable_http_client(f"{address}/mcp", http_client=http)
+        async with Client(transport) as client:
+            yield client
+
+
+async def test_over_http_the_key_decides_what_there_is(settings: Settings, store: Store) -> None:
+    locked = settings.authentication.model_copy(update={"enabled": True})
+    settings = settings.model_copy(update={"authentication": locked})
+    _, reader = await create_key(store, "reader")
+    _, operator = await create_key(store, "operator", "operate")
+    app = create_app(settings, store, catalogue_of(settings), all_sources())
+    listening = bind("127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    async with streamable(app, assistant_of(settings, store), "/mcp"):
+        listener = Listener(app, listening, on_drain=app.state.bell.close)
+        await listener.start()
+        try:
+            async with httpx2.AsyncClient() as nobody:
+                answer = await nobody.post(f"{address}/mcp", json={})
+                assert answer.status_code == 401
+            async with over_http(address, reader) as client:
+                names = {tool.name for tool in (await client.list_tools()).tools}
+                assert SEED_TOOLS.keys() <= names
+                assert not OPERATING & names
+                assert (await told(client, "get_database_stats"))["datasets"] is not None
+                sentence = await refused(client, "run_job", job_name="daily_standings")
+                assert "scope 'operate'" in sentence
+            async with over_http(address, operator) as client:
+                [run] = (await told(client, "run_job", job_name="daily_standings"))["items"]
+                assert (run["job"], run["state"]) == ("daily_standings", "queued")
+                assert "Did you mean" in await refused(client, "run_job", job_name="daily_standin")
+        finally:
+            listener.drain()
+            await listener.until_over()
+
+
+def environment(settings: Settings, **more: str) -> dict[str, str]:
+    assert settings.database.url is not None
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
+    url = settings.database.url.get_secret_value()
+    return clean | {"HASAT_HOME": str(settings.home), "HASAT_DATABASE_URL": url, **more}
+
+
+async def test_over_stdio_it_reads_unless_told_otherwise(settings: Settings) -> None:
+    for flags in ([], ["--operate"]):
+        process = StdioServerParameters(
+            command=sys.executable, args=["-m", "hasat", "mcp", *flags], env=environment(settings)
+        )
+        async with Client(stdio_client(process)) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert (names & OPERATING) == (OPERATING if flags else set())
+            stats = await told(client, "get_database_stats")
+            assert stats["server_version"]
+
+
+@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+async def test_as_a_server_of_its_own(settings: Settings, house: House, transport: str) -> None:
+    port = free_port()
+    house.environ = environment(settings, MCP_TRANSPORT=transport, FASTMCP_PORT=str(port))
+    house.home.parent.mkdir(parents=True, exist_ok=True)
+    process = house.start("mcp")
+    eventually(lambda: "offers its tools at" in house.said(), f"tools over {transport}")
+    address = f"http://127.0.0.1:{port}"
+    way: Any = (
+        sse_client(f"{address}/sse", timeout=60)
+        if transport == "sse"
+        else streamable_http_client(f"{address}/mcp")
+    )
+    async with Client(way) as client:
+        assert SEED_TOOLS.keys() <= {tool.name for tool in (await client.list_tools()).tools}
+        assert (await told(client, "auto_finish_stats", hours=24))["auto_finished"] == 0
+    process.terminate()
+    assert process.wait(60) == 0
