@@ -2,13 +2,14 @@
 
 `leagues` and `teams` make the world, `season_start` its first day; `daily`, `minute` are the plan's
 limits. Over a minute's limit requests are first delayed (`queue` of them), then refused; the day
-turns at 00:00 UTC of the simulated clock.
+turns at 00:00 UTC of the simulated clock. `tempo` (60: a match takes two minutes of the clock, a
+day 24), `corrected_share` and `corrected_after` (hours of a match's time) hurry the world on.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -17,7 +18,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
-from hasat.sim.football_world import League, Match, Moment, World, make_world
+from hasat.sim.football_world import (
+    AS_IN_LIFE,
+    League,
+    Match,
+    Moment,
+    Tempo,
+    World,
+    make_world,
+)
 from hasat.sim.frame import Simulation, Upstream
 
 KEY: Final = "sim-key"
@@ -77,9 +86,8 @@ class Football:
         teams = int(options.get("teams", 20))
         if teams < 2 or teams % 2:
             raise UsageError("teams must be an even number.", remedy="Use 20, for example.")
-        self.world: World = make_world(
-            simulation.seed, began, int(options.get("leagues", 3)), teams
-        )
+        leagues = int(options.get("leagues", 3))
+        self.world: World = make_world(simulation.seed, began, leagues, teams, _tempo(options))
 
     async def answer(self, request: Request) -> Response:
         now = self._sim.clock()
@@ -174,6 +182,15 @@ class Football:
             for match in self.world.matches.values()
             if match.league.id == league and match.season == season
         ]
+
+
+def _tempo(options: Mapping[str, Any]) -> Tempo:
+    speed = float(options.get("tempo", AS_IN_LIFE.speed))
+    if speed <= 0:
+        raise UsageError("tempo must be greater than 0.", remedy="Use 60, for example.")
+    after = float(options.get("corrected_after", AS_IN_LIFE.corrected_after / timedelta(hours=1)))
+    share = float(options.get("corrected_share", AS_IN_LIFE.corrected_share))
+    return Tempo(speed, share, timedelta(hours=after))
 
 
 class _AskedWronglyError(Exception):
