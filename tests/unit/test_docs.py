@@ -12,7 +12,13 @@ from hasat.settings.seeds import ENVIRONMENT
 PROJECT = Path(__file__).parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
 # Of the tests and of the running processes, not of an installation.
-OWN_VARIABLES = {"HASAT_TEST_SERVER", "HASAT_TEST_NATS", "HASAT_CHROMIUM", "HASAT_PARENT_FD"}
+OWN_VARIABLES = {
+    "HASAT_TEST_SERVER",
+    "HASAT_TEST_NATS",
+    "HASAT_TEST_PGBOUNCER",
+    "HASAT_CHROMIUM",
+    "HASAT_PARENT_FD",
+}
 
 
 def _id(page: Path) -> str:
