@@ -1,28 +1,44 @@
-"""`hasat demo`: the whole house beside a simulated publisher, so that there is something to see."""
+"""`hasat demo`: the whole house beside simulated upstreams that tell a story."""
 
+import asyncio
+import contextlib
+import json
 import os
 import shlex
-from collections.abc import Mapping
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import typer
 import yaml
+from rich.progress import BarColumn, Progress, TextColumn
 
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of
 from hasat.cli.roles import flags_of, run_up
+from hasat.settings import Settings
 from hasat.settings.environment import without_settings
 from hasat.store import Store
 
-# Few enough for a start within seconds and for next to no work in between.
-_TAXPAYERS = 10_000
-_PUBLISHED_EVERY_SECONDS = 60
-# Among so few, the usual share would be one of each.
-_CHURN = 3
 # Where it listens and how it talks may be said by the environment, but nothing else: whoever tries
 # the demo beside a real installation must not find it at work on that one's database.
 _KEPT = ("HASAT_PORT", "HASAT_LOG_LEVEL", "HASAT_LOG_FORMAT", "HASAT_POSTGRES_BIN")
+# A match takes two minutes here: what would be asked for by the hour is asked for by the minute.
+_OFTEN = (
+    "gib_sync",
+    "daily_fixtures_by_date",
+    "fixture_details_recent_finalize",
+    "daily_standings",
+)
+_EVERY_MINUTE, _EVERY_FIVE = "* * * * *", "*/5 * * * *"
+_HOURS_UNTIL_PROBABLY_OVER = 0.1
+_FIRST = ("gib_sync", "fixtures_backfill_league_season", "standings_backfill_league_season")
+_LOOK_SECONDS = 1.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,16 +48,20 @@ def add_to(app: typer.Typer) -> None:
 def demo(ctx: typer.Context) -> None:
     """Show Hasat at work in the folder .demo, without touching anything else.
 
-    Everything runs on this machine; no upstream is called: a simulated publisher of taxpayer lists
-    changes them every minute. Ctrl-C ends it, `make clean` removes it.
+    Everything runs on this machine; no upstream is called: simulated ones tell a story of lists
+    that change, a town that is scanned and a match day. Ctrl-C ends it, the next start goes on
+    where it was, `make clean` removes it.
 
     Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
     """
-    from hasat.serve.listen import address_of, bind
-    from hasat.sim.gib import PATHS
+    from hasat.serve.listen import bind
+    from hasat.sim.story import Past, settings_for, workers_of
 
     flags = flags_of(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
+    # The story is told below; what works behind it only speaks up when something is wrong.
+    if "HASAT_LOG_LEVEL" not in os.environ:
+        flags.setdefault("log.level", "WARNING")
     home = Path(flags["home"])
     flags["config"] = str(home / "config")
     alone = without_settings(os.environ, _KEPT)
@@ -49,43 +69,148 @@ def demo(ctx: typer.Context) -> None:
     os.environ.update(alone)
     with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    publisher = f"http://127.0.0.1:{port}"
-    _write_settings(home / "config", {box: publisher + path for box, path in PATHS.items()})
+    upstreams = f"http://127.0.0.1:{port}"
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    now = datetime.now(UTC)
+    past = Past.read(home, now)
+    past.write(home)
+    (home / "workers.json").write_text(json.dumps(workers_of(upstreams)), "utf-8")
+    _write_settings(home / "config", settings_for(upstreams, home, past), now - past.lived)
     settings = manners.settings_of(ctx)
-    manners.note("Starting the demo: PostgreSQL, the API, a worker and a simulated publisher.")
-    manners.note(f"Its data lives in {flags['home']}; no upstream is called.")
-    words = ["sim", "gib", "--port", str(port), "--users", str(_TAXPAYERS), "--churn", str(_CHURN)]
-    words += ["--every", str(_PUBLISHED_EVERY_SECONDS), "--began", _began(settings.home)]
+    manners.note("Starting the demo: PostgreSQL, the API, a worker and simulated upstreams.")
+    manners.note(f"Its data lives in {home}; no real upstream is called.")
+    beside = {"sim story": ["sim", "story", "--port", str(port), "--folder", str(home)]}
 
     async def begin(store: Store) -> None:
-        from hasat.jobs.queue import queue_run
+        _tell_story(settings, upstreams)
+        async with _scanning(store, settings, flags) as scan:
+            await _harvest(store, settings, scan)
 
-        await queue_run(store, catalogue_of(settings), "gib_sync")
-        api = f"{address_of(settings)}/api/v1"
-        manners.note(f"The lists are read now and every minute from {publisher}; look at")
-        manners.note(f"  changes  curl '{api}/einvoice/changes?limit=5&wait=60'")
-        manners.note(f"  search   curl '{api}/einvoice?search=deniz'")
-        manners.note(f"  a fault  curl -X PUT {publisher}/_sim/faults/half-list")
-        manners.note(f"  then     HASAT_HOME={shlex.quote(flags['home'])} hasat gib runs")
-
-    manners.run_async(run_up(settings, flags, {"sim gib": words}, begin))
+    manners.run_async(run_up(settings, flags, beside, begin))
 
 
-def _write_settings(folder: Path, lists: Mapping[str, str]) -> None:
+def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime) -> None:
     """What makes this the demo, for its own processes and for whoever looks into its folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    hours = {
+        "threshold_hours": _HOURS_UNTIL_PROBABLY_OVER,
+        "safety_lag_hours": _HOURS_UNTIL_PROBABLY_OVER,
+    }
+    schedule: dict[str, Any] = {name: {"cron": _EVERY_MINUTE} for name in _OFTEN}
+    schedule["auto_finish_stale_fixtures"] = {"cron": _EVERY_FIVE, "params": hours}
     settings = {
-        "gib": {f"{box.lower()}_list_url": address for box, address in lists.items()},
-        "jobs": {"schedule": {"gib_sync": {"cron": "* * * * *"}}},
+        **upstreams,
+        "demo": {"began": began.isoformat(timespec="seconds")},
+        "jobs": {"schedule": schedule},
     }
     text = yaml.safe_dump(settings, sort_keys=False)
     (folder / "hasat.yaml").write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
 
 
-def _began(home: Path) -> str:
-    """When the publisher began: a demo that is started again goes on with the same lists."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    note = home / "publisher-began.txt"
-    if not note.exists():
-        note.write_text(datetime.now(UTC).isoformat(timespec="seconds"), "utf-8")
-    return note.read_text("utf-8")
+def _tell_story(settings: Settings, upstreams: str) -> None:
+    """The narrated first screen."""
+    from hasat.serve.listen import address_of
+    from hasat.web.story import SCENES, Language
+
+    began = settings.demo.began
+    assert began is not None
+    language: Language = "tr" if os.environ.get("LANG", "").startswith("tr") else "en"
+    zone = ZoneInfo(settings.jobs.timezone)
+    where = address_of(settings)
+    manners.note("")
+    manners.note(f"What to look at, at {where} or here:")
+    for scene in SCENES:
+        time = "now  " if scene.minute == 0 else f"{scene.at(began).astimezone(zone):%H:%M}"
+        look = f"curl '{where}{scene.look}'" if scene.look.startswith("/") else scene.look
+        manners.note(f"  {time}  {scene.title[language]}")
+        manners.note(f"         {look}")
+    manners.note(f"Times are those of {zone.key}. Commands want to know which house is meant:")
+    bin_folder = shlex.quote(str(Path(sys.executable).parent))
+    home = shlex.quote(str(settings.home))
+    manners.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
+    manners.note(f"Break something: curl -X PUT {upstreams}/gib/_sim/faults/half-list")
+    manners.note("")
+
+
+@asynccontextmanager
+async def _scanning(
+    store: Store, settings: Settings, flags: Mapping[str, str]
+) -> AsyncIterator[Process | None]:
+    """Scan the town beside the block, unless that was done; goes on where it was stopped."""
+    from hasat.sim.story import AREA
+
+    async with store.connection() as conn:
+        done = await conn.execute("SELECT FROM tkgm.scan WHERE finished_at IS NOT NULL")
+        if done.rowcount:
+            yield None
+            return
+    command = [sys.executable, "-m", "hasat"]
+    for key, value in flags.items():
+        command += ["--set", f"{key}={value}"]
+    scan = await asyncio.create_subprocess_exec(
+        *command,
+        *("tkgm", "scan", str(settings.home / AREA), "--json"),
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield scan
+    finally:
+        if scan.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                scan.terminate()
+            await scan.wait()
+
+
+async def _harvest(store: Store, settings: Settings, scan: Process | None) -> None:
+    """Queue what fills the house, and show how it fills."""
+    from hasat.jobs.queue import queue_run
+    from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
+
+    catalogue = catalogue_of(settings)
+    for name in _FIRST:
+        await queue_run(store, catalogue, name)
+    expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
+    with _bars(expected) as show:
+        while True:
+            counts = await _counted(store)
+            show(counts)
+            scanned = scan is None or scan.returncode is not None
+            if scanned and all(counts[name] for name in expected):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    manners.note(f"Harvested: {told}. From now on only changes are brought in.")
+
+
+async def _counted(store: Store) -> dict[str, int]:
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT (SELECT count(*) FROM core.einvoice),"
+            " (SELECT count(DISTINCT key) FROM tkgm.told),"
+            " (SELECT count(*) FROM core.fixtures)"
+        )
+        row = await cursor.fetchone()
+    assert row is not None
+    return dict(zip(("taxpayers", "parcels", "matches"), row, strict=True))
+
+
+@contextmanager
+def _bars(expected: Mapping[str, int]) -> Iterator[Callable[[Mapping[str, int]], None]]:
+    """A bar for each, for a person at a terminal only."""
+    if not manners.is_terminal():
+        yield lambda counts: None
+        return
+    columns = (
+        TextColumn("  {task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}"),
+    )
+    with Progress(*columns, console=manners.stderr()) as bars:
+        ids = {name: bars.add_task(name, total=total) for name, total in expected.items()}
+
+        def show(counts: Mapping[str, int]) -> None:
+            for name, count in counts.items():
+                bars.update(ids[name], completed=count)
+
+        yield show

@@ -100,10 +100,30 @@ async def run_up(
                 manners.note(f"  tools    {where}{settings.mcp.mount_path} (MCP)")
                 manners.note(f"  database {'embedded, ' if store.embedded else ''}{store.label}")
                 manners.note("  jobs     hasat jobs list")
-                if when_ready is not None:
-                    await when_ready(store)
                 manners.note("Stop with Ctrl-C; running work is finished first.")
-            await family.until_over()
+            async with _beside_family(family, when_ready, store):
+                await family.until_over()
+
+
+@asynccontextmanager
+async def _beside_family(
+    family: Family, when_ready: Callable[[Store], Awaitable[None]] | None, store: Store
+) -> AsyncIterator[None]:
+    """What is done once everything is ready; it ends with the family, and its failure ends both."""
+    if when_ready is None or family.ending:
+        yield
+        return
+    doing = asyncio.ensure_future(when_ready(store))
+    doing.add_done_callback(
+        lambda done: family.drain() if not done.cancelled() and done.exception() else None
+    )
+    try:
+        yield
+    finally:
+        doing.cancel()
+        await asyncio.wait({doing})
+    if not doing.cancelled():
+        doing.result()
 
 
 async def _serve(settings: Settings) -> None:

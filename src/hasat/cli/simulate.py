@@ -3,6 +3,8 @@
 import asyncio
 import signal
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -89,6 +91,27 @@ def gib(
     _serve(ctx, "gib", port, seed, speed, options | ({"began": began} if began else {}))
 
 
+@app.command()
+def story(
+    ctx: typer.Context,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where it notes how far the story is.")
+    ],
+    port: PortFlag = 0,
+) -> None:
+    """All upstreams of the demo in one process, until Ctrl-C; prints the address.
+
+    They are under /gib, /tkgm and /football there, each with its own /_sim.
+    Example: `hasat sim story --folder .demo`
+    """
+    from hasat.clock import system_clock
+    from hasat.sim.story import Past, Story
+
+    manners.settings_of(ctx)
+    folder.mkdir(parents=True, exist_ok=True)
+    _until_told_to_end(Story(folder, Past.read(folder, system_clock())).told(port))
+
+
 def _serve(
     ctx: typer.Context, name: str, port: int, seed: int, speed: float, options: Mapping[str, Any]
 ) -> None:
@@ -100,14 +123,20 @@ def _serve(
     upstream = upstream_named(name)
     simulation = Simulation(upstream, seed=seed, clock=TurnableClock(speed=speed), options=options)
 
-    async def until_told_to_end() -> None:
+    _until_told_to_end(simulate(simulation, port))
+
+
+def _until_told_to_end(serving: AbstractAsyncContextManager[str]) -> None:
+    """Serve until a signal or the parent says that it is over; the address goes to stdout."""
+
+    async def serve() -> None:
         over = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, over.set)
-        async with Parent.watched() as parent, simulate(simulation, port) as address:
+        async with Parent.watched() as parent, serving as address:
             parent.when_gone(over.set)
             if not parent.ready():
                 print(address, flush=True)
             await over.wait()
 
-    manners.run_async(until_told_to_end())
+    manners.run_async(serve())

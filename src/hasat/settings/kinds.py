@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, SecretStr
 
 from hasat.clock import zone
 from hasat.errors import SettingsError
@@ -206,6 +206,7 @@ Age = Annotated[
     up_to(timedelta(days=3650)),
     Says("a duration up to 3650d"),
 ]
+Moment = Annotated[AwareDatetime, Says("a time with its zone")]
 HttpUrl = Annotated[str, AfterValidator(check_http_url), Says("an http or https address")]
 ApiUrl = Annotated[
     str, AfterValidator(check_api_url), Says("an https address, or http on this machine")

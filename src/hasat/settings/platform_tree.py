@@ -148,3 +148,11 @@ class Mcp(Section):
     )
     port: kinds.Port = Field(default=8000, description="Port to listen on when not stdio.")
     mount_path: kinds.MountPath = Field(default="/mcp", description="The path of the endpoint.")
+
+
+class Demo(Section):
+    """What makes a house the demo; `hasat demo` sets it."""
+
+    began: kinds.Moment | None = Field(
+        default=None, description="When the demo's story began; shows it on the overview."
+    )

@@ -8,7 +8,16 @@ from hasat.settings import kinds
 from hasat.settings.dsn import password_in
 from hasat.settings.given import DEFAULT, Origin
 from hasat.settings.places import default_home
-from hasat.settings.platform_tree import Authentication, Database, Jobs, Log, Mcp, Replica, Serve
+from hasat.settings.platform_tree import (
+    Authentication,
+    Database,
+    Demo,
+    Jobs,
+    Log,
+    Mcp,
+    Replica,
+    Serve,
+)
 from hasat.settings.section import Section
 from hasat.settings.source_tree import Archives, Football, Gib, Nats, Tkgm, Webhooks
 
@@ -33,6 +42,7 @@ class Settings(Section):
     nats: Nats = Nats()
     replica: Replica = Replica()
     mcp: Mcp = Mcp()
+    demo: Demo = Demo()
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[str, ...] = PrivateAttr(default=())

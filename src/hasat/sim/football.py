@@ -3,13 +3,15 @@
 `leagues` and `teams` make the world, `season_start` its first day; a round is every `round_days`,
 leagues begin over `stagger_days`, one in `cup_every` is a cup, `odd_percent` of the matches are not
 played as planned; `daily`, `minute` are the plan's limits. Over a minute's limit requests are first
-delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simulated clock.
+delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simulated clock. `tempo`
+(60: a match takes two minutes of the clock, a day 24), `corrected_share` and `corrected_after`
+(hours of a match's time) hurry the world on.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -18,7 +20,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
-from hasat.sim.football_world import Calendar, League, Match, Moment, World, make_world
+from hasat.sim.football_world import (
+    AS_IN_LIFE,
+    Calendar,
+    League,
+    Match,
+    Moment,
+    Tempo,
+    World,
+    make_world,
+)
 from hasat.sim.frame import Simulation, Upstream
 
 KEY: Final = "sim-key"
@@ -85,8 +96,9 @@ class Football:
                 if name in options
             }
         )
+        leagues = int(options.get("leagues", 3))
         self.world: World = make_world(
-            simulation.seed, began, int(options.get("leagues", 3)), teams, calendar
+            simulation.seed, began, leagues, teams, calendar, _tempo(options)
         )
 
     async def answer(self, request: Request) -> Response:
@@ -178,6 +190,15 @@ class Football:
 
     def matches_of(self, league: int, season: int) -> list[Match]:
         return [match for match in self.world.by_league[league] if match.season == season]
+
+
+def _tempo(options: Mapping[str, Any]) -> Tempo:
+    speed = float(options.get("tempo", AS_IN_LIFE.speed))
+    if speed <= 0:
+        raise UsageError("tempo must be greater than 0.", remedy="Use 60, for example.")
+    after = float(options.get("corrected_after", AS_IN_LIFE.corrected_after / timedelta(hours=1)))
+    share = float(options.get("corrected_share", AS_IN_LIFE.corrected_share))
+    return Tempo(speed, share, timedelta(hours=after))
 
 
 class _AskedWronglyError(Exception):

@@ -17,9 +17,21 @@ BREAK = timedelta(minutes=15)
 # The last whistle, after added time.
 FULL = HALF + BREAK + HALF + timedelta(minutes=3)
 EXTRA = FULL + timedelta(minutes=50)
-_CORRECTED_AFTER = timedelta(days=2)
 TOLD_LATE_AFTER = timedelta(hours=40)
 _KICK_OFFS = (12, 15, 17, 19)
+_NOTHING = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """How fast a world lives from its first midnight on, and how often it corrects itself."""
+
+    speed: float = 1.0
+    corrected_share: float = 0.03
+    corrected_after: timedelta = timedelta(days=2)
+
+
+AS_IN_LIFE = Tempo()
 
 
 @dataclass(frozen=True)
@@ -48,10 +60,11 @@ class Match:
     seed: int
     moved_to: datetime | None = None
     fate: Fate = "played"
+    tempo: Tempo = AS_IN_LIFE
 
     @cached_property
     def goals(self) -> list[tuple[int, int, int]]:
-        """Minute, team and scorer of every goal; the last may be withdrawn two days later."""
+        """Minute, team and scorer of every goal; the last may be withdrawn later."""
         dice = random.Random(f"goals:{self.seed}:{self.id}")  # noqa: S311 - a simulation
         return sorted(
             (dice.randint(1, 90), team, team * 100 + dice.randint(1, 11))
@@ -62,24 +75,24 @@ class Match:
     @cached_property
     def is_corrected(self) -> bool:
         """Whether a goal turns out to be none, days later."""
-        return bool(self.goals) and random.Random(f"fix:{self.seed}:{self.id}").random() < 0.03  # noqa: S311
+        dice = random.Random(f"fix:{self.seed}:{self.id}")  # noqa: S311 - a simulation
+        return bool(self.goals) and dice.random() < self.tempo.corrected_share
 
     def at(self, now: datetime) -> "Moment":
         """The match as it is told at a moment."""
-        kick_off = self.kick_off
-        if self.fate == "postponed" and self.moved_to is not None:
-            if now < kick_off:
-                return Moment(self, kick_off, "NS", None)
-            if now < kick_off + timedelta(hours=20):
-                return Moment(self, kick_off, "PST", None)
-            kick_off = self.moved_to
-        if self.fate == "cancelled" and now >= kick_off:
-            return Moment(self, kick_off, "CANC", None)
-        if self.fate == "awarded" and now >= kick_off + timedelta(hours=24):
-            return Moment(self, kick_off, "AWD", None, awarded=True)
-        if self.fate == "awarded" or now < kick_off:
+        kick_off, played = self.kick_off, self._since(self.kick_off, now)
+        if played < _NOTHING:
             return Moment(self, kick_off, "NS", None)
-        played = now - kick_off
+        if self.fate == "postponed" and self.moved_to is not None:
+            if played < timedelta(hours=20):
+                return Moment(self, kick_off, "PST", None)
+            kick_off, played = self.moved_to, self._since(self.moved_to, now)
+        if self.fate == "cancelled":
+            return Moment(self, kick_off, "CANC", None)
+        if self.fate == "awarded" and played >= timedelta(hours=24):
+            return Moment(self, kick_off, "AWD", None, awarded=True)
+        if self.fate == "awarded" or played < _NOTHING:
+            return Moment(self, kick_off, "NS", None)
         if not self.league.has_live:
             over = played > TOLD_LATE_AFTER
             return Moment(self, kick_off, "FT" if over else "NS", 90 if over else None)
@@ -90,6 +103,9 @@ class Match:
             return self._after_extra_time(kick_off, played)
         return self._in_ninety(kick_off, played)
 
+    def _since(self, kick_off: datetime, now: datetime) -> timedelta:
+        return (now - kick_off) * self.tempo.speed
+
     def _in_ninety(self, kick_off: datetime, played: timedelta) -> "Moment":
         minute = int(played.total_seconds() // 60)
         if played < HALF:
@@ -98,7 +114,7 @@ class Match:
             return Moment(self, kick_off, "HT", 45)
         if played < FULL:
             return Moment(self, kick_off, "2H", min(minute - 61 + 45, 90))
-        corrected = self.is_corrected and played > _CORRECTED_AFTER
+        corrected = self.is_corrected and played > self.tempo.corrected_after
         return Moment(self, kick_off, "FT", 90, corrected=corrected)
 
     def _after_extra_time(self, kick_off: datetime, played: timedelta) -> "Moment":
@@ -297,9 +313,20 @@ class Calendar:
 
 
 def make_world(
-    seed: int, start: datetime, leagues: int, teams: int = 20, calendar: Calendar | None = None
+    seed: int,
+    start: datetime,
+    leagues: int,
+    teams: int = 20,
+    calendar: Calendar | None = None,
+    tempo: Tempo = AS_IN_LIFE,
 ) -> World:
-    """Leagues in which everybody plays everybody twice, a round every few days."""
+    """Leagues in which everybody plays everybody twice, a round every few days.
+
+    As in life the first day begins at midnight; at another tempo it begins at `start`, and every
+    time in the world is so many times nearer to it.
+    """
+    if tempo.speed == 1.0:
+        start = start.replace(hour=0, minute=0, second=0, microsecond=0)
     world = World(seed, start.date())
     calendar = calendar or Calendar()
     for number in range(leagues):
@@ -314,30 +341,30 @@ def make_world(
             teams=members,
         )
         world.leagues.append(league)
-        begins = start + timedelta(days=number % calendar.stagger_days)
-        for match in _matches(league, seed, begins, world.season, calendar):
+        begins = start + timedelta(days=number % calendar.stagger_days) / tempo.speed
+        for match in _matches(league, seed, begins, world.season, calendar, tempo):
             world.add(match)
     return world
 
 
 def _matches(
-    league: League, seed: int, start: datetime, season: int, calendar: Calendar
+    league: League, seed: int, start: datetime, season: int, calendar: Calendar, tempo: Tempo
 ) -> list[Match]:
     dice = random.Random(f"schedule:{seed}:{league.id}")  # noqa: S311 - a simulation
-    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     found = []
     number = league.id * 10_000
     odd = calendar.odd_percent
     for index, pairs in enumerate(_rounds(league.teams)):
-        day = midnight + timedelta(days=calendar.round_days * index)
+        day = timedelta(days=calendar.round_days * index)
         for home, away in pairs:
             number += 1
-            kick_off = day + timedelta(days=dice.randint(0, 1), hours=dice.choice(_KICK_OFFS))
+            hour = timedelta(days=dice.randint(0, 1), hours=dice.choice(_KICK_OFFS))
+            kick_off = start + (day + hour) / tempo.speed
             fate = dice.choices(
                 ("played", "postponed", "abandoned", "awarded", "cancelled"),
                 (100 - odd, odd * 0.5, odd * 0.2, odd * 0.15, odd * 0.15),
             )[0]
-            moved = kick_off + timedelta(days=9) if fate == "postponed" else None
+            moved = kick_off + timedelta(days=9) / tempo.speed if fate == "postponed" else None
             if league.is_cup and fate == "played":
                 fate = "cup"
             match = Match(
@@ -351,6 +378,7 @@ def _matches(
                 seed,
                 moved,
                 fate,  # type: ignore[arg-type]
+                tempo,
             )
             found.append(match)
     return found

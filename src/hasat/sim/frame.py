@@ -176,8 +176,15 @@ def upstream_named(name: str) -> Upstream:
 @asynccontextmanager
 async def simulate(simulation: Simulation, port: int = 0) -> AsyncIterator[str]:
     """Serve a simulation on loopback inside this process; gives its address."""
+    async with answering(simulation.app, port) as address:
+        yield address
+
+
+@asynccontextmanager
+async def answering(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """Serve an app on loopback inside this process; gives its address."""
     listening = bind("127.0.0.1", port)
-    listener = Listener(simulation.app, listening)
+    listener = Listener(app, listening)
     await listener.start()
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -16,6 +16,7 @@ from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
+from hasat.web.story import SCENES
 
 _RUNS_SHOWN = 10
 
@@ -38,7 +39,9 @@ def add_pages(
     async def overview(request: Request) -> HTMLResponse:
         page = templates.get_template("overview.html").render(
             version=__version__,
-            zone=zone.key,
+            zone=zone,
+            story=settings.demo.began,
+            scenes=SCENES,
             sources=sources,
             jobs=await schedule_overview(store, catalogue),
             runs=await list_runs(store, limit=_RUNS_SHOWN),

@@ -30,7 +30,7 @@ from hasat.sources.tkgm.wire import Registered, read_feature
 from hasat.store import Store
 
 _BATCH = 20
-_PUBLISH_EVERY = 25
+_PUBLISH_SECONDS = 3.0
 _MOST_ABREAST = 6
 
 
@@ -97,18 +97,19 @@ class Scan:
         """Ask until the area is complete, the wish's limit or the quota ends; then say how far."""
         await self._take_up()
         planner = self._planning = self._planner()
-        rounds = 0
+        clock = asyncio.get_running_loop().time
+        published = clock()
         while not self._is_over_limit():
             batches = self._next_round(planner)
             if not batches:
                 self.complete = True
                 break
             await self._round(planner, batches)
-            rounds += 1
             if self.tell is not None:
                 self.tell(self.course(planner))
-            if rounds % _PUBLISH_EVERY == 0:
+            if clock() - published >= _PUBLISH_SECONDS:
                 await self._publish(whole=False)
+                published = clock()
         await self._publish(whole=self.complete)
         course = self.course(planner)
         if self.complete:
