@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,9 +34,17 @@ class Kept(NamedTuple):
 
 
 async def keep(
-    conn: AsyncConnection[Any], answer: Answer, envelope: Envelope, *, run: int | None
+    conn: AsyncConnection[Any],
+    answer: Answer,
+    envelope: Envelope,
+    *,
+    run: int | None,
+    leagues: Collection[int] | None = None,
 ) -> Kept:
-    """Write an answer down, in the transaction of whoever uses it."""
+    """Write an answer down, in the transaction of whoever uses it.
+
+    `leagues` are those that are let into CORE with it: RAW alone has all that were told.
+    """
     await conn.execute("SELECT raw.ensure_month(clock_timestamp())")
     cursor = await conn.execute(
         statement(_ROOM, "keep_answer"),
@@ -45,12 +53,13 @@ async def keep(
             "parameters": Jsonb(dict(answer.parameters)),
             "status": answer.status,
             "headers": Jsonb(dict(answer.headers)),
-            "body": Jsonb(json.loads(answer.body)),
+            "body": Jsonb(envelope.told),
             "errors": Jsonb(dict(envelope.errors)),
             "results": envelope.results,
             "request_hash": _request_hash(answer),
             "body_hash": hashlib.sha256(answer.body).digest(),
             "run": run,
+            "leagues": None if leagues is None else sorted(leagues),
         },
     )
     row = await cursor.fetchone()
