@@ -109,9 +109,23 @@ class Reconcile:
 
     async def stage_chunks(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> None:
         """The same from rows that were packed elsewhere."""
-        staged = _temporary("staged", dataset)
-        await self._execute("stage", staged=staged)
-        await self._copy(staged, chunks)
+        await self.open_stage(dataset)
+        await self._copy(staged_table(dataset), chunks)
+        await self.close_stage(dataset)
+
+    async def open_stage(self, dataset: Dataset) -> None:
+        """Begin to put down what a run saw of a dataset, chunk by chunk and among others."""
+        await self._execute("stage", staged=staged_table(dataset))
+
+    async def add_to_stage(self, dataset: Dataset, chunk: Chunk) -> None:
+        async def only() -> AsyncIterator[Chunk]:
+            yield chunk
+
+        await self._copy(staged_table(dataset), only())
+
+    async def close_stage(self, dataset: Dataset) -> None:
+        """All of it is there."""
+        staged = staged_table(dataset)
         try:
             await self.connection.execute(
                 sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (key)").format(staged)
@@ -132,7 +146,7 @@ class Reconcile:
             "diff",
             {"head": head.seq, "spared": list(spared), **scope.values},
             changes=changes,
-            staged=_temporary("staged", dataset),
+            staged=staged_table(dataset),
             table=dataset.table,
             scope=scope.where or sql.SQL("true"),
         )
@@ -178,10 +192,13 @@ class Reconcile:
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(dataset.table)
         )
-        counts = Counts(added=records)
+        self.note_filled(dataset, records, moved)
+        return self._counts[dataset.name]
+
+    def note_filled(self, dataset: Dataset, records: int, weight: int) -> None:
+        """The dataset was filled anew in this transaction with so many records."""
         self._loaded.add(dataset.name)
-        self._note(dataset, counts, moved, WHOLE)
-        return counts
+        self._note(dataset, Counts(added=records), weight, WHOLE)
 
     async def write(self, *, run: int | None, retention_days: int) -> Version:
         """Apply all differences and move the heads; takes effect when the block ends.
@@ -189,7 +206,7 @@ class Reconcile:
         A dataset without a diff is recorded as seen and unchanged.
         """
         source = next(iter(self._datasets.values())).source
-        at = await self._value("commit_moment", {"datasets": list(self._datasets)})
+        at = await self.moment(list(self._datasets.values()))
         version = await self._value(
             "add_version",
             {"run": run, "source": source, "scope": Jsonb(self._scopes), "at": at},
@@ -202,6 +219,13 @@ class Reconcile:
         )
         return Version(version, at, dict(self._counts), seqs)
 
+    async def moment(self, datasets: Sequence[Dataset]) -> datetime:
+        """When a version of these datasets may count as committed: later than all before it."""
+        at: datetime = await self._value(
+            "commit_moment", {"datasets": [dataset.name for dataset in datasets]}
+        )
+        return at
+
     async def _write_one(
         self, dataset: Dataset, version: int, at: datetime, retention_days: int
     ) -> int:
@@ -213,7 +237,7 @@ class Reconcile:
         elif first:
             seq = head.seq
             await self._execute(
-                "fill", {"at": at}, table=dataset.table, staged=_temporary("staged", dataset)
+                "fill", {"at": at}, table=dataset.table, staged=staged_table(dataset)
             )
         else:
             seq = head.seq + counts.total
@@ -295,6 +319,10 @@ async def _claim(conn: AsyncConnection[Any], lock: int) -> None:
     row = await (await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])).fetchone()
     if row is None or not row[0]:
         raise BusyError("Another run is at work on the same datasets; this one is not needed.")
+
+
+def staged_table(dataset: Dataset) -> sql.Identifier:
+    return _temporary("staged", dataset)
 
 
 def _temporary(what: str, dataset: Dataset) -> sql.Identifier:

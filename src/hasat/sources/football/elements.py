@@ -11,14 +11,13 @@ season. An element that cannot be read is set aside, and then its answer covers 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 BLOCKS = ("events", "lineups", "statistics", "players")
 """What /fixtures adds to a fixture that is asked for by its id."""
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One record of a dataset."""
 
     dataset: str
@@ -26,8 +25,7 @@ class Element:
     body: Any
 
 
-@dataclass(frozen=True)
-class Cover:
+class Cover(NamedTuple):
     """All of a dataset's records with these values in these columns."""
 
     dataset: str

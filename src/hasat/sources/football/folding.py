@@ -66,7 +66,7 @@ class Fold:
         where: sql.Composable = sql.SQL("false")
         if conditions:
             where = sql.SQL("(") + sql.SQL(") OR (").join(conditions) + sql.SQL(")")
-        if self._leagues is not None and dataset in _OF_A_LEAGUE:
+        if self._leagues is not None and dataset in OF_A_LEAGUE:
             values["leagues"] = sorted(self._leagues)
             where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
         told = {"covers": [dict(cover.where) for cover in covers]}
@@ -93,12 +93,12 @@ class Fold:
         return self._leagues is None or league is None or league in self._leagues
 
 
-_OF_A_LEAGUE = ("fixtures", "injuries")
+OF_A_LEAGUE = ("fixtures", "injuries")
 
 
 def league_of(element: Element) -> int | None:
     """The league by which an element may be kept out; None where none is."""
-    if element.dataset not in _OF_A_LEAGUE:
+    if element.dataset not in OF_A_LEAGUE:
         return None
     return _number(element.body, "league", "id")
 

@@ -15,16 +15,11 @@ WITH latest AS (
        AND latest.body_hash = %(body_hash)s
        AND latest.leagues IS NOT DISTINCT FROM %(leagues)s::bigint[]
     RETURNING r.id
-), new AS (
-    INSERT INTO raw.api_responses
-           (endpoint, requested_params, status_code, response_headers, body, errors, results,
-            fetched_at, last_fetched_at, request_hash, body_hash, run, leagues)
-    SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors)s, %(results)s,
-           at, at, %(request_hash)s, %(body_hash)s, %(run)s, %(leagues)s
-      FROM clock_timestamp() AS at
-     WHERE NOT EXISTS (SELECT FROM again)
-    RETURNING id
 )
-SELECT id, true AS is_new FROM new
-UNION ALL
-SELECT id, false FROM again
+INSERT INTO raw.api_responses
+       (endpoint, requested_params, status_code, response_headers, body, errors, results,
+        fetched_at, last_fetched_at, request_hash, body_hash, run, leagues)
+SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors)s, %(results)s,
+       at, at, %(request_hash)s, %(body_hash)s, %(run)s, %(leagues)s
+  FROM clock_timestamp() AS at
+ WHERE NOT EXISTS (SELECT FROM again)
