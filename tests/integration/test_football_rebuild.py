@@ -7,15 +7,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from hasat.errors import HeldError, NothingToDoError
+from hasat.errors import HeldError, NothingToDoError, UnavailableError
+from hasat.jobs import Outcome, RunContext
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.loading import load
+from hasat.sources.football.months import write_month
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.rebuild import Rebuilt, rebuild
+from hasat.sources.football.retention import RETENTION
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import throw_away_database
 
@@ -223,3 +227,70 @@ async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
     assert (seq, floor, records, digest) == (4, 4, 1, done["fixtures"].digest)
     assert epoch != before["head"][0][2]
     assert hows(await rebuild(store, settings)) == {"intact"}
+
+
+async def move_old_months(store: Store, settings: Settings) -> Outcome:
+    context = RunContext(
+        run_id=1, job=RETENTION, params={}, scheduled_for=None, settings=settings, store=store
+    )
+    return await RETENTION.run(context)
+
+
+async def test_old_months_are_moved_to_files_and_still_read(
+    store: Store, settings: Settings
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    await a_history(store, dice)
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    # Months and the order of answers need not agree: an old one may have come again yesterday.
+    await execute(
+        store,
+        *(f"SELECT raw.ensure_month('2020-0{month}-15')" for month in (1, 2)),
+        """UPDATE raw.api_responses SET fetched_at = '2020-01-15' WHERE seen_order % 3 = 0""",
+        """UPDATE raw.api_responses SET fetched_at = '2020-02-15' WHERE seen_order % 3 = 1""",
+    )
+    before = await everything(store)
+    moved = await move_old_months(store, settings)
+    assert moved.detail == {"months": ["2020-01", "2020-02"]}
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT (SELECT count(*) FROM raw.api_responses WHERE fetched_at < '2021-01-01'),"
+            " (SELECT sum(answers) FROM raw.api_archives)"
+        )
+        assert await cursor.fetchone() == (0, moved.rows_changed)
+    await execute(store, "TRUNCATE core.fixtures, core.injuries, core.fixture_lineups")
+    await rebuild(store, settings)
+    assert await everything(store) == before
+    [first, _] = sorted((settings.home / "archives" / "football_raw").iterdir())
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    with pytest.raises(UnavailableError, match="not the file that was written"):
+        await rebuild(store, settings)
+    assert await everything(store) == before
+
+
+async def test_a_month_whose_answer_comes_again_stays_until_it_is_quiet(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = answer("fixtures", [fixture(7)], ids="7")
+    await load(store, [one], run=None, retention_days=30)
+    await execute(
+        store,
+        "SELECT raw.ensure_month('2020-01-15')",
+        "UPDATE raw.api_responses SET fetched_at = '2020-01-15'",
+    )
+    url = store.url
+
+    def and_meanwhile(*arguments: Any) -> Any:
+        written = write_month(*arguments)
+        with psycopg.connect(url) as conn:
+            conn.execute("UPDATE raw.api_responses SET seen_order = seen_order + 1")
+        return written
+
+    monkeypatch.setattr("hasat.sources.football.months.write_month", and_meanwhile)
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    assert list((settings.home / "archives" / "football_raw").iterdir()) == []
+    monkeypatch.undo()
+    assert (await move_old_months(store, settings)).kind == "done"

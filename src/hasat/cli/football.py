@@ -90,8 +90,10 @@ def _dataset(one: "Renewed") -> dict[str, Any]:
 
 def _told(result: dict[str, Any]) -> Text:
     lines = [f"{result['answers']:,} answers read in {result['seconds']:.1f} s, none asked for."]
-    for one in result["datasets"]:
-        lines.append(f"  {one['dataset']:<20} {one['records']:>10,}  {_HOW[one['how']]}")
+    lines += [
+        f"  {one['dataset']:<20} {one['records']:>10,}  {_HOW[one['how']]}"
+        for one in result["datasets"]
+    ]
     if result["unreadable"]:
         lines.append(f"{result['unreadable']:,} parts cannot be read; they are in raw.set_aside.")
     return Text("\n".join(lines))

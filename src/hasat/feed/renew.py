@@ -22,6 +22,8 @@ from hasat.feed.head import Head
 from hasat.feed.reconcile import Reconcile, lock_heads, staged_table
 from hasat.store.statements import statement
 
+_NO_CHANGES = Counts()
+
 How = Literal["intact", "mended", "changed", "anew"]
 
 
@@ -34,7 +36,7 @@ class Renewed:
     records: int
     digest: bytes
     mended: int = 0
-    changes: Counts = Counts()
+    changes: Counts = _NO_CHANGES
 
 
 class Renewal:
@@ -79,9 +81,7 @@ class Renewal:
             return Renewed(dataset.name, "intact", 0, digest)
         if head.version is not None and (records, digest) == (head.records, head.digest):
             mended = await self._mend(dataset)
-            return Renewed(
-                dataset.name, "mended" if mended else "intact", records, digest, mended
-            )
+            return Renewed(dataset.name, "mended" if mended else "intact", records, digest, mended)
         if head.version is not None and await self._is_published(dataset, head):
             alone = Reconcile(self._work.connection, [dataset], {dataset.name: head})
             changes = await alone.diff(dataset, WHOLE)

@@ -11,7 +11,7 @@ from hasat.feed.digest import canonical
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.elements import Extract, extract
-from hasat.sources.football.envelope import Envelope, read_envelope
+from hasat.sources.football.envelope import Envelope, read_envelope, spelled
 from hasat.sources.football.folding import Fold
 from hasat.sources.football.raw import Answer, keep
 from hasat.store import Store
@@ -118,4 +118,4 @@ async def _to_stage(conn: AsyncConnection[Any], dataset: Dataset, fold: Fold) ->
             [sorted(fillers)],
         )
         there = {key for (key,) in await cursor.fetchall()}
-    return [Record(key, canonical(body)) for key, body in records.items() if key not in there]
+    return [Record(key, spelled(body)) for key, body in records.items() if key not in there]
