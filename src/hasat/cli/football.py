@@ -54,7 +54,8 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
     from hasat.sources.football.rebuild import rebuild as make_again
 
     started = time.monotonic()
-    async with open_house(settings) as store:
+    # One connection reads while another writes.
+    async with open_house(settings, pool_size=max(2, settings.database.pool_size)) as store:
         with shown_progress("football rebuild") as tell:
 
             def on_progress(answers: int) -> None:
@@ -69,6 +70,7 @@ def _document(done: "Rebuilt", seconds: float) -> dict[str, Any]:
     return {
         "answers": done.answers,
         "unreadable": done.unreadable,
+        "notesPutBack": done.notes,
         "requests": 0,
         "seconds": round(seconds, 3),
         "datasets": [_dataset(one) for one in done.datasets],

@@ -138,6 +138,9 @@ def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
 
 def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     key = _number("fixtures", row, "fixture", "id")
+    if row.keys().isdisjoint(BLOCKS):
+        found.add("fixtures", key, row)
+        return
     # The same fixture is told with and without its blocks.
     body = {name: value for name, value in row.items() if name not in BLOCKS}
     found.add("fixtures", key, body)

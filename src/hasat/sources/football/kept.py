@@ -4,7 +4,8 @@ import hashlib
 import heapq
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,19 +24,22 @@ class _Archive(NamedTuple):
     sha256: bytes
 
 
-async def all_newest_first(conn: AsyncConnection[Any], place: Place) -> AsyncIterator[Told]:
+async def all_newest_first(conn: AsyncConnection[Any], place: Place) -> AsyncGenerator[Told, None]:
     """Every answer in the order in which it last came, turned round."""
     # Until this transaction ends no month can move from the database to a file.
     await conn.execute("LOCK TABLE raw.api_responses IN ACCESS SHARE MODE")
     cursor = await conn.execute("SELECT path, last_order, size, sha256 FROM raw.api_archives")
     files = [_Archive(*row) for row in await cursor.fetchall()]
-    with tempfile.TemporaryDirectory(prefix="hasat-") as folder:
+    async with AsyncExitStack() as open_streams:
+        folder = Path(open_streams.enter_context(tempfile.TemporaryDirectory(prefix="hasat-")))
         # A file is opened when its newest answer is due, not before.
-        waiting: list[tuple[int, int, Told | None, AsyncIterator[Told]]] = [
-            (-one.last_order, number, None, _from_file(place, one, Path(folder, str(number))))
+        waiting: list[tuple[int, int, Told | None, AsyncGenerator[Told, None]]] = [
+            (-one.last_order, number, None, _from_file(place, one, folder / str(number)))
             for number, one in enumerate(files)
         ]
         waiting.append((-(2**63), len(files), None, newest_first(conn)))
+        for *_, stream in waiting:
+            open_streams.push_async_callback(stream.aclose)
         heapq.heapify(waiting)
         while waiting:
             _, number, told, stream = heapq.heappop(waiting)
@@ -46,7 +50,7 @@ async def all_newest_first(conn: AsyncConnection[Any], place: Place) -> AsyncIte
                 heapq.heappush(waiting, (-following.order, number, following, stream))
 
 
-async def _from_file(place: Place, archive: _Archive, copy: Path) -> AsyncIterator[Told]:
+async def _from_file(place: Place, archive: _Archive, copy: Path) -> AsyncGenerator[Told, None]:
     seen = hashlib.sha256()
     with copy.open("wb") as file:
         async for piece in place.read(archive.path, 0, archive.size):

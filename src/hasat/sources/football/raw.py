@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -70,7 +70,7 @@ async def keep(
     )
 
 
-async def newest_first(conn: AsyncConnection[Any]) -> AsyncIterator[Told]:
+async def newest_first(conn: AsyncConnection[Any]) -> AsyncGenerator[Told, None]:
     """The answers in the database, in the order in which they last came, turned round."""
     async with conn.cursor("newest_answers") as cursor:
         cursor.itersize = _AT_ONCE

@@ -1,35 +1,42 @@
 """CORE made of RAW again, without one request."""
 
+import asyncio
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from hasat.errors import NothingToDoError
 from hasat.feed.archive.places import place_of
-from hasat.feed.copying import pack
+from hasat.feed.copying import Chunk, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.feed.renew import Renewal, Renewed
 from hasat.settings import Settings
+from hasat.sources.football.ahead import ahead
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.elements import Element
 from hasat.sources.football.envelope import read_envelope, spelled
 from hasat.sources.football.kept import all_newest_first
 from hasat.sources.football.loading import understood
+from hasat.sources.football.memory import Memory
+from hasat.sources.football.raw import Told
 from hasat.sources.football.replay import Replay
 from hasat.store import Store
 
 _CHUNK = 2_000
+_ANSWERS_AHEAD = 32
+_CHUNKS_AHEAD = 4
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """How many answers were read, and what became of each dataset."""
+    """How many answers were read, what became of each dataset, and which notes were lost."""
 
     answers: int
     unreadable: int
     datasets: list[Renewed]
+    notes: int
 
 
 async def rebuild(
@@ -56,31 +63,66 @@ async def _rebuild(
     on_progress: Callable[[int], None] | None,
 ) -> Rebuilt:
     datasets = list(DATASETS.values())
-    async with Reconcile.begin(store, datasets) as work:
+    answers = _Reading()
+    async with Reconcile.begin(store, datasets) as work, store.connection() as reading:
         renewal = Renewal(work, datasets)
         await renewal.open()
-        replay, shelf = Replay(), _Shelf(renewal)
-        answers = unreadable = 0
-        async with store.connection() as reading:
-            async for told in all_newest_first(reading, place_of(settings)):
-                envelope = read_envelope(told.body)
-                found = understood(told.endpoint, told.parameters, envelope)
-                await shelf.put(replay.add(found, told.leagues))
-                answers += 1
-                unreadable += len(found.unreadable)
+        # The database reads, this process makes records of it, and the database takes them in.
+        kept = ahead(all_newest_first(reading, place_of(settings)), _ANSWERS_AHEAD)
+        async with aclosing(kept), aclosing(ahead(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
+            async for dataset, chunk in chunks:
+                await renewal.add(dataset, chunk)
                 if on_progress is not None:
-                    on_progress(answers)
-        if not answers:
+                    on_progress(answers.read)
+        if not answers.read:
             raise NothingToDoError(
                 "There are no answers in raw.api_responses: there is nothing to rebuild from.",
                 remedy="CORE was left as it is.",
             )
-        await shelf.put(replay.rest())
-        await shelf.empty()
         renewed = await renewal.finish(
             run=None, retention_days=settings.football.change_retention_days, force=force
         )
-    return Rebuilt(answers, unreadable, renewed)
+        notes = await answers.memory.put_back(work.connection)
+    return Rebuilt(answers.read, answers.unreadable, renewed, notes)
+
+
+class _Reading:
+    """Answers on their way to be records, many at once."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.unreadable = 0
+        self.memory = Memory()
+        self._replay = Replay()
+        self._waiting: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
+
+    async def chunks(self, kept: AsyncIterable[Told]) -> AsyncGenerator[tuple[str, Chunk], None]:
+        """Records that count, by dataset, packed for the database."""
+        async for told in kept:
+            # In a thread, so that what was read and what is written goes on meanwhile.
+            for ready in await asyncio.to_thread(self._read, told):
+                yield ready
+        self._put(self._replay.rest())
+        for dataset in list(self._waiting):
+            yield self._pack(dataset)
+
+    def _read(self, told: Told) -> list[tuple[str, Chunk]]:
+        found = understood(told.endpoint, told.parameters, read_envelope(told.body))
+        self.read += 1
+        self.unreadable += len(found.unreadable)
+        self.memory.note(told, found)
+        touched = self._put(self._replay.add(found, told.leagues))
+        return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
+
+    def _put(self, elements: Iterable[Element]) -> set[str]:
+        touched = set()
+        for dataset, key, body in elements:
+            self._waiting[dataset].append((key, spelled(body)))
+            touched.add(dataset)
+        return touched
+
+    def _pack(self, dataset: str) -> tuple[str, Chunk]:
+        return dataset, pack(self._waiting.pop(dataset))
 
 
 @contextmanager
@@ -94,27 +136,3 @@ def _without_cycles() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-class _Shelf:
-    """Records on their way into the database, many at once."""
-
-    def __init__(self, renewal: Renewal) -> None:
-        self._renewal = renewal
-        self._waiting: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
-
-    async def put(self, elements: Iterable[Element]) -> None:
-        touched = set()
-        for dataset, key, body in elements:
-            self._waiting[dataset].append((key, spelled(body)))
-            touched.add(dataset)
-        for dataset in touched:
-            if len(self._waiting[dataset]) >= _CHUNK:
-                await self._flush(dataset)
-
-    async def empty(self) -> None:
-        for dataset in list(self._waiting):
-            await self._flush(dataset)
-
-    async def _flush(self, dataset: str) -> None:
-        await self._renewal.add(dataset, pack(self._waiting.pop(dataset)))

@@ -50,8 +50,10 @@ class Replay:
     def _cover(self, cover: Cover, leagues: Collection[int] | None) -> None:
         self._with_covers.add(cover.dataset)
         before = self._covered.get(cover, frozenset())
-        everything = before is None or leagues is None or cover.dataset not in OF_A_LEAGUE
-        self._covered[cover] = None if everything else before.union(leagues)
+        if before is None or leagues is None or cover.dataset not in OF_A_LEAGUE:
+            self._covered[cover] = None
+        else:
+            self._covered[cover] = before.union(leagues)
 
     def _is_over(self, element: Element) -> bool:
         league = league_of(element)
