@@ -184,7 +184,7 @@ async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
     names += ["injuries_hourly", "team_statistics_refresh", "standings_backfill_league_season"]
     how = {"fixtures_mode": mode, "fixtures_window_days": 60}
     async with collecting(database, tmp_path, leagues=1, backfill=how) as world:
-        for _ in range(5):
+        for _ in range(2):
             for name in names:
                 await world.run(name)
         asked = world.requests

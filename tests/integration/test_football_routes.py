@@ -19,7 +19,7 @@ from hasat.sources.football.source import FOOTBALL
 from hasat.sources.football.states import State, state_of
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import throw_away_database
-from hasat.testing.http import client_of
+from hasat.testing.http import client_of, undescribed
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +44,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), [FOOTBALL])
+    assert undescribed(app) == []
     async with client_of(app) as client:
         yield client
 
@@ -206,12 +207,14 @@ async def test_tables_players_and_coverage(client: httpx2.AsyncClient) -> None:
         "/team_statistics?team=1",
         "/teams?league=39&season=2024",
         "/teams?search=t1",
+        "/teams?id=1",
         "/leagues?search=premier&type=league",
         "/countries?name=World",
         "/timezones",
     ):
         page = await get(client, path)
         assert (len(page["items"]), page["totalCount"], page["totalPages"]) == (1, 1, 1), path
+    assert (await get(client, "/teams?search=%25"))["items"] == []
     await get(client, "/teams?season=2024", 400)
     found = {one["endpoint"]: one for one in (await get(client, "/coverage?league=39"))["items"]}
     told = {k: (v["expected"], v["present"], v["percent"]) for k, v in found.items()}

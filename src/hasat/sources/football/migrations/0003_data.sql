@@ -120,11 +120,11 @@ SELECT l.league_id, l.name AS league_name, l.type AS league_type, l.country,
 -- is, the share of it in percent, and when the API last told. Where a season is not covered, nothing
 -- is expected; how many injuries there should be, nobody can know.
 CREATE VIEW mart.coverage_status AS
-WITH ended AS (
+WITH ended AS NOT MATERIALIZED (
     SELECT league_id, season, fixture_id
       FROM core.fixtures
      WHERE status_short IN ('FT', 'AET', 'PEN')
-), sides AS (
+), sides AS NOT MATERIALIZED (
     SELECT f.league_id, f.season, side.team_id, bool_or(f.status_short IN ('FT', 'AET', 'PEN')) AS played
       FROM core.fixtures AS f
      CROSS JOIN LATERAL (VALUES (f.home_team_id), (f.away_team_id)) AS side (team_id)
