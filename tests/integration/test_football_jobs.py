@@ -17,7 +17,9 @@ from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sim.football import FOOTBALL, KEY, Football
+from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.rebuild import rebuild
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
@@ -172,6 +174,33 @@ async def test_leagues_that_nobody_follows_do_not_enter(
         await world.run("daily_fixtures_by_date")
         leagues = await world.rows("SELECT DISTINCT league_id FROM core.fixtures")
         assert set(leagues) <= {(40,)}
+
+
+@pytest.mark.parametrize("mode", ["season", "windows"])
+async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
+    database: ThrowAwayDatabase, tmp_path: Path, mode: str
+) -> None:
+    names = ["fixtures_backfill_league_season", "daily_standings", "fixture_details_backfill_90d"]
+    names += ["injuries_hourly", "team_statistics_refresh", "standings_backfill_league_season"]
+    how = {"fixtures_mode": mode, "fixtures_window_days": 60}
+    async with collecting(database, tmp_path, leagues=1, backfill=how) as world:
+        for _ in range(2):
+            for name in names:
+                await world.run(name)
+        asked = world.requests
+        tables = [f"core.{name}" for name in DATASETS]
+        notes = ["core.backfill_progress", "core.team_bootstrap_progress"]
+        notes += ["football.season_asked", "football.fixture_told"]
+        before = [await world.rows(f"SELECT count(*) FROM {table}") for table in tables + notes]
+        async with world.store.connection() as conn:
+            await conn.execute(f"TRUNCATE {', '.join(tables + notes)}")
+        done = await rebuild(world.store, world.settings)
+        assert {one.how for one in done.datasets} <= {"mended", "intact"}
+        after = [await world.rows(f"SELECT count(*) FROM {table}") for table in tables + notes]
+        assert after == before
+        for name in names:
+            assert (await world.run(name)).kind == "nothing", name
+        assert world.requests == asked
 
 
 async def test_windows_of_changing_size_leave_no_gap(

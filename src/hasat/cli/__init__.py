@@ -21,6 +21,7 @@ _MODULES = {
     "db": ("db",),
     "demo": ("demo",),
     "doctor": ("doctor",),
+    "football": ("football",),
     "gib": ("gib",),
     "jobs": ("jobs",),
     "keys": ("keys",),

@@ -120,7 +120,7 @@ class Reconcile:
     @asynccontextmanager
     async def staging(self, dataset: Dataset) -> AsyncIterator[Put]:
         """The same chunk by chunk, so that several datasets can be staged side by side."""
-        staged = _temporary("staged", dataset)
+        staged = staged_table(dataset)
         await self._execute("stage", staged=staged)
         yield partial(self._copy, staged)
         try:
@@ -143,7 +143,7 @@ class Reconcile:
             "diff",
             {"head": head.seq, "spared": list(spared), **scope.values},
             changes=changes,
-            staged=_temporary("staged", dataset),
+            staged=staged_table(dataset),
             table=dataset.table,
             scope=scope.where or sql.SQL("true"),
         )
@@ -205,8 +205,12 @@ class Reconcile:
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(dataset.table)
         )
+        self.note_filled(dataset, records, moved)
+
+    def note_filled(self, dataset: Dataset, records: int, weight: int) -> None:
+        """The dataset was filled anew in this transaction with so many records."""
         self._loaded.add(dataset.name)
-        self._note(dataset, Counts(added=records), moved, WHOLE)
+        self._note(dataset, Counts(added=records), weight, WHOLE)
 
     async def write(self, *, run: int | None, retention_days: int) -> Version:
         """Apply all differences and move the heads; takes effect when the block ends.
@@ -214,7 +218,7 @@ class Reconcile:
         A dataset without a diff is recorded as seen and unchanged.
         """
         source = next(iter(self._datasets.values())).source
-        at = await self._value("commit_moment", {"datasets": list(self._datasets)})
+        at = await self.moment(list(self._datasets.values()))
         version = await self._value(
             "add_version",
             {"run": run, "source": source, "scope": Jsonb(self._scopes), "at": at},
@@ -227,6 +231,13 @@ class Reconcile:
         )
         return Version(version, at, dict(self.counts), seqs)
 
+    async def moment(self, datasets: Sequence[Dataset]) -> datetime:
+        """When a version of these datasets may count as committed: later than all before it."""
+        at: datetime = await self._value(
+            "commit_moment", {"datasets": [dataset.name for dataset in datasets]}
+        )
+        return at
+
     async def _write_one(
         self, dataset: Dataset, version: int, at: datetime, retention_days: int
     ) -> int:
@@ -238,7 +249,7 @@ class Reconcile:
         elif first:
             seq = head.seq
             await self._execute(
-                "fill", {"at": at}, table=dataset.table, staged=_temporary("staged", dataset)
+                "fill", {"at": at}, table=dataset.table, staged=staged_table(dataset)
             )
         else:
             seq = head.seq + counts.total
@@ -311,6 +322,10 @@ async def _claim(conn: AsyncConnection[Any], lock: int) -> None:
     row = await (await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])).fetchone()
     if row is None or not row[0]:
         raise BusyError("Another run is at work on the same datasets; this one is not needed.")
+
+
+def staged_table(dataset: Dataset) -> sql.Identifier:
+    return _temporary("staged", dataset)
 
 
 def _temporary(what: str, dataset: Dataset) -> sql.Identifier:

@@ -273,6 +273,12 @@ class Football(Section):
     change_retention_days: kinds.Days = Field(
         default=90, description="How long changes to matches, tables and players are kept."
     )
+    raw_retention_days: int = Field(
+        default=90,
+        ge=1,
+        le=3650,
+        description="Age at which a whole month of answers is moved to a Parquet file.",
+    )
     tracked_leagues: tuple[League, ...] = Field(
         default=(),
         description="The competitions to follow: id and season of each, or name, country and "

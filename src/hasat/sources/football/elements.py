@@ -11,14 +11,13 @@ season. An element that cannot be read is set aside, and then its answer covers 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 BLOCKS = ("events", "lineups", "statistics", "players")
 """What /fixtures adds to a fixture that is asked for by its id."""
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One record of a dataset."""
 
     dataset: str
@@ -26,8 +25,7 @@ class Element:
     body: Any
 
 
-@dataclass(frozen=True)
-class Cover:
+class Cover(NamedTuple):
     """All of a dataset's records with these values in these columns."""
 
     dataset: str
@@ -66,6 +64,8 @@ class Extract:
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, dataset: str, key: str, body: Any) -> None:
+        if len(key) > _LONGEST_KEY:
+            raise _FormError(dataset, "what tells it apart is too long to be a key")
         self.elements.append(Element(dataset, key, body))
 
     def add_nameless(self, dataset: str, identity: str, body: Any) -> None:
@@ -73,6 +73,11 @@ class Extract:
         self._seen[dataset, identity] += 1
         count = self._seen[dataset, identity]
         self.add(dataset, identity if count == 1 else f"{identity}:{count}", body)
+
+
+# An index of PostgreSQL takes 2,700 bytes, and a letter may be four.
+_LONGEST_KEY = 600
+_MOST_DIGITS = 18
 
 
 class _FormError(Exception):
@@ -133,6 +138,9 @@ def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
 
 def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     key = _number("fixtures", row, "fixture", "id")
+    if row.keys().isdisjoint(BLOCKS):
+        found.add("fixtures", key, row)
+        return
     # The same fixture is told with and without its blocks.
     body = {name: value for name, value in row.items() if name not in BLOCKS}
     found.add("fixtures", key, body)
@@ -176,12 +184,16 @@ def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     players = _at(name, row, "players")
     if not isinstance(players, list):
         raise _FormError(name, "players is not a list")
-    for player in players:
+
+    def read(found: Extract, parameters: Mapping[str, str], player: Any) -> None:
         identity = f"{_fixture_id(name, parameters)}:{team}:{_who(_at(name, player, 'player'))}"
         found.add_nameless(name, identity, player)
 
+    for player in players:
+        _try(found, read, parameters, player)
 
-def _standing(found: Extract, _: Mapping[str, str], row: Any) -> None:
+
+def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     """The tables of a league's season: an array of groups, in which a team may stand twice."""
     name = "standings"
     league = _number(name, row, "league", "id")
@@ -189,10 +201,14 @@ def _standing(found: Extract, _: Mapping[str, str], row: Any) -> None:
     groups = _at(name, row, "league", "standings")
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise _FormError(name, "standings is not a list of groups")
-    for line in (line for group in groups for line in group):
+
+    def read(found: Extract, _: Mapping[str, str], line: Any) -> None:
         team = _number(name, line, "team", "id")
         identity = f"{league}:{season}:{line.get('group')}:{team}"
         found.add_nameless(name, identity, line)
+
+    for line in (line for group in groups for line in group):
+        _try(found, read, parameters, line)
 
 
 def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
@@ -239,7 +255,7 @@ _READERS: dict[str, _Reader] = {
 def _covers(endpoint: str, parameters: Mapping[str, str]) -> Iterator[Cover]:
     """Where absence from the whole answer means removal, by what was asked."""
     asked = frozenset(parameters)
-    numbers = {name: int(value) for name, value in parameters.items() if value.isdecimal()}
+    numbers = {name: int(value) for name, value in parameters.items() if _is_number(value)}
     if asked == {"league", "season"} == numbers.keys():
         dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
         if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
@@ -264,29 +280,36 @@ def _at(dataset: str, row: Any, *path: str) -> Any:
 def _number(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}")
+        raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}"[:200])
+    if abs(value) >= 10**_MOST_DIGITS:
+        raise _FormError(dataset, f"{'.'.join(path)} is too large to be a number of anything")
     return str(value)
 
 
 def _text(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, str) or not value:
-        raise _FormError(dataset, f"{'.'.join(path) or 'the element'} is not a text: {value!r}")
+        what = ".".join(path) or "the element"
+        raise _FormError(dataset, f"{what} is not a text: {value!r}"[:200])
     return value
 
 
 def _fixture_id(dataset: str, parameters: Mapping[str, str]) -> str:
     fixture = parameters.get("fixture", "")
-    if not (fixture.isascii() and fixture.isdigit()):
+    if not _is_number(fixture):
         raise _FormError(dataset, "the answer does not say which fixture it is about")
     return fixture
 
 
 def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, str]:
     league, season = parameters.get("league", ""), parameters.get("season", "")
-    if not (league.isdigit() and season.isdigit()):
+    if not (_is_number(league) and _is_number(season)):
         raise _FormError(dataset, "the answer does not say which league and season it is about")
     return league, season
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _who(player: Any) -> str:

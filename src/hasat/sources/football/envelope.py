@@ -1,11 +1,17 @@
 """The envelope around every answer of API-Football."""
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import orjson
 
 from hasat.errors import BrokenAnswerError
+from hasat.feed.digest import canonical
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,10 @@ class Envelope:
     page: int
     pages: int
     response: Any
+    told: Any = None
+    """All of it, as it is kept in RAW."""
+    mended: bool = False
+    """Whether it held characters that no text in PostgreSQL can have; U+FFFD stands for them."""
 
     @property
     def is_empty(self) -> bool:
@@ -26,12 +36,14 @@ class Envelope:
         return not self.errors and not self.response
 
 
-def read_envelope(body: bytes) -> Envelope:
+def read_envelope(body: bytes | str) -> Envelope:
     """The envelope in an answer; lists and objects stand for one another where they are empty."""
     try:
-        told = json.loads(body)
-    except ValueError as error:
+        told = json.loads(body, parse_float=_number, parse_constant=_no_number)
+        mended = told if not _is_suspect(body) else _mended(told)
+    except (ValueError, RecursionError) as error:
         raise BrokenAnswerError("The answer is not JSON.") from error
+    is_mended, told = mended != told, mended
     if not isinstance(told, dict) or "response" not in told or "errors" not in told:
         raise BrokenAnswerError("The answer is not an envelope: response or errors is missing.")
     paging = told.get("paging")
@@ -45,7 +57,58 @@ def read_envelope(body: bytes) -> Envelope:
         max(1, _count(paging.get("current"), 1)),
         max(1, _count(paging.get("total"), 1)),
         told["response"],
+        told,
+        is_mended,
     )
+
+
+def spelled(body: Any) -> bytes:
+    """The canonical spelling of what `read_envelope` read: what `canonical` says, sooner."""
+    try:
+        quick = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return canonical(body)
+    # Of the numbers that can be in there, only very small ones have another spelling.
+    return canonical(body) if b"e-" in quick or b"0.0000" in quick else quick
+
+
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])", re.IGNORECASE)
+_SUSPECT_BYTES = re.compile(_SUSPECT.pattern.encode(), re.IGNORECASE)
+# From here on Python and PostgreSQL would spell the same number differently.
+_WHOLE_FROM = 1e16
+_MOST_RESULTS = 2**31
+
+
+def _is_suspect(body: bytes | str) -> bool:
+    if isinstance(body, str):
+        return _SUSPECT.search(body) is not None
+    return _SUSPECT_BYTES.search(body) is not None
+
+
+def _mended(told: Any) -> Any:
+    if isinstance(told, str):
+        return _UNSTORABLE.sub("\ufffd", told)
+    if isinstance(told, list):
+        return [_mended(one) for one in told]
+    if isinstance(told, dict):
+        return {_mended(name): _mended(value) for name, value in told.items()}
+    return told
+
+
+def _number(text: str) -> float | int:
+    """A number that means the same after PostgreSQL has kept it."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    if abs(number) >= _WHOLE_FROM:
+        return int(Decimal(repr(number)))
+    # There is no negative zero there.
+    return number + 0.0
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
 
 
 def _texts(told: Any) -> dict[str, str]:
@@ -62,4 +125,6 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any, otherwise: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+    if not isinstance(value, int) or isinstance(value, bool):
+        return otherwise
+    return value if abs(value) < _MOST_RESULTS else otherwise

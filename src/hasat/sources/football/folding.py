@@ -66,7 +66,7 @@ class Fold:
         where: sql.Composable = sql.SQL("false")
         if conditions:
             where = sql.SQL("(") + sql.SQL(") OR (").join(conditions) + sql.SQL(")")
-        if self._leagues is not None and dataset in _OF_A_LEAGUE:
+        if self._leagues is not None and dataset in OF_A_LEAGUE:
             values["leagues"] = sorted(self._leagues)
             where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
         told = {"covers": [dict(cover.where) for cover in covers]}
@@ -89,12 +89,18 @@ class Fold:
             del records[key]
 
     def _is_wanted(self, element: Element) -> bool:
-        if self._leagues is None or element.dataset not in _OF_A_LEAGUE:
-            return True
-        return _number(element.body, "league", "id") in self._leagues
+        league = league_of(element)
+        return self._leagues is None or league is None or league in self._leagues
 
 
-_OF_A_LEAGUE = ("fixtures", "injuries")
+OF_A_LEAGUE = ("fixtures", "injuries")
+
+
+def league_of(element: Element) -> int | None:
+    """The league by which an element may be kept out; None where none is."""
+    if element.dataset not in OF_A_LEAGUE:
+        return None
+    return _number(element.body, "league", "id")
 
 
 def covers_of(element: Element) -> Iterator[Cover]:
@@ -110,14 +116,20 @@ def covers_of(element: Element) -> Iterator[Cover]:
         case "injuries":
             yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
             yield of_fixture(name, _number(body, "fixture", "id"))
-            kickoff = datetime.fromtimestamp(_number(body, "fixture", "timestamp"), UTC)
-            yield of_day(name, kickoff.date().isoformat())
+            if _EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= _LATEST:
+                yield of_day(name, datetime.fromtimestamp(at, UTC).date().isoformat())
         case "fixture_events" | "fixture_lineups" | "fixture_statistics" | "fixture_players":
             yield of_fixture(name, int(element.key.partition(":")[0]))
 
 
+# As core.moment has it: the years that every calendar here has.
+_EARLIEST, _LATEST = -62135510400, 253370764800
+
+
 def _number(body: Any, *path: str) -> int:
-    """A whole number in a body; -1, which is nobody's, where there is none."""
+    """A whole number in a body, as core.whole has it; -1, which is nobody's, for none."""
     for step in path:
         body = body.get(step) if isinstance(body, dict) else None
-    return body if isinstance(body, int) else -1
+    if not isinstance(body, int | float) or isinstance(body, bool) or abs(body) >= 10**18:
+        return -1
+    return int(body)

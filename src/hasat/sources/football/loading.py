@@ -1,21 +1,24 @@
 """Answers into the mirror: kept in raw and reconciled in one transaction."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection, sql
 
+from hasat.errors import BrokenAnswerError
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import canonical
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.sources.football.datasets import DATASETS, SOURCE
-from hasat.sources.football.elements import Unreadable, extract
-from hasat.sources.football.envelope import read_envelope
+from hasat.sources.football.elements import Extract, extract
+from hasat.sources.football.envelope import Envelope, read_envelope, spelled
 from hasat.sources.football.folding import Fold
 from hasat.sources.football.raw import Answer, keep
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 from hasat.store.statements import statement
+
+_MENDED = "has characters that no text in PostgreSQL can have; U+FFFD stands for them"
 
 
 async def load(
@@ -31,24 +34,32 @@ async def load(
     `leagues` are those that may enter, where an answer is about all of them.
     """
     fold = Fold(leagues)
-    read = [(answer, read_envelope(answer.body)) for answer in answers]
-    unreadable: list[tuple[Answer, Unreadable]] = []
-    for answer, envelope in read:
-        if envelope.errors:
+    read: list[tuple[Answer, Envelope]] = []
+    asides: list[Aside] = []
+    for answer in answers:
+        origin = f"/{answer.endpoint} {dict(answer.parameters)}"
+        try:
+            envelope = read_envelope(answer.body)
+        except BrokenAnswerError as error:
+            asides.append(Aside(origin, error.message, answer.body))
             continue
-        found = extract(answer.endpoint, answer.parameters, envelope.response)
-        if envelope.pages > 1:
-            found.covers.clear()
+        read.append((answer, envelope))
+        if envelope.mended:
+            asides.append(Aside(origin, _MENDED, answer.body))
+        found = understood(answer.endpoint, answer.parameters, envelope)
         fold.add(found)
-        unreadable += [(answer, one) for one in found.unreadable]
+        asides += [
+            Aside(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
+            for one in found.unreadable
+        ]
     datasets = [DATASETS[name] for name in fold.datasets()]
     if not datasets:
         async with store.connection() as conn:
-            await _keep_all(conn, read, unreadable, run)
+            await _keep_all(conn, read, asides, run, leagues)
             await _note_told(conn, [answer for answer, _ in read], fold)
         return None
     async with Reconcile.begin(store, datasets) as work:
-        await _keep_all(work.connection, read, unreadable, run)
+        await _keep_all(work.connection, read, asides, run, leagues)
         await _note_told(work.connection, [answer for answer, _ in read], fold)
         for dataset in datasets:
             records = await _to_stage(work.connection, dataset, fold)
@@ -57,22 +68,25 @@ async def load(
         return await work.write(run=run, retention_days=retention_days)
 
 
+def understood(endpoint: str, parameters: Mapping[str, str], envelope: Envelope) -> Extract:
+    """What an answer says; nothing if it says that something went wrong."""
+    if envelope.errors:
+        return Extract()
+    found = extract(endpoint, parameters, envelope.response)
+    if envelope.pages > 1:
+        found.covers.clear()
+    return found
+
+
 async def _keep_all(
     conn: AsyncConnection[Any],
-    read: Sequence[tuple[Answer, Any]],
-    unreadable: Sequence[tuple[Answer, Unreadable]],
+    read: Sequence[tuple[Answer, Envelope]],
+    asides: Sequence[Aside],
     run: int | None,
+    leagues: Collection[int] | None,
 ) -> None:
     for answer, envelope in read:
-        await keep(conn, answer, envelope, run=run)
-    asides = [
-        Aside(
-            f"/{answer.endpoint} {dict(answer.parameters)}",
-            f"{one.dataset}: {one.reason}",
-            canonical(one.body),
-        )
-        for answer, one in unreadable
-    ]
+        await keep(conn, answer, envelope, run=run, leagues=leagues)
     await keep_aside(conn, SOURCE, run, asides)
 
 
@@ -104,4 +118,4 @@ async def _to_stage(conn: AsyncConnection[Any], dataset: Dataset, fold: Fold) ->
             [sorted(fillers)],
         )
         there = {key for (key,) in await cursor.fetchall()}
-    return [Record(key, canonical(body)) for key, body in records.items() if key not in there]
+    return [Record(key, spelled(body)) for key, body in records.items() if key not in there]

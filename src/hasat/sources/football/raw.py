@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
@@ -13,6 +14,7 @@ from hasat.sources.football.envelope import Envelope
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -26,36 +28,55 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Kept(NamedTuple):
-    """Where an answer lies, and whether it says anything that the last one did not."""
+class Told(NamedTuple):
+    """An answer that was kept: when it last came, and which leagues were let into CORE with it."""
 
-    id: int
-    is_new: bool
+    order: int
+    endpoint: str
+    parameters: dict[str, str]
+    leagues: list[int] | None
+    at: datetime
+    body: str
 
 
 async def keep(
-    conn: AsyncConnection[Any], answer: Answer, envelope: Envelope, *, run: int | None
-) -> Kept:
-    """Write an answer down, in the transaction of whoever uses it."""
+    conn: AsyncConnection[Any],
+    answer: Answer,
+    envelope: Envelope,
+    *,
+    run: int | None,
+    leagues: Collection[int] | None = None,
+) -> None:
+    """Write an answer down, in the transaction of whoever uses it.
+
+    `leagues` are those that are let into CORE with it: RAW alone has all that were told.
+    """
     await conn.execute("SELECT raw.ensure_month(clock_timestamp())")
-    cursor = await conn.execute(
+    await conn.execute(
         statement(_ROOM, "keep_answer"),
         {
             "endpoint": f"/{answer.endpoint}",
             "parameters": Jsonb(dict(answer.parameters)),
             "status": answer.status,
             "headers": Jsonb(dict(answer.headers)),
-            "body": Jsonb(json.loads(answer.body)),
+            "body": Jsonb(envelope.told),
             "errors": Jsonb(dict(envelope.errors)),
             "results": envelope.results,
             "request_hash": _request_hash(answer),
             "body_hash": hashlib.sha256(answer.body).digest(),
             "run": run,
+            "leagues": None if leagues is None else sorted(leagues),
         },
     )
-    row = await cursor.fetchone()
-    assert row is not None
-    return Kept(*row)
+
+
+async def newest_first(conn: AsyncConnection[Any]) -> AsyncGenerator[Told, None]:
+    """The answers in the database, in the order in which they last came, turned round."""
+    async with conn.cursor("newest_answers") as cursor:
+        cursor.itersize = _AT_ONCE
+        await cursor.execute(statement(_ROOM, "newest_answers"))
+        async for row in cursor:
+            yield Told(*row)
 
 
 def _request_hash(answer: Answer) -> bytes:

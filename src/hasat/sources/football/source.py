@@ -1,11 +1,18 @@
 """The source `football`, as the platform sees it."""
 
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.metrics import metrics
+from hasat.sources.football.retention import RETENTION
+from hasat.sources.football.status import status
 from hasat.sources.registry import Source, Tool, Workshop
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 
 def _lacks(settings: Settings) -> str | None:
@@ -23,11 +30,20 @@ def _tools(shop: Workshop) -> tuple[Tool, ...]:
     return (*FootballTools(shop).all(), *FootballQueries(shop).all())
 
 
+def _routers() -> "tuple[APIRouter, ...]":
+    from hasat.sources.football import match_routes, table_routes
+
+    return match_routes.router, table_routes.router
+
+
 FOOTBALL = Source(
     SOURCE,
     "API-Football v3: matches, tables, injuries, and every correction of them",
     datasets=tuple(DATASETS.values()),
-    jobs=JOBS,
+    jobs=(*JOBS, RETENTION),
+    routers=_routers,
+    status=status,
+    metrics=metrics,
     lacks=_lacks,
     tools=_tools,
     migrations=files("hasat.sources.football") / "migrations",

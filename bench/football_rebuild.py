@@ -1,0 +1,128 @@
+"""How fast CORE is made of RAW again: fixtures a second.
+
+    python bench/football_rebuild.py [LEAGUE SEASONS]
+
+Fills RAW of a throw-away database with league seasons of 380 matches each, as /fixtures answers
+them, loads the first ones into CORE as a job would, and rebuilds everything from RAW.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from hasat.sources.football.loading import load
+from hasat.sources.football.raw import Answer
+from hasat.sources.football.rebuild import rebuild
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import database_server, throw_away_database
+
+FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
+_MEDIA = "https://media.api-sports.io/football"
+
+
+def fixture(number: int, league: int, dice: random.Random) -> dict[str, Any]:
+    """A finished match, with every field that the API has."""
+    home, away = dice.sample(range(league * 20, league * 20 + 20), 2)
+    score = {"home": dice.randrange(4), "away": dice.randrange(4)}
+    at = 1_700_000_000 + number * 60
+    nothing = {"home": None, "away": None}
+    return {
+        "fixture": {
+            "id": number,
+            "referee": "A. Taylor, England",
+            "timezone": "UTC",
+            "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(at)),
+            "timestamp": at,
+            "periods": {"first": at, "second": at + 3600},
+            "venue": {"id": home, "name": f"Stadium of {home}", "city": "Manchester"},
+            "status": {"long": "Match Finished", "short": "FT", "elapsed": 90, "extra": 4},
+        },
+        "league": {
+            "id": league,
+            "name": f"League {league}",
+            "country": "England",
+            "logo": f"{_MEDIA}/leagues/{league}.png",
+            "flag": "https://media.api-sports.io/flags/gb-eng.svg",
+            "season": 2024,
+            "round": f"Regular Season - {number % 38 + 1}",
+            "standings": True,
+        },
+        "teams": {"home": _team(home), "away": _team(away)},
+        "goals": score,
+        "score": {
+            "halftime": {"home": 0, "away": 0},
+            "fulltime": score,
+            "extratime": nothing,
+            "penalty": nothing,
+        },
+    }
+
+
+def _team(number: int) -> dict[str, Any]:
+    logo = f"{_MEDIA}/teams/{number}.png"
+    return {"id": number, "name": f"Football Club {number}", "logo": logo, "winner": None}
+
+
+def season(league: int, dice: random.Random) -> Answer:
+    first = league * 380
+    matches = [fixture(first + n, league, dice) for n in range(380)]
+    parameters = {"league": str(league), "season": "2024"}
+    envelope = {
+        "get": "fixtures",
+        "parameters": parameters,
+        "errors": [],
+        "results": len(matches),
+        "paging": {"current": 1, "total": 1},
+        "response": matches,
+    }
+    return Answer("fixtures", parameters, json.dumps(envelope).encode())
+
+
+async def _count(store: Store) -> int:
+    async with store.connection() as conn:
+        row = await (await conn.execute("SELECT count(*) FROM core.fixtures")).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def measure(seasons: int, folder: Path) -> dict[str, Any]:
+    """Seconds and fixtures a second: into an emptied CORE, and over an intact one."""
+    dice = random.Random(1)
+    found: dict[str, Any] = {}
+    async with (
+        database_server() as server,
+        throw_away_database(server, [FOOTBALL]) as database,
+    ):
+        settings = database.settings(folder)
+        async with open_store(settings, [FOOTBALL]) as store:
+            for league in range(1, seasons + 1):
+                await load(store, [season(league, dice)], run=None, retention_days=90)
+            fixtures = await _count(store)
+            async with store.connection() as conn:
+                await conn.execute("TRUNCATE core.fixtures")
+            for name in ("emptied", "intact"):
+                started = time.perf_counter()
+                done = await rebuild(store, settings)
+                seconds = time.perf_counter() - started
+                [result] = [one for one in done.datasets if one.dataset == "fixtures"]
+                assert result.how == ("mended" if name == "emptied" else "intact"), result
+                assert await _count(store) == fixtures
+                found[name] = {"seconds": seconds, "fixturesASecond": fixtures / seconds}
+    return {"fixtures": fixtures, **found}
+
+
+def main() -> None:
+    seasons = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(measure(seasons, Path(folder)))
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`hasat football`: the mirror of API-Football."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from hasat.cli import manners
+from hasat.cli.house import open_house
+from hasat.cli.jobs import shown_progress
+from hasat.settings import Settings
+
+if TYPE_CHECKING:
+    from hasat.feed.renew import Renewed
+    from hasat.sources.football.rebuild import Rebuilt
+
+app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
+
+_HOW = {
+    "intact": "as it should be",
+    "mended": "mended; followers go on",
+    "changed": "differences published as changes",
+    "anew": "filled anew; followers start over from an archive",
+}
+
+
+@app.callback()
+def _group() -> None:
+    """A group, also as long as there is one command."""
+
+
+@app.command()
+def rebuild(
+    ctx: typer.Context,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if the answers say far less than what was published."),
+    ] = False,
+    json: manners.JsonFlag = False,
+) -> None:
+    """Make CORE of RAW again, without asking the API.
+
+    Reads every kept answer, those in Parquet too. Where the result is what was published, damaged
+    tables are mended and nobody who follows notices. Exits 3 when there are no answers, 4 when they
+    say far less than what was published.
+    """
+    settings = manners.settings_of(ctx)
+    result = manners.run_async(_rebuild(settings, force=force))
+    manners.emit(result, json=json, human=lambda: _told(result))
+
+
+async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
+    from hasat.sources.football.rebuild import rebuild as make_again
+
+    started = time.monotonic()
+    # One connection reads while another writes.
+    async with open_house(settings, pool_size=max(2, settings.database.pool_size)) as store:
+        with shown_progress("football rebuild") as tell:
+
+            def on_progress(answers: int) -> None:
+                if tell is not None:
+                    tell(answers, None, "answers")
+
+            done = await make_again(store, settings, force=force, on_progress=on_progress)
+    return _document(done, time.monotonic() - started)
+
+
+def _document(done: "Rebuilt", seconds: float) -> dict[str, Any]:
+    return {
+        "answers": done.answers,
+        "unreadable": done.unreadable,
+        "notesPutBack": done.notes,
+        "requests": 0,
+        "seconds": round(seconds, 3),
+        "datasets": [_dataset(one) for one in done.datasets],
+    }
+
+
+def _dataset(one: "Renewed") -> dict[str, Any]:
+    return {
+        "dataset": one.dataset,
+        "how": one.how,
+        "records": one.records,
+        "digest": one.digest.hex(),
+        "mended": one.mended,
+        "added": one.changes.added,
+        "modified": one.changes.modified,
+        "removed": one.changes.removed,
+    }
+
+
+def _told(result: dict[str, Any]) -> Text:
+    lines = [f"{result['answers']:,} answers read in {result['seconds']:.1f} s, none asked for."]
+    lines += [
+        f"  {one['dataset']:<20} {one['records']:>10,}  {_HOW[one['how']]}"
+        for one in result["datasets"]
+    ]
+    if result["unreadable"]:
+        lines.append(f"{result['unreadable']:,} parts cannot be read; they are in raw.set_aside.")
+    return Text("\n".join(lines))

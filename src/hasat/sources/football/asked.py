@@ -1,0 +1,108 @@
+"""What the routes of this source share: how they are asked, and how they answer."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from psycopg import AsyncConnection
+from starlette.responses import Response
+
+from hasat.clock import local_time
+from hasat.doors import Plain, answer, answers, dumps
+from hasat.errors import NotFoundError, UnavailableError, UsageError
+from hasat.feed.read import head_of
+from hasat.sources.football.listings import Listing, read_page
+from hasat.store import Store
+
+_MOST_ON_A_PAGE = 500
+_MOST = 2**62
+
+Id = Annotated[int | None, Query(ge=0, le=_MOST)]
+TheId = Annotated[int, Path(ge=0, le=_MOST)]
+Text = Annotated[Plain | None, Query(min_length=1, max_length=100)]
+
+
+class Paging:
+    """Which page of a list."""
+
+    def __init__(
+        self,
+        page: Annotated[int, Query(ge=1, le=10**9)] = 1,
+        page_size: Annotated[int, Query(ge=1, le=_MOST_ON_A_PAGE, alias="pageSize")] = 100,
+    ) -> None:
+        self.page = page
+        self.size = page_size
+
+
+ThePage = Annotated[Paging, Depends()]
+
+
+def new_router() -> APIRouter:
+    return APIRouter(prefix="/football", tags=["football"], dependencies=[Depends(_only_known)])
+
+
+def _only_known(request: Request) -> None:
+    """Refuse a question with a misspelt filter: its answer would be to another question."""
+    known = {param.alias for param in _query_params(request.scope["route"].dependant)}
+    if unknown := sorted(set(request.query_params) - known):
+        raise UsageError(
+            f"There is no parameter {', '.join(map(repr, unknown))} here.",
+            remedy=f"Use {', '.join(sorted(known))}." if known else "Leave it out.",
+        )
+
+
+def _query_params(dependant: Any) -> list[Any]:
+    inner = [param for one in dependant.dependencies for param in _query_params(one)]
+    return [*dependant.query_params, *inner]
+
+
+def listed(item: Any) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a list."""
+    page = {"items": [item], "totalCount": 1, "page": 1, "pageSize": 100, "totalPages": 1}
+    return answers(page, UsageError, UnavailableError)
+
+
+def single(item: Any) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of one thing."""
+    return answers(item, UsageError, NotFoundError, UnavailableError)
+
+
+Shape = Callable[[Mapping[str, Any]], Any]
+
+
+def as_published(row: Mapping[str, Any]) -> Any:
+    return row["body"]
+
+
+async def page_of(
+    store: Store,
+    dataset: str,
+    listing: Listing,
+    asked: Mapping[str, Any],
+    paging: Paging,
+    shape: Shape = as_published,
+) -> Response:
+    """One page of a list, in the form of the house."""
+    async with store.connection() as conn:
+        await one_moment(conn)
+        found = await read_page(conn, listing, asked, page=paging.page, size=paging.size)
+        content = {
+            "items": [shape(row) for row in found.rows],
+            "totalCount": found.total,
+            "page": paging.page,
+            "pageSize": paging.size,
+            "totalPages": -(-found.total // paging.size),
+        }
+        return await told(conn, dataset, content)
+
+
+async def told(conn: AsyncConnection[Any], dataset: str, content: Any) -> Response:
+    """The answer, and when what it is made of was last brought up to date."""
+    head = await head_of(conn, dataset)
+    assert head.committed_at is not None
+    return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+
+
+async def one_moment(conn: AsyncConnection[Any]) -> None:
+    """Everything that follows is read as of the same moment."""
+    await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

@@ -1,0 +1,163 @@
+"""Pages of records that fit a question, for the read API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, LiteralString, NamedTuple
+
+from psycopg import AsyncConnection, sql
+from psycopg.rows import dict_row
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Records of one kind: where they are read, in which order, and by what they can be chosen.
+
+    Each condition has one parameter, of its own name.
+    """
+
+    source: LiteralString
+    shown: LiteralString
+    order: LiteralString
+    conditions: Mapping[str, LiteralString]
+
+
+class Found(NamedTuple):
+    """How many records fit in all, and those of the page."""
+
+    total: int
+    rows: list[dict[str, Any]]
+
+
+async def read_page(
+    conn: AsyncConnection[Any],
+    listing: Listing,
+    asked: Mapping[str, Any],
+    *,
+    page: int = 1,
+    size: int = 1000,
+) -> Found:
+    """The page of what fits all that was asked; what is None was not asked."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    conditions = [sql.SQL(listing.conditions[name]) for name in given]
+    where = sql.SQL(" AND ").join([sql.SQL("true"), *conditions])
+    source = sql.SQL(listing.source)
+    async with conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            sql.SQL("SELECT count(*) AS total FROM {} WHERE {}").format(source, where), given
+        )
+        [counted] = await cursor.fetchall()
+        query = sql.SQL(
+            "SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %(size)s OFFSET %(skip)s"
+        ).format(sql.SQL(listing.shown), source, where, sql.SQL(listing.order))
+        await cursor.execute(query, {**given, "size": size, "skip": (page - 1) * size})
+        return Found(counted["total"], await cursor.fetchall())
+
+
+_LEAGUE_SEASON: dict[str, LiteralString] = {
+    "league": "m.league_id = %(league)s",
+    "season": "m.season = %(season)s",
+}
+_TEAM: LiteralString = "m.team_id = %(team)s"
+
+FIXTURES = Listing(
+    "core.fixtures AS m"
+    " LEFT JOIN core.fixture_inferences AS i USING (fixture_id)"
+    " LEFT JOIN football.fixture_told AS t USING (fixture_id)",
+    "m.body, m.changed_at, t.told_at, t.details_at, football.state_of(m.status_short) AS state,"
+    " i.inferred_status, i.needs_score_verification, i.reason, i.inferred_at",
+    "m.date NULLS LAST, m.key",
+    {
+        **_LEAGUE_SEASON,
+        "id": "m.fixture_id = %(id)s",
+        "team": "%(team)s IN (m.home_team_id, m.away_team_id)",
+        "opponent": "%(opponent)s IN (m.home_team_id, m.away_team_id)",
+        "date": "m.date >= %(date)s::date::timestamp AT TIME ZONE 'UTC'"
+        " AND m.date < (%(date)s::date + 1)::timestamp AT TIME ZONE 'UTC'",
+        "from": "m.date >= %(from)s::date::timestamp AT TIME ZONE 'UTC'",
+        "to": "m.date < (%(to)s::date + 1)::timestamp AT TIME ZONE 'UTC'",
+        "status": "m.status_short = ANY (%(status)s)",
+        "state": "football.state_of(m.status_short) = %(state)s",
+        "round": "m.round = %(round)s",
+        "inferred": "(i.fixture_id IS NOT NULL) = %(inferred)s",
+    },
+)
+LATEST_FIRST = Listing(
+    FIXTURES.source, FIXTURES.shown, "m.date DESC NULLS LAST, m.key", FIXTURES.conditions
+)
+TEAMS = Listing(
+    "core.teams AS m",
+    "m.body",
+    "m.name, m.key",
+    {
+        "id": "m.team_id = %(id)s",
+        "country": "m.country = %(country)s",
+        "search": "strpos(lower(m.name), lower(%(search)s)) > 0",
+        # A league, and perhaps its season.
+        "of": "m.team_id IN (SELECT unnest(ARRAY[f.home_team_id, f.away_team_id])"
+        " FROM core.fixtures AS f WHERE f.league_id = (%(of)s::bigint[])[1]"
+        " AND f.season = coalesce((%(of)s::bigint[])[2], f.season))",
+    },
+)
+LEAGUES = Listing(
+    "core.leagues AS m",
+    "m.body",
+    "m.league_id",
+    {
+        "id": "m.league_id = %(id)s",
+        "country": "m.country = %(country)s",
+        "type": "lower(m.type) = lower(%(type)s)",
+        "search": "strpos(lower(m.name), lower(%(search)s)) > 0",
+    },
+)
+COUNTRIES = Listing("core.countries AS m", "m.body", "m.key", {"name": "m.name = %(name)s"})
+TIMEZONES = Listing("core.timezones AS m", "m.body", "m.key", {})
+STANDINGS = Listing(
+    "core.standings AS m",
+    "m.body, m.group_name",
+    "m.group_name, m.rank, m.key",
+    {**_LEAGUE_SEASON, "team": _TEAM},
+)
+INJURIES = Listing(
+    "core.injuries AS m",
+    "m.body, m.changed_at",
+    "m.fixture_date NULLS LAST, m.key",
+    {
+        **_LEAGUE_SEASON,
+        "team": _TEAM,
+        "fixture": "m.fixture_id = %(fixture)s",
+        "player": "m.player_id = %(player)s",
+        "date": "m.fixture_date = %(date)s",
+    },
+)
+TOP_SCORERS = Listing(
+    "core.top_scorers AS m",
+    "m.body, m.league_id, m.season",
+    "m.league_id, m.season, m.goals DESC NULLS LAST, m.key",
+    {**_LEAGUE_SEASON, "team": _TEAM},
+)
+TEAM_STATISTICS = Listing(
+    "core.team_statistics AS m",
+    "m.body",
+    "m.league_id, m.season, m.team_id, m.key",
+    {**_LEAGUE_SEASON, "team": _TEAM},
+)
+_OF_A_FIXTURE: dict[str, LiteralString] = {"fixture": "m.fixture_id = %(fixture)s"}
+BLOCKS = {
+    "events": Listing(
+        "core.fixture_events AS m",
+        "m.body",
+        "m.elapsed NULLS LAST, m.extra NULLS FIRST, m.key",
+        _OF_A_FIXTURE,
+    ),
+    "lineups": Listing("core.fixture_lineups AS m", "m.body", "m.key", _OF_A_FIXTURE),
+    "statistics": Listing("core.fixture_statistics AS m", "m.body", "m.key", _OF_A_FIXTURE),
+    "players": Listing(
+        "core.fixture_players AS m", "m.body, m.team_id", "m.team_id, m.key", _OF_A_FIXTURE
+    ),
+}
+COVERAGE = Listing(
+    "mart.coverage_status AS m",
+    "m.*",
+    "m.league_id, m.season DESC, m.endpoint",
+    {**_LEAGUE_SEASON, "endpoint": "m.endpoint = %(endpoint)s"},
+)

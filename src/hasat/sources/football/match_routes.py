@@ -1,0 +1,231 @@
+"""Matches over HTTP: as the API told them, and beside that what Hasat infers."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+from starlette.responses import Response
+
+from hasat.doors import Plain, TheStore
+from hasat.errors import NotFoundError
+from hasat.sources.football import listings
+from hasat.sources.football.asked import (
+    Id,
+    TheId,
+    ThePage,
+    listed,
+    new_router,
+    one_moment,
+    page_of,
+    single,
+    told,
+)
+from hasat.sources.football.listings import read_page
+from hasat.sources.football.states import State
+from hasat.sources.football.status import moment
+from hasat.store.statements import statement
+
+router = new_router()
+
+_FIXTURE = {
+    "fixture": {"id": 1035037, "date": "2026-11-14T20:00:00+00:00", "status": {"short": "2H"}},
+    "league": {"id": 39, "season": 2026},
+    "teams": {"home": {"id": 33}, "away": {"id": 34}},
+    "goals": {"home": 1, "away": 0},
+    "state": "live",
+    "inferred": {
+        "status": "FT",
+        "needsScoreVerification": True,
+        "reason": "began 2026-11-14 20:00:00+00, last told as 2H 2026-11-14 21:20:00+00",
+        "inferredAt": "2026-11-15T01:00:00+00:00",
+    },
+    "toldAt": "2026-11-14T21:20:00+00:00",
+    "changedAt": "2026-11-14T21:20:00+00:00",
+}
+
+
+@router.get("/fixtures", summary="Matches", response_class=Response, responses=listed(_FIXTURE))
+async def fixtures(
+    store: TheStore,
+    paging: ThePage,
+    league: Id = None,
+    season: Id = None,
+    team: Id = None,
+    day: Annotated[date | None, Query(alias="date", description="A day, in UTC.")] = None,
+    first: Annotated[date | None, Query(alias="from", description="From this day on.")] = None,
+    last: Annotated[date | None, Query(alias="to", description="Up to this day.")] = None,
+    status: Annotated[
+        Plain | None, Query(max_length=100, description="Codes such as `FT-AET-PEN`.")
+    ] = None,
+    state: Annotated[State | None, Query(description="A family of codes.")] = None,
+    round_: Annotated[Plain | None, Query(alias="round", max_length=100)] = None,
+    inferred: Annotated[
+        bool | None, Query(description="Only those that Hasat infers to be over, or only others.")
+    ] = None,
+) -> Response:
+    """As the API told them, by kick-off. What Hasat infers is in `inferred`, never in the match."""
+    asked = {
+        "league": league,
+        "season": season,
+        "team": team,
+        "date": day,
+        "from": first,
+        "to": last,
+        "status": _codes(status),
+        "state": None if state is None else state.value,
+        "round": round_,
+        "inferred": inferred,
+    }
+    return await page_of(store, "fixtures", listings.FIXTURES, asked, paging, _fixture)
+
+
+@router.get(
+    "/fixtures/{fixture_id}", summary="A match", response_class=Response, responses=single(_FIXTURE)
+)
+async def fixture(fixture_id: TheId, store: TheStore) -> Response:
+    async with store.connection() as conn:
+        match = _fixture(await _the(conn, fixture_id))
+        return await told(conn, "fixtures", match)
+
+
+@router.get(
+    "/fixtures/{fixture_id}/details",
+    summary="A match with everything that happened in it",
+    response_class=Response,
+    responses=single({**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}),
+)
+async def details(fixture_id: TheId, store: TheStore) -> Response:
+    async with store.connection() as conn:
+        await one_moment(conn)
+        match = _fixture(await _the(conn, fixture_id))
+        for name in listings.BLOCKS:
+            match[name] = await _block(conn, name, fixture_id)
+        found = await read_page(conn, listings.INJURIES, {"fixture": fixture_id})
+        match["injuries"] = [row["body"] for row in found.rows]
+        return await told(conn, "fixtures", match)
+
+
+@router.get(
+    "/fixtures/{fixture_id}/{block}",
+    summary="One kind of details of a match",
+    response_class=Response,
+    responses=single({"fixtureId": 1035037, "items": []}),
+)
+async def one_block(
+    fixture_id: TheId,
+    block: Annotated[str, Path(pattern="^(events|lineups|statistics|players)$")],
+    store: TheStore,
+) -> Response:
+    """Events, lineups, statistics or players."""
+    async with store.connection() as conn:
+        await one_moment(conn)
+        await _the(conn, fixture_id)
+        items = await _block(conn, block, fixture_id)
+        return await told(conn, "fixtures", {"fixtureId": fixture_id, "items": items})
+
+
+@router.get(
+    "/h2h", summary="Two teams' matches", response_class=Response, responses=listed(_FIXTURE)
+)
+async def head_to_head(
+    store: TheStore,
+    paging: ThePage,
+    teams: Annotated[
+        str, Query(alias="h2h", pattern=r"^\d{1,18}-\d{1,18}$", description="Such as `33-34`.")
+    ],
+    league: Id = None,
+    season: Id = None,
+    status: Annotated[Plain | None, Query(max_length=100)] = None,
+) -> Response:
+    """Every match between them that is in the mirror, the latest first."""
+    one, other = map(int, teams.split("-"))
+    asked = {
+        "team": one,
+        "opponent": other,
+        "league": league,
+        "season": season,
+        "status": _codes(status),
+    }
+    return await page_of(store, "fixtures", listings.LATEST_FIRST, asked, paging, _fixture)
+
+
+@router.get(
+    "/teams/{team_id}/fixtures",
+    summary="A team's matches",
+    response_class=Response,
+    responses=listed(_FIXTURE),
+)
+async def team_fixtures(
+    team_id: TheId, store: TheStore, paging: ThePage, league: Id = None, season: Id = None
+) -> Response:
+    """The latest first."""
+    asked = {"team": team_id, "league": league, "season": season}
+    return await page_of(store, "fixtures", listings.LATEST_FIRST, asked, paging, _fixture)
+
+
+@router.get(
+    "/teams/{team_id}/metrics",
+    summary="What a team's last matches come to",
+    response_class=Response,
+    responses=single(
+        {"teamId": 33, "played": 5, "wins": 3, "draws": 1, "losses": 1, "form": "WWDLW"}
+    ),
+)
+async def team_metrics(
+    team_id: TheId,
+    store: TheStore,
+    league: Id = None,
+    season: Id = None,
+    last: Annotated[int, Query(ge=1, le=500, description="So many finished matches.")] = 20,
+) -> Response:
+    """Counted from finished matches only; nothing that is inferred enters."""
+    async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            statement("hasat.sources.football", "team_metrics"),
+            {"team": team_id, "league": league, "season": season, "last": last},
+        )
+        [row] = await cursor.fetchall()
+        return await told(conn, "fixtures", {"teamId": team_id, **row})
+
+
+def _codes(status: str | None) -> list[str] | None:
+    return None if status is None else status.replace(",", "-").upper().split("-")
+
+
+async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
+    found = await read_page(conn, listings.FIXTURES, {"id": number})
+    if not found.rows:
+        raise NotFoundError(
+            f"There is no match {number} in the mirror.",
+            remedy="GET /api/v1/football/fixtures lists those there are.",
+        )
+    return found.rows[0]
+
+
+async def _block(conn: AsyncConnection[Any], name: str, number: int) -> list[Any]:
+    found = await read_page(conn, listings.BLOCKS[name], {"fixture": number})
+    if name != "players":
+        return [row["body"] for row in found.rows]
+    return [{"teamId": row["team_id"], **row["body"]} for row in found.rows]
+
+
+def _fixture(row: Mapping[str, Any]) -> dict[str, Any]:
+    inferred = None
+    if row["inferred_status"] is not None:
+        inferred = {
+            "status": row["inferred_status"],
+            "needsScoreVerification": row["needs_score_verification"],
+            "reason": row["reason"],
+            "inferredAt": moment(row["inferred_at"]),
+        }
+    return {
+        **row["body"],
+        "state": row["state"],
+        "inferred": inferred,
+        "toldAt": moment(row["told_at"]),
+        "detailsAt": moment(row["details_at"]),
+        "changedAt": moment(row["changed_at"]),
+    }

@@ -1,0 +1,148 @@
+"""A month of answers as a Parquet file: written from one snapshot, read back before it counts."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import Connection, IsolationLevel, sql
+from pyarrow.parquet import ParquetFile, ParquetWriter
+
+from hasat.errors import HasatError
+from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.store.statements import statement
+
+_GROUP_BYTES = 16 << 20
+_CONNECT_SECONDS = 10
+_MOMENT = pa.timestamp("us", "UTC")
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("seen_order", pa.int64()),
+        ("endpoint", pa.string()),
+        ("requested_params", pa.string()),
+        ("leagues", pa.list_(pa.int64())),
+        ("status_code", pa.int32()),
+        ("response_headers", pa.string()),
+        ("body", pa.string()),
+        ("errors", pa.string()),
+        ("results", pa.int32()),
+        ("fetched_at", _MOMENT),
+        ("last_fetched_at", _MOMENT),
+        ("times", pa.int32()),
+        ("request_hash", pa.binary()),
+        ("body_hash", pa.binary()),
+        ("run", pa.int64()),
+    ]
+)
+_COLUMNS = _SCHEMA.names
+
+
+@dataclass(frozen=True)
+class Month:
+    """What a file, or a partition, holds: how many answers, up to which place in their order."""
+
+    answers: int
+    last_order: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Sealed(Month):
+    """A file that was read back and found to be what the partition was."""
+
+    size: int
+    sha256: bytes
+
+
+def write_month(url: str, month: date, draft: Path) -> Sealed:
+    """Write a month's partition to a file, and read the file back."""
+    with psycopg.connect(url, prepare_threshold=None, connect_timeout=_CONNECT_SECONDS) as conn:
+        conn.isolation_level = IsolationLevel.REPEATABLE_READ
+        conn.read_only = True
+        written = _write(_rows(conn, month), draft)
+    read = _tally(row for group in _groups(draft) for row in group)
+    if read != written:
+        raise HasatError(
+            f"The file for {month:%Y-%m} does not say what raw.api_responses says.",
+            remedy="The month stays in the database; see whether the disk is sound.",
+        )
+    with draft.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").digest()
+        os.fsync(file.fileno())
+        return Sealed(read.answers, read.last_order, read.digest, file.tell(), sha256)
+
+
+def read_newest_first(file: Path) -> Iterator[dict[str, Any]]:
+    """The answers of a file, in the order in which they last came, turned round."""
+    for group in _groups(file):
+        yield from reversed(group)
+
+
+def _rows(conn: Connection[Any], month: date) -> Iterator[tuple[Any, ...]]:
+    query = sql.SQL(statement("hasat.sources.football", "month_of_answers"))
+    with conn.cursor(f"month_{month:%Y_%m}") as cursor:
+        cursor.itersize = 16
+        partition = sql.Identifier("raw", f"api_responses_{month:%Y_%m}")
+        cursor.execute(query.format(partition=partition))
+        yield from cursor
+
+
+def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> Month:
+    waiting: list[dict[str, Any]] = []
+    seen: list[Month] = []
+    size = 0
+    with ParquetWriter(draft, _SCHEMA, compression="zstd") as writer:
+        for row in rows:
+            waiting.append(dict(zip(_COLUMNS, row, strict=True)))
+            size += len(waiting[-1]["body"])
+            if size >= _GROUP_BYTES:
+                seen.append(_flush(writer, waiting))
+                size = 0
+        if waiting:
+            seen.append(_flush(writer, waiting))
+    return _sum(seen)
+
+
+def _flush(writer: ParquetWriter, waiting: list[dict[str, Any]]) -> Month:
+    writer.write_table(pa.Table.from_pylist(waiting, schema=_SCHEMA))
+    tally = _tally(waiting)
+    waiting.clear()
+    return tally
+
+
+def _groups(file: Path) -> Iterator[list[dict[str, Any]]]:
+    """The file's rows, its last part first."""
+    with ParquetFile(file) as parquet:
+        for number in reversed(range(parquet.num_row_groups)):
+            rows: list[dict[str, Any]] = parquet.read_row_group(number).to_pylist()
+            yield rows
+
+
+def _tally(rows: Iterable[dict[str, Any]]) -> Month:
+    answers = last = total = 0
+    for row in rows:
+        answers += 1
+        last = max(last, row["seen_order"])
+        total += weight(
+            str(row["id"]), record_digest(canonical([_plain(row[c]) for c in _COLUMNS]))
+        )
+    return Month(answers, last, shift(EMPTY, total))
+
+
+def _sum(parts: Sequence[Month]) -> Month:
+    total = sum(int.from_bytes(part.digest, "big") for part in parts)
+    last = max((part.last_order for part in parts), default=0)
+    return Month(sum(part.answers for part in parts), last, shift(EMPTY, total))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    # Their instant counts, not the zone in which a session shows it.
+    return value.timestamp() if hasattr(value, "timestamp") else value

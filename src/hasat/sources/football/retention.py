@@ -1,0 +1,103 @@
+"""Old months of RAW: moved to Parquet files, and still read by a rebuild."""
+
+import asyncio
+from contextlib import suppress
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from psycopg import AsyncConnection, sql
+from psycopg.errors import LockNotAvailable
+
+from hasat.errors import HasatError
+from hasat.feed.archive.places import Place, place_of
+from hasat.jobs import Job, Outcome, RunContext
+from hasat.sources.football.datasets import SOURCE
+from hasat.store.statements import statement
+
+if TYPE_CHECKING:
+    from hasat.sources.football.months import Sealed
+
+_ROOM = "hasat.sources.football"
+_LOCK = 8370142692
+
+
+async def _archive(context: RunContext) -> Outcome:
+    """Move every month that is old enough; one at a time, each on its own."""
+    place = place_of(context.settings)
+    months: list[str] = []
+    answers = 0
+    async with context.store.connection() as alone:
+        cursor = await alone.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        if await cursor.fetchone() != (True,):
+            return Outcome("skipped", message="Another process moves old months already.")
+        due = await _old_months(alone, context.settings.football.raw_retention_days)
+        for number, month in enumerate(due):
+            await context.progress(number, len(due), f"{month:%Y-%m}")
+            moved = await _move(context, place, month)
+            if moved is not None:
+                months.append(f"{month:%Y-%m}")
+                answers += moved.answers
+    return Outcome("done" if months else "nothing", answers, {"months": months})
+
+
+async def _old_months(conn: AsyncConnection[Any], days: int) -> list[date]:
+    cursor = await conn.execute(statement(_ROOM, "old_months"), {"days": days})
+    return [month for (month,) in await cursor.fetchall()]
+
+
+async def _move(context: RunContext, place: Place, month: date) -> "Sealed | None":
+    """The month in a file and no longer in the database; None if it could not be let go yet."""
+    # Where nothing is archived, nobody waits for Parquet to be loaded.
+    from hasat.sources.football.months import write_month
+
+    draft_path = f"{SOURCE}_raw/api_responses_{month:%Y_%m}.parquet"
+    draft = place.draft(draft_path)
+    sealed = await asyncio.to_thread(write_month, context.store.url, month, draft)
+    # Named by what is in it: whatever is tried again later cannot replace another file.
+    path = draft_path.replace(".parquet", f"_{sealed.last_order}.parquet")
+    await asyncio.to_thread(draft.replace, place.draft(path))
+    if sealed.answers:
+        await place.publish(path)
+    try:
+        async with context.store.connection() as conn:
+            await _let_go(conn, month, path, sealed)
+    except (LockNotAvailable, _ChangedError) as error:
+        context.log.info(
+            "a month is still in use; it is moved later", month=str(month), why=str(error)
+        )
+        with suppress(HasatError):
+            await place.remove(path)
+        return None
+    if not sealed.answers:
+        await place.remove(path)
+    return sealed
+
+
+class _ChangedError(Exception):
+    """An answer of the month came again while its file was written."""
+
+
+async def _let_go(conn: AsyncConnection[Any], month: date, path: str, sealed: "Sealed") -> None:
+    """Drop the partition, if it is still what is in the file, and remember where that is."""
+    await conn.execute("SET LOCAL lock_timeout = '5s'")
+    await conn.execute("LOCK TABLE raw.api_responses IN ACCESS EXCLUSIVE MODE")
+    partition = sql.Identifier("raw", f"api_responses_{month:%Y_%m}")
+    cursor = await conn.execute(
+        sql.SQL("SELECT count(*), coalesce(max(seen_order), 0) FROM {}").format(partition)
+    )
+    if await cursor.fetchone() != (sealed.answers, sealed.last_order):
+        raise _ChangedError("answers of it came meanwhile")
+    if sealed.answers:
+        await conn.execute(
+            statement(_ROOM, "note_archive"), {"path": path, "month": month, **vars(sealed)}
+        )
+    await conn.execute(sql.SQL("DROP TABLE {}").format(partition))
+
+
+RETENTION = Job(
+    "raw_retention_archive",
+    _archive,
+    "Moves months of answers that are old enough to Parquet files.",
+    "45 4 * * *",
+    source=SOURCE,
+)

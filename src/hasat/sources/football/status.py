@@ -1,0 +1,69 @@
+"""What the source says of itself: how fresh it is, what its jobs did, what is left of the day."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import dict_row
+
+from hasat.settings import Settings
+from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.jobs import JOBS
+from hasat.sources.upstreams import read_all
+from hasat.store import Store
+from hasat.store.statements import statement
+
+# The day's matches are asked for once a day; with two hours of grace for a long queue.
+_FRESH_HOURS = 26
+
+
+async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
+    """When matches were last told of, how the last runs went, and how much may still be asked."""
+    async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        names = [job.name for job in JOBS]
+        await cursor.execute(statement("hasat.sources.football", "status"), {"jobs": names})
+        [row] = await cursor.fetchall()
+    followed = bool(settings.football.api_key and settings.football.tracked_leagues)
+    return {
+        "lastToldAt": moment(row["told_at"]),
+        "leagues": len(settings.football.tracked_leagues),
+        "fixtures": row["fixtures"],
+        "inferred": row["inferred"],
+        "setAside": row["set_aside"],
+        "lastRuns": row["last_runs"],
+        "quota": await quota_of(store, settings),
+        "checks": {"football_freshness": _freshness(row) if followed else {"status": "Healthy"}},
+    }
+
+
+async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
+    """The windows of the API's budget."""
+    [quota] = [one for one in await read_all(store, settings) if one.windows.upstream == SOURCE]
+    windows = quota.windows
+    forecast = quota.forecast
+    return {
+        "day": windows.day.isoformat(),
+        "dayLimit": windows.day_limit,
+        "planLimit": windows.plan,
+        "spent": windows.spent,
+        "remaining": windows.remaining,
+        "exhaustedAt": moment(windows.exhausted_at),
+        "minuteLimit": windows.minute_limit,
+        "lastMinute": windows.last_minute,
+        "pausedUntil": moment(windows.paused_until),
+        "forecast": None if forecast is None else forecast.sentence,
+    }
+
+
+def _freshness(row: Mapping[str, Any]) -> dict[str, Any]:
+    if row["told_at"] is None:
+        return {"status": "Degraded", "description": "No match was ever told of."}
+    if row["hours"] > _FRESH_HOURS:
+        told = f"The API last told of a match {row['hours']:.0f} hours ago."
+        return {"status": "Degraded", "description": told}
+    return {"status": "Healthy"}
+
+
+def moment(at: datetime | None) -> str | None:
+    """A time as answers have it."""
+    return None if at is None else at.isoformat()

@@ -1,0 +1,219 @@
+"""Tables, players, teams, coverage and quota over HTTP."""
+
+from collections.abc import Mapping
+from datetime import date
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import Response
+
+from hasat.doors import Plain, TheSettings, TheStore, answer, answers, dumps
+from hasat.errors import DatabaseError, NotFoundError, UsageError
+from hasat.sources.football import listings
+from hasat.sources.football.asked import (
+    Id,
+    Text,
+    TheId,
+    ThePage,
+    listed,
+    new_router,
+    one_moment,
+    page_of,
+    single,
+    told,
+)
+from hasat.sources.football.listings import read_page
+from hasat.sources.football.status import moment, quota_of
+from hasat.store import Store
+
+router = new_router()
+
+_MOST_LINES = 10_000
+_TABLE = {"leagueId": 39, "season": 2026, "groups": [{"group": "Premier League", "table": []}]}
+
+
+@router.get("/teams", summary="Teams", response_class=Response, responses=listed({"team": {}}))
+async def teams(
+    store: TheStore,
+    paging: ThePage,
+    number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
+    league: Id = None,
+    season: Id = None,
+    country: Text = None,
+    search: Text = None,
+) -> Response:
+    """By name. With `league`, those with a match in it."""
+    if season is not None and league is None:
+        raise UsageError("`season` alone chooses no team.", remedy="Name the league as well.")
+    of = None if league is None else [league, season]
+    asked = {"id": number, "of": of, "country": country, "search": search}
+    return await page_of(store, "teams", listings.TEAMS, asked, paging)
+
+
+@router.get(
+    "/standings/{league}/{season}",
+    summary="A season's tables",
+    response_class=Response,
+    responses=single(_TABLE),
+)
+async def tables(league: TheId, season: TheId, store: TheStore) -> Response:
+    """Every group, in the order of its lines; a team may stand in several."""
+    return await _tables(store, league, season, None)
+
+
+@router.get(
+    "/standings", summary="A season's tables", response_class=Response, responses=single(_TABLE)
+)
+async def standings(
+    store: TheStore,
+    league: Annotated[int, Query(ge=0, le=2**62)],
+    season: Annotated[int, Query(ge=0, le=2**62)],
+    team: Id = None,
+) -> Response:
+    """The same by parameters, or only one team's lines."""
+    return await _tables(store, league, season, team)
+
+
+async def _tables(store: Store, league: int, season: int, team: int | None) -> Response:
+    asked = {"league": league, "season": season, "team": team}
+    async with store.connection() as conn:
+        await one_moment(conn)
+        found = await read_page(conn, listings.STANDINGS, asked, size=_MOST_LINES)
+        if not found.rows:
+            raise NotFoundError(
+                f"There is no table of league {league}, season {season}, in the mirror.",
+                remedy="GET /api/v1/football/coverage says what there is.",
+            )
+        groups = [
+            {"group": name, "table": [row["body"] for row in rows]}
+            for name, rows in groupby(found.rows, key=lambda row: row["group_name"])
+        ]
+        content = {"leagueId": league, "season": season, "groups": groups}
+        return await told(conn, "standings", content)
+
+
+@router.get(
+    "/injuries", summary="Who misses a match", response_class=Response, responses=listed({})
+)
+async def injuries(
+    store: TheStore,
+    paging: ThePage,
+    league: Id = None,
+    season: Id = None,
+    team: Id = None,
+    fixture: Id = None,
+    player: Id = None,
+    day: Annotated[date | None, Query(alias="date", description="Of matches on this day.")] = None,
+) -> Response:
+    asked = {
+        "league": league,
+        "season": season,
+        "team": team,
+        "fixture": fixture,
+        "player": player,
+        "date": day,
+    }
+    return await page_of(store, "injuries", listings.INJURIES, asked, paging)
+
+
+@router.get("/top_scorers", summary="Top scorers", response_class=Response, responses=listed({}))
+async def top_scorers(
+    store: TheStore, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+) -> Response:
+    """The most goals first."""
+    asked = {"league": league, "season": season, "team": team}
+    return await page_of(store, "top_scorers", listings.TOP_SCORERS, asked, paging, _scorer)
+
+
+@router.get(
+    "/team_statistics",
+    summary="Teams' seasons in figures",
+    response_class=Response,
+    responses=listed({}),
+)
+async def team_statistics(
+    store: TheStore, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+) -> Response:
+    asked = {"league": league, "season": season, "team": team}
+    return await page_of(store, "team_statistics", listings.TEAM_STATISTICS, asked, paging)
+
+
+@router.get("/leagues", summary="Leagues", response_class=Response, responses=listed({}))
+async def leagues(
+    store: TheStore,
+    paging: ThePage,
+    number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
+    country: Text = None,
+    kind: Annotated[Plain | None, Query(max_length=20, alias="type")] = None,
+    search: Text = None,
+) -> Response:
+    asked = {"id": number, "country": country, "type": kind, "search": search}
+    return await page_of(store, "leagues", listings.LEAGUES, asked, paging)
+
+
+@router.get("/countries", summary="Countries", response_class=Response, responses=listed({}))
+async def countries(store: TheStore, paging: ThePage, name: Text = None) -> Response:
+    return await page_of(store, "countries", listings.COUNTRIES, {"name": name}, paging)
+
+
+@router.get("/timezones", summary="Time zones", response_class=Response, responses=listed("UTC"))
+async def timezones(store: TheStore, paging: ThePage) -> Response:
+    return await page_of(store, "timezones", listings.TIMEZONES, {}, paging)
+
+
+_COVERAGE = {
+    "leagueId": 39,
+    "leagueName": "Premier League",
+    "season": 2026,
+    "endpoint": "/fixtures/events",
+    "covered": True,
+    "expected": 110,
+    "present": 110,
+    "percent": 100.0,
+    "lastUpdate": "2026-11-14T23:30:00+00:00",
+}
+
+
+@router.get(
+    "/coverage",
+    summary="What is there of what should be",
+    response_class=Response,
+    responses=listed(_COVERAGE),
+)
+async def coverage(
+    store: TheStore,
+    paging: ThePage,
+    league: Id = None,
+    season: Id = None,
+    endpoint: Annotated[Plain | None, Query(max_length=40, description="/standings, ...")] = None,
+) -> Response:
+    """By league, season and endpoint; nothing is expected of what the API does not cover."""
+    if endpoint is not None:
+        endpoint = f"/{endpoint.lstrip('/')}"
+    asked = {"league": league, "season": season, "endpoint": endpoint}
+    return await page_of(store, "leagues", listings.COVERAGE, asked, paging, _covered)
+
+
+@router.get("/quota", summary="What is left of the day", responses=answers({}, DatabaseError))
+async def quota(store: TheStore, settings: TheSettings) -> Response:
+    """The windows of API-Football's budget; /api/v1/quota has lanes and spenders too."""
+    return answer(dumps(await quota_of(store, settings)))
+
+
+def _scorer(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"leagueId": row["league_id"], "season": row["season"], **row["body"]}
+
+
+def _covered(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "leagueId": row["league_id"],
+        "leagueName": row["league_name"],
+        "season": row["season"],
+        "endpoint": row["endpoint"],
+        "covered": row["covered"],
+        "expected": row["expected_count"],
+        "present": row["actual_count"],
+        "percent": None if row["count_coverage"] is None else float(row["count_coverage"]),
+        "lastUpdate": moment(row["last_update"]),
+    }

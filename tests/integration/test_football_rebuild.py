@@ -1,0 +1,296 @@
+"""CORE made of RAW again is the CORE that was loaded, and nobody who follows it notices."""
+
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from hasat.errors import HeldError, NothingToDoError, UnavailableError
+from hasat.jobs import Outcome, RunContext
+from hasat.settings import Settings
+from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football.loading import load
+from hasat.sources.football.months import write_month
+from hasat.sources.football.raw import Answer
+from hasat.sources.football.rebuild import Rebuilt, rebuild
+from hasat.sources.football.retention import RETENTION
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import throw_away_database
+
+pytestmark = pytest.mark.anyio
+
+FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "football"
+
+
+@pytest.fixture
+def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
+    made = throw_away_database(server_url, [FOOTBALL])
+    with background.wrap_async_context_manager(made) as database:
+        yield database.settings(tmp_path)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    async with open_store(settings, [FOOTBALL]) as store:
+        yield store
+
+
+def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
+    envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
+    return Answer(endpoint, parameters, json.dumps(envelope).encode())
+
+
+def fixture(number: int, *, league: int = 39, goals: int = 0, **blocks: Any) -> Any:
+    return {
+        "fixture": {"id": number, "timestamp": 1700000000 + number, "status": {"short": "FT"}},
+        "league": {"id": league, "season": 2024},
+        "goals": {"home": goals, "away": 0},
+        **blocks,
+    }
+
+
+def details(number: int, *players: int) -> Any:
+    return fixture(
+        number,
+        events=[_event(player) for player in players],
+        lineups=[{"team": {"id": 33}, "startXI": list(players)}],
+        statistics=[{"team": {"id": 33}, "statistics": []}],
+        players=[{"team": {"id": 33}, "players": [{"player": {"id": p}} for p in players]}],
+    )
+
+
+def _event(player: int) -> Any:
+    time = {"elapsed": player, "extra": None}
+    return {"time": time, "team": {"id": 33}, "player": {"id": player}, "type": "Goal"}
+
+
+def injury(player: int, fixture: int, day: int, league: int) -> Any:
+    return {
+        "player": {"id": player, "name": "P"},
+        "team": {"id": 33},
+        "fixture": {"id": fixture, "timestamp": 1700006400 + 86400 * day},
+        "league": {"id": league, "season": 2024},
+    }
+
+
+async def everything(store: Store) -> dict[str, list[Any]]:
+    """CORE with all its columns, and what the feed says of it."""
+    found = {}
+    async with store.connection() as conn:
+        for name in DATASETS:
+            cursor = await conn.execute(f"SELECT * FROM core.{name} ORDER BY key")
+            found[name] = await cursor.fetchall()
+        cursor = await conn.execute("SELECT * FROM feed.head WHERE version IS NOT NULL ORDER BY 1")
+        found["head"] = await cursor.fetchall()
+        cursor = await conn.execute("SELECT * FROM feed.change ORDER BY dataset, seq")
+        found["change"] = await cursor.fetchall()
+        cursor = await conn.execute("SELECT * FROM feed.version_dataset ORDER BY 1, 2")
+        found["version"] = await cursor.fetchall()
+    return found
+
+
+async def execute(store: Store, *statements: Any) -> None:
+    async with store.connection() as conn:
+        for statement in statements:
+            await conn.execute(statement)
+
+
+def hows(done: Rebuilt) -> set[str]:
+    return {one.how for one in done.datasets}
+
+
+async def a_history(store: Store, dice: random.Random) -> None:
+    """Answers of all kinds that correct, cover, repeat and contradict each other."""
+    said: list[tuple[Answer, Any]] = []
+    for _ in range(50):
+        if said and dice.random() < 0.3:
+            await load(store, [dice.choice(said)[0]], run=None, retention_days=30, leagues=None)
+            continue
+        some = dice.sample(range(1, 7), dice.randint(0, 4))
+        number, league = dice.randrange(1, 5), dice.choice((39, 140))
+        season = {"league": str(league), "season": "2024"}
+        leagues = dice.choice((None, {39}, {39, 140}, {140}))
+        day = f"2023-11-{15 + number % 3}"
+        match dice.randrange(8):
+            case 0:
+                told = [fixture(n, league=league, goals=dice.randrange(3)) for n in some]
+                one = answer("fixtures", told, **season)
+                leagues = None
+            case 1:
+                told = [fixture(n, league=dice.choice((39, 140))) for n in some]
+                one = answer("fixtures", told, date="2024-01-01")
+            case 2:
+                told = [details(n, *dice.sample(range(1, 5), 3)) for n in some]
+                one = answer("fixtures", told, ids="-".join(map(str, some)))
+                leagues = None
+            case 3:
+                told = [injury(p, number, dice.randrange(3), dice.choice((39, 140))) for p in some]
+                one = answer("injuries", told, date=day)
+            case 4:
+                told = [injury(p, number, dice.randrange(3), league) for p in some]
+                one = answer("injuries", told, **season)
+                leagues = None
+            case 5:
+                told = [{"team": {"id": 33}, "startXI": some}]
+                one = answer("fixtures/lineups", told, fixture=str(number), type="startXI")
+                leagues = None
+            case 6:
+                lines = [{"team": {"id": p}, "group": "A", "points": p} for p in some]
+                tables = {"league": {"id": league, "season": 2024, "standings": [lines]}}
+                one = answer("standings", [tables] if some else [], **season)
+                leagues = None
+            case _:
+                told = [_event(p) for p in some] + ["?"] * dice.randrange(2)
+                one = answer("fixtures/events", told, fixture=str(number))
+                leagues = None
+        if leagues is None:
+            said.append((one, leagues))
+        await load(store, [one], run=None, retention_days=30, leagues=leagues)
+
+
+async def test_any_history_of_answers_gives_the_same_core_again(
+    store: Store, settings: Settings
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    await a_history(store, dice)
+    before = await everything(store)
+    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert await everything(store) == before
+    await execute(
+        store,
+        "DELETE FROM core.fixtures WHERE fixture_id % 2 = 0",
+        """UPDATE core.fixtures SET body = '{"fixture": {"id": 1}}'""",
+        "TRUNCATE core.injuries, core.standings",
+        "INSERT INTO core.fixture_events (key, body, digest) VALUES ('9:x', '{}', '')",
+    )
+    assert await everything(store) != before
+    assert "mended" in hows(await rebuild(store, settings))
+    assert await everything(store) == before
+
+
+async def test_an_order_that_the_clock_denies_is_kept(store: Store, settings: Settings) -> None:
+    """The first answer comes again last; and by then the clock was turned back."""
+    season = {"league": "39", "season": "2024"}
+    first = answer("fixtures", [fixture(7)], **season)
+    for one in (first, answer("fixtures", [fixture(7, goals=1)], ids="7"), first):
+        await load(store, [one], run=None, retention_days=30)
+    turned = "UPDATE raw.api_responses SET last_fetched_at = now() - times * interval '1 day'"
+    await execute(store, turned)
+    before = await everything(store)
+    await execute(store, "TRUNCATE core.fixtures")
+    await rebuild(store, settings)
+    assert await everything(store) == before
+
+
+async def test_without_answers_core_is_left_alone(store: Store, settings: Settings) -> None:
+    await load(store, [answer("fixtures", [fixture(7)], ids="7")], run=None, retention_days=30)
+    before = await everything(store)
+    await execute(store, "DELETE FROM raw.api_responses")
+    with pytest.raises(NothingToDoError, match="no answers"):
+        await rebuild(store, settings)
+    assert await everything(store) == before
+
+
+async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
+    store: Store, settings: Settings
+) -> None:
+    for number in range(1, 4):
+        one = answer("fixtures", [fixture(number)], ids=str(number))
+        await load(store, [one], run=None, retention_days=30)
+    before = await everything(store)
+    await execute(store, """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '1'""")
+    with pytest.raises(HeldError, match="fixtures would lose 1 of 3"):
+        await rebuild(store, settings)
+    assert await everything(store) == before
+    done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
+    assert (done["fixtures"].how, done["fixtures"].changes.removed) == ("changed", 1)
+    # Now the table is damaged as well: what followers have can no longer be led on.
+    await execute(
+        store,
+        """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '2'""",
+        "DELETE FROM core.fixtures",
+    )
+    done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
+    assert (done["fixtures"].how, done["fixtures"].records) == ("anew", 1)
+    after = await everything(store)
+    assert [row[0] for row in after["fixtures"]] == ["3"]
+    [(_, _, epoch, seq, floor, _, records, digest, *_)] = after["head"]
+    assert (seq, floor, records, digest) == (4, 4, 1, done["fixtures"].digest)
+    assert epoch != before["head"][0][2]
+    assert hows(await rebuild(store, settings)) == {"intact"}
+
+
+async def move_old_months(store: Store, settings: Settings) -> Outcome:
+    context = RunContext(
+        run_id=1, job=RETENTION, params={}, scheduled_for=None, settings=settings, store=store
+    )
+    return await RETENTION.run(context)
+
+
+async def test_old_months_are_moved_to_files_and_still_read(
+    store: Store, settings: Settings
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    await a_history(store, dice)
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    # Months and the order of answers need not agree: an old one may have come again yesterday.
+    await execute(
+        store,
+        *(f"SELECT raw.ensure_month('2020-0{month}-15')" for month in (1, 2)),
+        """UPDATE raw.api_responses SET fetched_at = '2020-01-15' WHERE seen_order % 3 = 0""",
+        """UPDATE raw.api_responses SET fetched_at = '2020-02-15' WHERE seen_order % 3 = 1""",
+    )
+    before = await everything(store)
+    moved = await move_old_months(store, settings)
+    assert moved.detail == {"months": ["2020-01", "2020-02"]}
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT (SELECT count(*) FROM raw.api_responses WHERE fetched_at < '2021-01-01'),"
+            " (SELECT sum(answers) FROM raw.api_archives)"
+        )
+        assert await cursor.fetchone() == (0, moved.rows_changed)
+    await execute(store, "TRUNCATE core.fixtures, core.injuries, core.fixture_lineups")
+    await rebuild(store, settings)
+    assert await everything(store) == before
+    [first, _] = sorted((settings.home / "archives" / "football_raw").iterdir())
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    with pytest.raises(UnavailableError, match="not the file that was written"):
+        await rebuild(store, settings)
+    assert await everything(store) == before
+
+
+async def test_a_month_whose_answer_comes_again_stays_until_it_is_quiet(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = answer("fixtures", [fixture(7)], ids="7")
+    await load(store, [one], run=None, retention_days=30)
+    await execute(
+        store,
+        "SELECT raw.ensure_month('2020-01-15')",
+        "UPDATE raw.api_responses SET fetched_at = '2020-01-15'",
+    )
+    url = store.url
+
+    def and_meanwhile(*arguments: Any) -> Any:
+        written = write_month(*arguments)
+        with psycopg.connect(url) as conn:
+            conn.execute("UPDATE raw.api_responses SET seen_order = seen_order + 1")
+        return written
+
+    monkeypatch.setattr("hasat.sources.football.months.write_month", and_meanwhile)
+    assert (await move_old_months(store, settings)).kind == "nothing"
+    assert list((settings.home / "archives" / "football_raw").iterdir()) == []
+    monkeypatch.undo()
+    assert (await move_old_months(store, settings)).kind == "done"

@@ -1,0 +1,274 @@
+"""Reading the mirror of API-Football over HTTP."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from hasat.jobs import Catalogue
+from hasat.serve import create_app
+from hasat.settings import Settings
+from hasat.sources.football.loading import load
+from hasat.sources.football.raw import Answer
+from hasat.sources.football.source import FOOTBALL
+from hasat.sources.football.states import State, state_of
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import throw_away_database
+from hasat.testing.http import client_of, undescribed
+
+pytestmark = pytest.mark.anyio
+
+MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
+V1 = "/api/v1/football"
+NOVEMBER_15 = 1700006400
+
+
+@pytest.fixture
+def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
+    made = throw_away_database(server_url, MIGRATIONS)
+    with background.wrap_async_context_manager(made) as database:
+        yield database.settings(tmp_path)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    async with open_store(settings, MIGRATIONS) as store:
+        yield store
+
+
+@pytest.fixture
+async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(settings, store, Catalogue.of([], settings), [FOOTBALL])
+    assert undescribed(app) == []
+    async with client_of(app) as client:
+        yield client
+
+
+def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
+    envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
+    return Answer(endpoint, parameters, json.dumps(envelope).encode())
+
+
+def fixture(number: int, home: int, away: int, day: int, status: str, **blocks: Any) -> Any:
+    played = status == "FT"
+    return {
+        "fixture": {
+            "id": number,
+            "timestamp": NOVEMBER_15 + 86400 * day,
+            "status": {"short": status, "long": status, "elapsed": None},
+        },
+        "league": {"id": 39, "name": "Premier League", "season": 2024, "round": f"Round {day}"},
+        "teams": {"home": {"id": home, "name": f"T{home}"}, "away": {"id": away}},
+        "goals": {"home": 2 if played else None, "away": 1 if played else None},
+        "score": {},
+        **blocks,
+    }
+
+
+DETAILS = {
+    "events": [
+        {
+            "time": {"elapsed": 9, "extra": None},
+            "team": {"id": 1},
+            "player": {"id": None, "name": "100% X"},
+            "type": "Goal",
+        }
+    ],
+    "lineups": [{"team": {"id": 1}, "startXI": []}],
+    "statistics": [{"team": {"id": 1}, "statistics": [{"type": "Possession", "value": "55%"}]}],
+    "players": [{"team": {"id": 1}, "players": [{"player": {"id": 0, "name": "A"}}]}],
+}
+FLAGS = {"events": True, "lineups": True, "statistics_fixtures": False}
+COVERAGE = {"fixtures": FLAGS, "standings": True, "top_scorers": False, "injuries": True}
+LEAGUE = {
+    "league": {"id": 39, "name": "Premier League", "type": "League"},
+    "country": {"name": "England"},
+    "seasons": [{"year": 2024, "current": True, "coverage": COVERAGE}],
+}
+
+
+@pytest.fixture
+async def filled(store: Store) -> None:
+    season = {"league": "39", "season": "2024"}
+    matches = [
+        fixture(1, 1, 2, 0, "FT"),
+        fixture(2, 2, 1, 1, "2H"),
+        fixture(3, 1, 3, 2, "NS"),
+        fixture(4, 3, 2, 0, "FT"),
+    ]
+    lines = [{"team": {"id": t}, "group": g, "rank": t} for g in "AB" for t in (1, 2)]
+    tables = {"league": {"id": 39, "season": 2024, "standings": [lines[:2], lines[2:]]}}
+    injured = {
+        "player": {"id": 7, "name": "P", "type": "Missing Fixture", "reason": "Knee"},
+        "team": {"id": 1},
+        "fixture": {"id": 3, "timestamp": NOVEMBER_15 + 2 * 86400},
+        "league": {"id": 39, "season": 2024},
+    }
+    scorer = {"player": {"id": 7}, "statistics": [{"team": {"id": 1}, "goals": {"total": 3}}]}
+    statistics = {"league": {"id": 39, "season": 2024}, "team": {"id": 1}, "form": "W"}
+    await load(
+        store,
+        [
+            answer("timezone", ["UTC"]),
+            answer("countries", [{"name": "World", "code": None, "flag": None}]),
+            answer("leagues", [LEAGUE]),
+            answer("teams", [{"team": {"id": 1, "name": "T1"}, "venue": {}}], **season),
+            answer("fixtures", matches, **season),
+            answer("fixtures", [{**matches[0], **DETAILS}], ids="1"),
+            answer("standings", [tables], **season),
+            answer("injuries", [injured], **season),
+            answer("players/topscorers", [scorer], **season),
+            answer("teams/statistics", statistics, **season, team="1"),
+        ],
+        run=None,
+        retention_days=30,
+    )
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason, inferred_at)"
+            " VALUES (2, 'FT', 'nothing was heard', now())"
+        )
+
+
+async def get(client: httpx2.AsyncClient, path: str, status: int = 200) -> Any:
+    found = await client.get(f"{V1}{path}")
+    assert found.status_code == status, found.text
+    return found.json()
+
+
+def ids(page: Any) -> list[int]:
+    return [item["fixture"]["id"] for item in page["items"]]
+
+
+@pytest.mark.usefixtures("filled")
+async def test_matches_can_be_chosen(client: httpx2.AsyncClient) -> None:
+    everything = await get(client, "/fixtures")
+    assert (ids(everything), everything["totalCount"]) == ([1, 4, 2, 3], 4)
+    for question, wanted in {
+        "league=39&season=2024&status=ft-aet": [1, 4],
+        "team=3": [4, 3],
+        "date=2023-11-16": [2],
+        "from=2023-11-16&to=2023-11-17": [2, 3],
+        "state=live": [2],
+        "round=Round 2": [3],
+        "inferred=true": [2],
+        "inferred=false&state=scheduled": [3],
+        "league=40": [],
+        "pageSize=3&page=2": [3],
+    }.items():
+        assert ids(await get(client, f"/fixtures?{question}")) == wanted, question
+    assert ids(await get(client, "/h2h?h2h=1-2")) == [2, 1]
+    assert ids(await get(client, "/teams/3/fixtures")) == [3, 4]
+    metrics = await get(client, "/teams/1/metrics")
+    assert {name: metrics[name] for name in ("played", "wins", "goalsFor", "form")} == {
+        "played": 1,
+        "wins": 1,
+        "goalsFor": 2,
+        "form": "W",
+    }
+
+
+@pytest.mark.usefixtures("filled")
+async def test_what_is_inferred_stands_beside_the_match(client: httpx2.AsyncClient) -> None:
+    match = await get(client, "/fixtures/2")
+    assert match["fixture"]["status"]["short"] == "2H"
+    assert match["goals"] == {"home": None, "away": None}
+    assert (match["state"], match["inferred"]["status"]) == ("live", "FT")
+    assert match["inferred"]["needsScoreVerification"] is True
+    assert (await get(client, "/fixtures/1"))["inferred"] is None
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_match_comes_with_its_details(client: httpx2.AsyncClient) -> None:
+    match = await get(client, "/fixtures/1/details")
+    assert match["events"] == DETAILS["events"]
+    assert match["statistics"] == DETAILS["statistics"]
+    assert match["players"] == [{"teamId": 1, "player": {"id": 0, "name": "A"}}]
+    assert (await get(client, "/fixtures/1/lineups"))["items"] == DETAILS["lineups"]
+    assert (await get(client, "/fixtures/3/details"))["injuries"][0]["player"]["id"] == 7
+    await get(client, "/fixtures/99/details", 404)
+    await get(client, "/fixtures/1/odds", 422)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_tables_players_and_coverage(client: httpx2.AsyncClient) -> None:
+    tables = await get(client, "/standings/39/2024")
+    assert [group["group"] for group in tables["groups"]] == ["A", "B"]
+    assert tables == await get(client, "/standings?league=39&season=2024")
+    await get(client, "/standings/40/2024", 404)
+    for path in (
+        "/injuries?date=2023-11-17&player=7",
+        "/top_scorers?league=39",
+        "/team_statistics?team=1",
+        "/teams?league=39&season=2024",
+        "/teams?search=t1",
+        "/teams?id=1",
+        "/leagues?search=premier&type=league",
+        "/countries?name=World",
+        "/timezones",
+    ):
+        page = await get(client, path)
+        assert (len(page["items"]), page["totalCount"], page["totalPages"]) == (1, 1, 1), path
+    assert (await get(client, "/teams?search=%25"))["items"] == []
+    await get(client, "/teams?season=2024", 400)
+    found = {one["endpoint"]: one for one in (await get(client, "/coverage?league=39"))["items"]}
+    told = {k: (v["expected"], v["present"], v["percent"]) for k, v in found.items()}
+    assert told == {
+        "/fixtures": (4, 4, 100.0),
+        "/fixtures/events": (2, 1, 50.0),
+        "/fixtures/lineups": (2, 1, 50.0),
+        "/fixtures/statistics": (0, 1, 100.0),
+        "/fixtures/players": (2, 1, 50.0),
+        "/teams": (3, 1, 33.33),
+        "/standings": (3, 2, 66.67),
+        "/teams/statistics": (3, 1, 33.33),
+        "/players/topscorers": (0, 1, 100.0),
+        "/injuries": (None, 1, None),
+    }
+    assert (await get(client, "/coverage?endpoint=standings"))["totalCount"] == 1
+    assert (await get(client, "/quota"))["remaining"] == 75_000
+
+
+@pytest.mark.usefixtures("filled")
+async def test_feeds_and_archives_of_every_kind_are_there(client: httpx2.AsyncClient) -> None:
+    found = await client.get("/api/v1/fixtures/changes")
+    assert {change["key"] for change in found.json()["changes"]} == {"1", "2", "3", "4"}
+    assert (await client.get("/api/v1/fixtures/1/history")).json()["history"]
+    assert (await client.get("/api/v1/fixture_events/digest")).json()["count"] == 1
+    assert (await client.get("/api/v1/standings/archives")).status_code == 200
+    answered = await client.get(f"{V1}/fixtures")
+    assert answered.headers["X-Last-Sync-At"]
+
+
+async def test_a_misspelt_filter_and_an_empty_mirror_are_said(client: httpx2.AsyncClient) -> None:
+    assert (await get(client, "/fixtures?leage=39", 400))["detail"].startswith("There is no par")
+    for path in ("/fixtures", "/fixtures/1", "/standings/39/2024", "/coverage"):
+        assert (await client.get(f"{V1}{path}")).status_code in (404, 503), path
+    await get(client, "/fixtures?date=yesterday", 422)
+    await get(client, "/h2h?h2h=33", 422)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_status_and_metrics_tell_how_it_is(client: httpx2.AsyncClient) -> None:
+    status = (await client.get("/api/v1/status")).json()
+    [football] = status["sources"]
+    assert (football["fixtures"], football["inferred"]) == (4, 1)
+    assert football["quota"]["remaining"] == 75_000
+    metrics = (await client.get("/metrics")).text
+    assert 'hasat_football_fixtures{state="finished"} 2.0' in metrics
+    assert "hasat_football_inferred_fixtures 1.0" in metrics
+
+
+async def test_the_database_knows_the_same_states(store: Store) -> None:
+    live = ["1H", "HT", "2H", "ET", "BT", "P", "SUSP", "INT", "LIVE"]
+    codes = ["TBD", "NS", *live, "FT", "AET", "PEN", "PST", "CANC", "ABD", "AWD", "WO", "??"]
+    async with store.connection() as conn:
+        for code in codes:
+            row = await (await conn.execute("SELECT football.state_of(%s)", [code])).fetchone()
+            assert row == (state_of(code).value,)
+    assert {state_of(code) for code in codes} == set(State)

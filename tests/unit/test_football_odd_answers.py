@@ -1,0 +1,135 @@
+"""Answers that nobody has seen yet: nothing raises, nothing is lost, all spellings are one."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hasat.errors import BrokenAnswerError
+from hasat.feed.digest import canonical
+from hasat.sources.football.elements import extract
+from hasat.sources.football.envelope import read_envelope, spelled
+from hasat.sources.football.folding import covers_of
+
+ODD = st.sampled_from(
+    [
+        None,
+        "",
+        0,
+        -1,
+        10**30,
+        True,
+        1.5,
+        1e300,
+        4e-5,
+        -0.0,
+        "55%",
+        "%s",
+        [],
+        {},
+        {"": ""},
+        "x" * 700,
+    ]
+)
+TEXT = st.text(st.characters(codec=None), max_size=5)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | ODD,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+ID = ODD | st.integers(0, 9)
+
+
+def named(**fields: Any) -> st.SearchStrategy[Any]:
+    """An object with these fields, any of which may be odd or missing."""
+    return st.fixed_dictionaries({}, optional={n: v | ODD for n, v in fields.items()}) | ANYTHING
+
+
+WHO = named(id=ID, name=TEXT)
+EVENT = named(time=named(elapsed=ID, extra=ID), team=WHO, player=WHO, type=TEXT)
+BLOCK = named(team=WHO, startXI=ANYTHING)
+PLAYERS = named(team=WHO, players=st.lists(named(player=WHO), max_size=3))
+ABOUT = named(id=ID, timestamp=ID)
+LEAGUE = named(id=ID, season=ID)
+ROWS: dict[str, st.SearchStrategy[Any]] = {
+    "timezone": TEXT | ANYTHING,
+    "countries": named(name=TEXT),
+    "leagues": named(league=WHO, seasons=ANYTHING),
+    "teams": named(team=WHO, venue=ANYTHING),
+    "fixtures/events": EVENT,
+    "fixtures/lineups": BLOCK,
+    "fixtures/statistics": BLOCK,
+    "injuries": named(player=WHO, team=WHO, fixture=ABOUT, league=LEAGUE),
+    "players/topscorers": named(player=WHO, statistics=ANYTHING),
+    "teams/statistics": named(team=WHO, league=LEAGUE),
+}
+PARAMETERS = {"league": "39", "season": "2024", "fixture": "7"}
+
+
+@pytest.mark.parametrize("endpoint", ROWS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_an_element_is_a_record_or_set_aside(endpoint: str, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(ROWS[endpoint], min_size=1, max_size=4))
+    found = extract(endpoint, PARAMETERS, rows)
+    kept = [*(one.body for one in found.elements), *(one.body for one in found.unreadable)]
+    assert sorted(map(repr, kept)) == sorted(map(repr, rows))
+    assert not {one.dataset for one in found.unreadable} & {c.dataset for c in found.covers}
+    for element in found.elements:
+        assert len(element.key.encode(errors="replace")) < 2_600
+        assert list(covers_of(element))
+
+
+@given(
+    st.lists(
+        named(
+            fixture=ABOUT,
+            league=LEAGUE,
+            events=st.lists(EVENT, max_size=3),
+            lineups=st.lists(BLOCK, max_size=3),
+            statistics=st.lists(BLOCK, max_size=3),
+            players=st.lists(PLAYERS, max_size=3),
+        ),
+        max_size=3,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_matches_of_any_shape_cover_only_what_was_read(rows: list[Any]) -> None:
+    found = extract("fixtures", {"ids": "7"}, rows)
+    fixtures = [one for one in found.elements if one.dataset == "fixtures"]
+    lost = [one for one in found.unreadable if one.dataset == "fixtures"]
+    assert len(fixtures) + len(lost) == len(rows)
+    for element in found.elements:
+        assert list(covers_of(element))
+
+
+@given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
+@settings(max_examples=200, deadline=None)
+def test_an_envelope_of_any_shape_is_read_or_refused(
+    errors: Any, parameters: Any, paging: Any, response: Any
+) -> None:
+    document = {"errors": errors, "parameters": parameters, "paging": paging, "response": response}
+    document["results"] = paging
+    try:
+        envelope = read_envelope(json.dumps(document))
+    except BrokenAnswerError:
+        # Numbers that are none: too large for a float.
+        assert "Infinity" in json.dumps(document)
+        return
+    assert envelope.page >= 1
+    assert envelope.pages >= 1
+    assert all(isinstance(text, str) for text in envelope.errors.values())
+    assert spelled(envelope.told) == canonical(envelope.told)
+    # What PostgreSQL keeps of it is read as the same.
+    again = read_envelope(json.dumps(envelope.told, ensure_ascii=False))
+    assert (again.told, again.mended) == (envelope.told, False)
+    assert b"\\u0000" not in spelled(again.told).replace(b"\\\\", b"")
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "1e999", "[" * 200_000, "{", b"\xff"])
+def test_what_is_no_json_is_refused(text: str | bytes) -> None:
+    body = text if isinstance(text, bytes) else f'{{"errors": [], "response": {text}}}'
+    with pytest.raises(BrokenAnswerError):
+        read_envelope(body)
