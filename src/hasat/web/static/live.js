@@ -84,6 +84,10 @@ function look() {
   }
 }
 
+// On a phone the navigation is a row that scrolls.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
+
 if (root) {
   document.addEventListener("visibilitychange", look);
   addEventListener("pagehide", close);
