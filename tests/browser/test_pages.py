@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import Browser, Page, expect
 
-from conftest import Complaints
+from complaints import Complaints
 from house import House, eventually
 
 TITLES = {
@@ -16,7 +16,7 @@ TITLES = {
 def test_an_operator_walks_through_the_house(
     house: House, browser: Browser, complaints: Complaints
 ) -> None:
-    """Every page in both languages, by keyboard, wide and on a phone; a run started and followed."""
+    """Every page in both languages, by keyboard, wide and on a phone; a run is followed."""
     house.start("serve")
     eventually(house.ready, "it serves")
     context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
