@@ -74,10 +74,11 @@ def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
     """Let nobody in who may not be, and nothing out that is not a proper answer."""
     app.state.metrics = metrics.HttpMetrics()
     app.state.routes = RouteTable(app)
+    app.state.keys = KeyRing(store)
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),
         Middleware(HostGuard, settings),
-        Middleware(Gate, settings, KeyRing(store), Signatures(settings)),
+        Middleware(Gate, settings, app.state.keys, Signatures(settings)),
         Middleware(BodyLimit),
         Middleware(HeadFromGet),
     ]
