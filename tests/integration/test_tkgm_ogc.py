@@ -211,6 +211,17 @@ async def test_what_is_not_there_is_not_found(town: httpx2.AsyncClient) -> None:
         assert (await town.get(f"{ROOT}{path}?x=1")).status_code == 400
 
 
+async def test_how_dense_they_lie(town: httpx2.AsyncClient) -> None:
+    whole = await get(town, f"{ROOT}/density?bbox=32.8,39.8,33,40", "application/geo+json")
+    assert whole["numberMatched"] == 26
+    assert max(cell["properties"]["share"] for cell in whole["features"]) == 1
+    assert sum(cell["properties"]["parcels"] for cell in whole["features"]) == 26
+    nothing = await get(town, f"{ROOT}/density?bbox=0,0,0,0", "application/geo+json")
+    assert nothing["features"] == []
+    for query in ("", "?bbox=1", "?bbox=0,0,1,1&limit=2"):
+        assert (await town.get(f"{ROOT}/density{query}")).status_code == 400
+
+
 async def test_the_feeds_own_doors_stay(town: httpx2.AsyncClient) -> None:
     changes = await get(town, f"{ROOT}/changes?limit=1000")
     assert len(changes["changes"]) == 27

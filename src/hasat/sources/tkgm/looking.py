@@ -14,7 +14,7 @@ from hasat.store.statements import statement
 
 _PACKAGE = "hasat.sources.tkgm"
 # As the index has it; the halves of a box that goes around the back of the earth.
-_TOUCHES = sql.SQL(
+TOUCHES = sql.SQL(
     "(box(point(p.east, p.north), point(p.west, p.south))"
     " && box(point(%(west)s, %(south)s), point(%(east)s, %(north)s))"
     " OR box(point(p.east, p.north), point(p.west, p.south))"
@@ -97,9 +97,9 @@ async def _condition(
     parts: list[sql.Composable] = [sql.SQL("true")]
     values: dict[str, Any] = {"since": asked.since, "until": asked.until}
     if asked.box is not None:
-        values |= _sides(asked.box)
+        values |= sides_of(asked.box)
         values["beside"] = await _beside(conn, asked.box, values)
-        parts += [_TOUCHES, _NOT_BESIDE]
+        parts += [TOUCHES, _NOT_BESIDE]
     if asked.since is not None:
         parts.append(_SINCE)
     if asked.until is not None:
@@ -107,14 +107,15 @@ async def _condition(
     return sql.SQL(" AND ").join(parts), values
 
 
-def _sides(box: Box) -> dict[str, Any]:
+def sides_of(box: Box) -> dict[str, Any]:
+    """What `TOUCHES` is filled with."""
     near, far = box.halves
     return {**near._asdict(), "west2": far.west, "east2": far.east}
 
 
 async def _beside(conn: AsyncConnection[Any], box: Box, values: dict[str, Any]) -> list[str]:
     """Parcels whose box touches the asked one while they themselves do not."""
-    cursor = await conn.execute(_filled("items_at_edge", touches=_TOUCHES), values)
+    cursor = await conn.execute(_filled("items_at_edge", touches=TOUCHES), values)
     rows = await cursor.fetchall()
     ground = box.ground
     shapely.prepare(ground)

@@ -1,5 +1,6 @@
 """The parcels as OGC API Features, Part 1: Core, tells of them: documents that link on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +9,7 @@ from urllib.parse import quote, urlencode
 from hasat.doors import dumps
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.looking import Extent, Page
+from hasat.sources.tkgm.overlooking import Cell, ScanLine
 from hasat.sources.tkgm.selection import Box
 
 GEOJSON = "application/geo+json"
@@ -133,6 +135,52 @@ EXAMPLE_FEATURE = {
         "fetchedAt": "2026-11-02T06:04:11.000214Z",
     },
 }
+
+
+def ground(box: Box) -> dict[str, Any]:
+    """A box as a GeoJSON polygon."""
+    west, south, east, north = (round(side, 6) for side in box)
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    return {"type": "Polygon", "coordinates": [ring]}
+
+
+def density(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Cells as features; `share` is of the fullest."""
+    most = max((cell.parcels for cell in cells), default=1)
+    return {
+        "type": "FeatureCollection",
+        "numberMatched": sum(cell.parcels for cell in cells),
+        "features": [
+            {
+                "type": "Feature",
+                "geometry": ground(cell.box),
+                "properties": {"parcels": cell.parcels, "share": round(cell.parcels / most, 3)},
+            }
+            for cell in cells
+        ],
+    }
+
+
+def scans(lines: Sequence[ScanLine]) -> dict[str, Any]:
+    """Scans as features: their areas."""
+    return {
+        "type": "FeatureCollection",
+        "features": [
+            {
+                "type": "Feature",
+                "id": line.id,
+                "geometry": line.area,
+                "properties": {
+                    **line.method,
+                    "beganAt": _utc(line.began_at),
+                    "finishedAt": None if line.finished_at is None else _utc(line.finished_at),
+                    "asked": line.asked,
+                    "found": line.found,
+                },
+            }
+            for line in lines
+        ],
+    }
 
 
 def _utc(moment: datetime) -> str:

@@ -1,5 +1,6 @@
 """The parcels' doors: OGC API Features, and the short ways of the house to the same answers."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -8,10 +9,11 @@ from starlette.responses import Response
 from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.digest import record_digest
-from hasat.sources.tkgm import ogc
+from hasat.sources.tkgm import ogc, overlooking
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.looking import extent, look, look_up
-from hasat.sources.tkgm.selection import PARAMETERS, check_names, read_selection
+from hasat.sources.tkgm.overlooking import Cell, ScanLine
+from hasat.sources.tkgm.selection import PARAMETERS, Box, check_names, read_box, read_selection
 from hasat.store import Store
 
 _EXAMPLES = ogc.Pages("http://127.0.0.1:8000")
@@ -24,6 +26,20 @@ _ITEMS = {
     "links": [],
     "features": [ogc.EXAMPLE_FEATURE],
 }
+_DENSITY = ogc.density([Cell(Box(32.84, 39.89, 32.85, 39.9), 412)])
+_SCANS = ogc.scans(
+    [
+        ScanLine(
+            id=3,
+            area=ogc.ground(Box(32.84, 39.89, 32.85, 39.9)),
+            method={"method": "coverage", "quality": "standard"},
+            began_at=datetime(2026, 11, 2, 6, tzinfo=UTC),
+            finished_at=None,
+            asked=640,
+            found=391,
+        )
+    ]
+)
 _SELECTING: dict[str, Any] = {"parameters": list(PARAMETERS)}
 
 
@@ -125,6 +141,32 @@ async def item(
     """By its key: mahalleId/adaNo/parselNo, with the slashes escaped or as they are."""
     _check_collection(collection)
     return await _item(key, request, store, pages)
+
+
+@router.get(
+    "/density",
+    summary="How dense the parcels of a box lie",
+    response_class=Response,
+    responses=answers(_DENSITY, UsageError, media=ogc.GEOJSON),
+    openapi_extra={"parameters": [{**PARAMETERS[0], "required": True}]},
+)
+async def density(request: Request, store: TheStore) -> Response:
+    """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
+    check_names(request.query_params, ("bbox",))
+    cells = await overlooking.density(store, read_box(request.query_params.get("bbox", "")))
+    return answer(dumps(ogc.density(cells)), media=ogc.GEOJSON)
+
+
+@router.get(
+    "/scans",
+    summary="The areas that were scanned",
+    response_class=Response,
+    responses=answers(_SCANS, UsageError, media=ogc.GEOJSON),
+    dependencies=NOTHING_ASKED,
+)
+async def scans(store: TheStore) -> Response:
+    """The latest 200 with their areas, the last one first."""
+    return answer(dumps(ogc.scans(await overlooking.scans(store))), media=ogc.GEOJSON)
 
 
 @router.get(
