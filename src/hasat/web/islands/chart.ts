@@ -7,11 +7,11 @@ import uPlot from "uplot";
 
 interface Day {
   now: string;
-  starts_at: string;
-  ends_at: string;
+  startsAt: string;
+  endsAt: string;
   limit: number | null;
   target: number;
-  by_hour: number[];
+  byHour: number[];
 }
 
 interface Texts {
@@ -37,7 +37,7 @@ function found(tree: unknown, path: string): unknown {
 
 /** Hours as the x axis; what was spent by then, the pace that reaches the target, the limit. */
 function columns(day: Day): uPlot.AlignedData {
-  const [from, to, now] = [seconds(day.starts_at), seconds(day.ends_at), seconds(day.now)];
+  const [from, to, now] = [seconds(day.startsAt), seconds(day.endsAt), seconds(day.now)];
   const edges = Array.from({ length: Math.ceil((to - from) / HOUR) + 1 }, (_, hour) =>
     Math.min(from + hour * HOUR, to),
   );
@@ -45,7 +45,7 @@ function columns(day: Day): uPlot.AlignedData {
   const spent = times.map((time) => {
     if (time > now) return null;
     const hours = Math.ceil((time - from) / HOUR);
-    return day.by_hour.slice(0, hours).reduce((sum, one) => sum + one, 0);
+    return day.byHour.slice(0, hours).reduce((sum, one) => sum + one, 0);
   });
   if (day.limit === null) return [times, spent];
   const goal = day.limit * day.target;
