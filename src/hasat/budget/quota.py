@@ -136,16 +136,21 @@ async def read_quota(store: Store, upstream: str) -> Quota:
     return found[0]
 
 
-async def read_quotas(store: Store, upstream: str | None = None) -> list[Quota]:
-    """The budgets of all upstreams that were ever declared, or of one."""
+async def read_quotas(
+    store: Store, upstream: str | None = None, *, outcomes: bool = True
+) -> list[Quota]:
+    """The budgets of all upstreams that were ever declared, or of one.
+
+    Without `outcomes`, the day's ledger is not read through for how its requests ended.
+    """
     async with store.connection() as conn:
         # One moment for all of it.
         await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         windows = await _rows(conn, Windows, "windows", {"upstream": upstream})
-        return [await _quota(conn, each) for each in windows]
+        return [await _quota(conn, each, outcomes=outcomes) for each in windows]
 
 
-async def _quota(conn: AsyncConnection[Any], windows: Windows) -> Quota:
+async def _quota(conn: AsyncConnection[Any], windows: Windows, *, outcomes: bool) -> Quota:
     values = {
         "upstream": windows.upstream,
         "day": windows.day,
@@ -156,7 +161,7 @@ async def _quota(conn: AsyncConnection[Any], windows: Windows) -> Quota:
         windows,
         tuple(await _rows(conn, LaneUse, "lanes", values)),
         tuple(await _rows(conn, Spender, "spenders", values)),
-        tuple(await _rows(conn, OutcomeUse, "outcomes", values)),
+        tuple(await _rows(conn, OutcomeUse, "outcomes", values) if outcomes else ()),
         tuple(await _rows(conn, EndpointUse, "endpoints", values)),
     )
 

@@ -68,10 +68,11 @@ def create_app(
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):
             app.include_router(router, prefix="/api/v1")
+    app.state.keys = KeyRing(store)
     app.user_middleware = [
         Middleware(Observe, app.state.metrics, app.state.routes),
         Middleware(HostGuard, settings),
-        Middleware(Gate, settings, KeyRing(store), Signatures(settings)),
+        Middleware(Gate, settings, app.state.keys, Signatures(settings)),
         Middleware(BodyLimit),
         Middleware(HeadFromGet),
     ]

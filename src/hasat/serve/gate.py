@@ -1,4 +1,4 @@
-"""Who gets in: open on loopback, by key or signature everywhere else.
+"""Who gets in: open on loopback, by key, login or signature everywhere else.
 
 Everything but a short list of paths needs a caller that is known, whether or not its route says
 so; routes that change something ask for more with `doors.require("operate")`.
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat.doors import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
@@ -25,14 +26,16 @@ from hasat.store import Store
 
 ANONYMOUS = frozenset(
     {"/healthz", "/readyz", "/health", "/metrics", "/openapi.json", "/docs", "/docs.css"}
+    | {"/login", "/logout", "/favicon.svg", "/favicon.ico"}
 )
+_ANONYMOUS_FOLDERS = ("/problems/", "/static/")
 LOCAL = Caller("local", "local", frozenset({"read", "operate"}))
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 def needs_no_caller(path: str) -> bool:
-    """Whether anybody may ask for this path: probes, metrics, and what explains the API."""
-    return path in ANONYMOUS or path == "/problems" or path.startswith("/problems/")
+    """Whether anybody may ask for this path: probes, metrics, what explains the API, the login."""
+    return path in ANONYMOUS or path == "/problems" or path.startswith(_ANONYMOUS_FOLDERS)
 
 
 def is_loopback(host: str) -> bool:
@@ -53,6 +56,11 @@ def is_open(settings: Settings) -> bool:
         and not settings.serve.allowed_hosts
         and not settings.authentication.enabled
     )
+
+
+def login_cookie(settings: Settings) -> str:
+    """The cookie of a login; browsers do not tell ports of one machine apart, its name does."""
+    return f"hasat_login_{settings.serve.port}"
 
 
 async def check_may_start(settings: Settings, store: Store) -> None:
@@ -111,6 +119,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._open = is_open(settings)
+        self._cookie = login_cookie(settings)
         self._keys = keys
         self._signatures = signatures
         # Apart, so that a flood of addresses cannot make the server forget what a key has used.
@@ -144,6 +153,10 @@ class Gate:
         if not ways:
             if self._open:
                 return LOCAL
+            if login := HTTPConnection(scope).cookies.get(self._cookie):
+                if exchange.method not in _SAFE:
+                    check_own_page(headers)
+                return await self._keys.check(login)
             raise NotKnownError("The request does not say who is asking.", remedy=HOW_TO_SAY_WHO)
         if len(ways) > 1 or len(headers.getlist(ways[0])) > 1:
             raise CredentialsMalformedError(
@@ -184,6 +197,19 @@ class Gate:
                 retry_after=allowance.retry_after,
                 remedy=f"Wait {allowance.retry_after} seconds, then ask again.",
             )
+
+
+def check_own_page(headers: Headers) -> None:
+    """Refuse a change that no page of this server is known to have asked for.
+
+    Where it came from elsewhere was refused before; here somebody must have said that it did not.
+    A browser sends cookies with whatever it sends, but also one of these headers.
+    """
+    if "origin" not in headers and headers.get("sec-fetch-site") != "same-origin":
+        raise OriginNotAllowedError(
+            "The request does not say from which page it comes.",
+            remedy="Use a current browser, or the API with a key.",
+        )
 
 
 def _check_origin(origins: Sequence[str], host: str) -> None:

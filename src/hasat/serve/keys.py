@@ -31,6 +31,7 @@ from hasat.store import Store
 from hasat.store.statements import statement
 
 CACHE_SECONDS = 5.0
+LOGIN_LIFETIME = timedelta(hours=12)
 _AT_LEAST_SECONDS = 1.0
 _NOTE_USE_SECONDS = 60.0
 _FORM = re.compile(r"hsk_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
@@ -67,9 +68,16 @@ class ApiKey:
 
 
 async def create_key(
-    store: Store, name: str, scope: Access = "read", lifetime: timedelta | None = None
+    store: Store,
+    name: str,
+    scope: Access = "read",
+    lifetime: timedelta | None = None,
+    made_from: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its token, which is nowhere else from now on."""
+    """A new key and its token, which is nowhere else from now on.
+
+    One that is made from another key (a login) ends with that one at the latest.
+    """
     if not 1 <= len(name.strip()) <= 100:
         raise UsageError("The name of a key has between 1 and 100 characters.")
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(10))
@@ -80,18 +88,20 @@ async def create_key(
         "digest": _digest(secret),
         "scope": scope,
         "lifetime": lifetime,
+        "made_from": made_from,
     }
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
         await cursor.execute(statement("hasat.serve", "key_create"), values)
         key = await cursor.fetchone()
-    assert key is not None
+    if key is None:
+        raise CredentialsMalformedError("This belongs to a login; a login needs a key.")
     return key, f"hsk_{key_id}_{secret}"
 
 
-async def list_keys(store: Store) -> list[ApiKey]:
-    """Every key, the revoked and the expired ones too."""
+async def list_keys(store: Store, *, logins: bool = False) -> list[ApiKey]:
+    """Every key, the revoked and the expired ones too; with `logins`, those made by logging in."""
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
-        await cursor.execute(statement("hasat.serve", "keys_list"))
+        await cursor.execute(statement("hasat.serve", "keys_list"), {"logins": logins})
         return await cursor.fetchall()
 
 
@@ -106,6 +116,28 @@ async def revoke_key(store: Store, key_id: str) -> ApiKey:
     raise NotFoundError(
         f"There is no key with the id {key_id!r}.", remedy="`hasat keys list` shows the ids."
     )
+
+
+async def log_in(store: Store, keys: "KeyRing", token: str) -> str:
+    """A token for a browser, from a key: it may do the same and is worth little when it is lost."""
+    caller = await keys.check(token)
+    key_id = caller.id.removeprefix("key:")
+    scope: Access = "operate" if "operate" in caller.scopes else "read"
+    async with store.connection() as conn:
+        await conn.execute(statement("hasat.serve", "logins_forget"))
+    _, login = await create_key(store, caller.name, scope, LOGIN_LIFETIME, made_from=key_id)
+    return login
+
+
+async def log_out(store: Store, token: str) -> None:
+    """End a login; what is none is left alone."""
+    if form := _FORM.fullmatch(token):
+        async with store.connection() as conn:
+            await conn.execute(
+                "UPDATE serve.api_key SET revoked_at = now()"
+                " WHERE id = %s AND digest = %s AND made_from IS NOT NULL AND revoked_at IS NULL",
+                [form[1], _digest(form[2])],
+            )
 
 
 class KeyRing:
@@ -157,7 +189,7 @@ class KeyRing:
         async with self._reading:
             asked_at = self._monotonic()
             if asked_at - self._read_at > seconds:
-                self._keys = {key.id: key for key in await list_keys(self._store)}
+                self._keys = {key.id: key for key in await list_keys(self._store, logins=True)}
                 self._read_at = asked_at
 
     async def _note_use(self, key: ApiKey) -> None:

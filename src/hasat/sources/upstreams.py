@@ -54,13 +54,13 @@ def upstreams_of(settings: Settings) -> tuple[Upstream, ...]:
     return football(settings), tkgm(settings)
 
 
-async def read_all(store: Store, settings: Settings) -> list[Quota]:
+async def read_all(store: Store, settings: Settings, *, outcomes: bool = True) -> list[Quota]:
     """The budgets of all upstreams, those too that nobody has asked yet."""
-    found = await read_quotas(store)
+    found = await read_quotas(store, outcomes=outcomes)
     known = {quota.windows.upstream for quota in found}
     if missing := [each for each in upstreams_of(settings) if each.name not in known]:
         async with store.connection() as conn:
             for upstream in missing:
                 await declare(conn, upstream, if_missing=True)
-        found = await read_quotas(store)
+        found = await read_quotas(store, outcomes=outcomes)
     return found

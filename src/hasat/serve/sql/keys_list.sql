@@ -1,5 +1,9 @@
--- Every key there is, the newest last. Whether one has expired is for the database's clock to say.
-SELECT id, name, scope, created_at, expires_at, last_used_at, revoked_at,
-    expires_at IS NOT NULL AND expires_at <= now() AS expired, digest
-FROM serve.api_key
-ORDER BY created_at, id;
+-- Every key there is, the newest last; a login ends with the key that it was made from. Whether one
+-- has expired is for the database's clock to say.
+SELECT k.id, k.name, k.scope, k.created_at, least(k.expires_at, f.expires_at) AS expires_at,
+    k.last_used_at, coalesce(k.revoked_at, f.revoked_at) AS revoked_at,
+    coalesce(least(k.expires_at, f.expires_at) <= now(), false) AS expired, k.digest
+FROM serve.api_key AS k
+LEFT JOIN serve.api_key AS f ON f.id = k.made_from
+WHERE k.made_from IS NULL OR %(logins)s
+ORDER BY k.created_at, k.id;

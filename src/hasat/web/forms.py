@@ -1,0 +1,24 @@
+"""What a form sent, and the proof that one of our own pages sent it."""
+
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from hasat.errors import UsageError
+from hasat.serve.gate import check_own_page
+from hasat.web.frame import Frame
+from hasat.web.page import Asked
+
+_MOST_FIELDS = 50
+
+
+async def asked_by_form(request: Request, frame: Frame) -> Asked:
+    """The question with the form's fields; refuses forms of other sites."""
+    check_own_page(request.headers)
+    try:
+        fields = dict(parse_qsl((await request.body()).decode(), max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise UsageError("The form cannot be read.", remedy="Load the page again.") from error
+    asked = frame.asked(request)
+    return replace(asked, values={**fields, **asked.values})

@@ -1,0 +1,156 @@
+"""Pages that change while somebody looks: one poller for all of them, one rendering for all alike.
+
+However many pages are open, the database is asked once a tick whether anything changed, and each
+distinct page is rendered once for all its readers.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import psycopg
+import structlog
+from fastapi import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import compile_path
+
+from hasat.doors import dumps
+from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
+from hasat.feed.bell import Bell
+from hasat.store.statements import statement
+from hasat.web.frame import Frame
+from hasat.web.page import Asked, Page
+from hasat.web.words import Language, language_of
+
+TICK_SECONDS = 2.0
+_ANYWAY_SECONDS = 30.0
+_HEARTBEAT_SECONDS = 15.0
+# A reader comes again after that, and is looked at again: a key may have been revoked.
+_LONGEST_SECONDS = 300.0
+_MOST_PAGES = 500
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False)
+class _Shown:
+    """One page as some readers see it."""
+
+    page: Page
+    asked: Asked
+    language: Language
+    readers: int = 0
+    part: str = ""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def show(self, part: str) -> None:
+        """Wake the readers if there is something new for them."""
+        if part != self.part:
+            self.part = part
+            self.wake()
+
+    def wake(self) -> None:
+        ringing, self.changed = self.changed, asyncio.Event()
+        ringing.set()
+
+
+class Live:
+    """The streams of this process; nothing is asked or rendered while nobody looks."""
+
+    def __init__(self, frame: Frame, pages: Sequence[Page], bell: Bell) -> None:
+        self._frame = frame
+        self._patterns: list[tuple[re.Pattern[str], Page]] = [
+            (compile_path(page.path)[0], page) for page in pages
+        ]
+        self._bell = bell
+        self._shown: dict[Any, _Shown] = {}
+        self._poller: asyncio.Task[None] | None = None
+
+    async def answer(self, request: Request) -> Response:
+        """Server-sent events: the changing part of the page at `at`, whenever it has changed."""
+        going = self._events(self._wanted(request))
+        return StreamingResponse(
+            going, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
+
+    def _wanted(self, request: Request) -> _Shown:
+        at = urlsplit(request.query_params.get("at", ""))
+        language, operates = language_of(request), self._frame.asked(request).may_operate
+        key = (at.path, at.query, language, operates)
+        if key not in self._shown:
+            if len(self._shown) >= _MOST_PAGES:
+                raise TooManyRequestsError("Too many different pages are open.", retry_after=30)
+            for pattern, page in self._patterns:
+                if fits := pattern.match(at.path):
+                    values = {**dict(parse_qsl(at.query)), **fits.groupdict()}
+                    asked = Asked(self._frame.house, values, operates)
+                    self._shown[key] = _Shown(page, asked, language)
+                    break
+            else:
+                raise NotFoundError(f"There is no page at {at.path!r}.")
+        return self._shown[key]
+
+    async def _events(self, shown: _Shown) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + _LONGEST_SECONDS
+        seen = ""
+        shown.readers += 1
+        try:
+            if self._poller is None or self._poller.done():
+                self._poller = asyncio.create_task(self._poll(), name="live pages")
+            yield b"retry: 3000\n\n"
+            while loop.time() < ends_at and not self._bell.closed:
+                changed = shown.changed
+                if shown.part != seen:
+                    seen = shown.part
+                    yield f"data: {dumps(seen)}\n\n".encode()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                        await changed.wait()
+                        continue
+                yield b": still here\n\n"
+        finally:
+            shown.readers -= 1
+            if not shown.readers:
+                self._shown = {k: v for k, v in self._shown.items() if v is not shown}
+
+    async def _poll(self) -> None:
+        loop = asyncio.get_running_loop()
+        pulse, rendered_at = "", 0.0
+        while self._shown and not self._bell.closed:
+            ring = self._bell.next_ring()
+            try:
+                now = await self._pulse()
+                everything = now != pulse or loop.time() - rendered_at > _ANYWAY_SECONDS
+                if everything:
+                    pulse, rendered_at = now, loop.time()
+                await self._render(list(self._shown.values()), everything=everything)
+            except (HasatError, psycopg.Error) as error:
+                log.debug("the pages cannot be brought up to date for now", reason=str(error))
+            await self._bell.wait(ring, TICK_SECONDS)
+        for shown in self._shown.values():
+            shown.wake()
+
+    async def _render(self, wanted: Sequence[_Shown], *, everything: bool) -> None:
+        """One after the other: readers never take more than one connection from the others."""
+        for shown in wanted:
+            if everything or not shown.part:
+                try:
+                    data = await shown.page.data(shown.asked)
+                except HasatError as error:
+                    log.debug(
+                        "a live page cannot be shown", page=shown.page.name, reason=str(error)
+                    )
+                else:
+                    shown.show(self._frame.live_part(shown.page, shown.asked, shown.language, data))
+
+    async def _pulse(self) -> str:
+        async with self._frame.house.store.connection() as conn:
+            row = await (await conn.execute(statement("hasat.web", "pulse"))).fetchone()
+        assert row is not None
+        return str(row[0])

@@ -1,0 +1,70 @@
+"""Logging in by key, where callers must say who they are."""
+
+from fastapi import FastAPI, Request
+from starlette.responses import RedirectResponse, Response
+
+from hasat.errors import NotKnownError
+from hasat.serve.gate import is_open, login_cookie
+from hasat.serve.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
+from hasat.web.forms import asked_by_form
+from hasat.web.frame import Frame
+from hasat.web.words import Words, language_of
+
+
+def add_to(app: FastAPI, frame: Frame) -> None:
+    """The form, what it does, and its undoing."""
+    store, settings = frame.house.store, frame.house.settings
+    keys: KeyRing = app.state.keys
+    cookie = login_cookie(settings)
+
+    def form(request: Request, to: str, failed: str | None = None) -> Response:
+        return frame.html(
+            request,
+            "login",
+            Words(language_of(request)),
+            frame.asked(request),
+            status=401 if failed else 200,
+            to=to,
+            failed=failed,
+        )
+
+    @app.get("/login", include_in_schema=False)
+    async def ask(request: Request) -> Response:
+        target = _inside(request.query_params.get("to", "/"))
+        return RedirectResponse(target, 303) if is_open(settings) else form(request, target)
+
+    @app.post("/login", include_in_schema=False)
+    async def enter(request: Request) -> Response:
+        asked = await asked_by_form(request, frame)
+        target = _inside(asked.text("to") or "/")
+        try:
+            login = await log_in(store, keys, asked.text("key"))
+        except NotKnownError as error:
+            return form(request, target, error.message)
+        answer = RedirectResponse(target, 303)
+        answer.set_cookie(
+            cookie,
+            login,
+            max_age=int(LOGIN_LIFETIME.total_seconds()),
+            httponly=True,
+            samesite="lax",
+            # The browser itself says whether it came over TLS, whatever stands between.
+            secure=request.headers.get("origin", "").startswith("https://"),
+        )
+        return answer
+
+    @app.post("/logout", include_in_schema=False)
+    async def leave(request: Request) -> Response:
+        await asked_by_form(request, frame)
+        await log_out(store, request.cookies.get(cookie, ""))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(cookie, httponly=True, samesite="lax")
+        return answer
+
+
+def _inside(target: str) -> str:
+    """A path of this server: an address of elsewhere would make the login a trap."""
+    is_path = (
+        target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    )
+    return target if is_path else "/"

@@ -1,0 +1,11 @@
+"""The pages, each in a module of its own, and what their forms do."""
+
+from hasat.web.page import Action, Page
+from hasat.web.pages import overview, quota, runs
+
+PAGES: tuple[Page, ...] = (
+    *overview.PAGES,
+    *quota.PAGES,
+    *runs.PAGES,
+)
+ACTIONS: tuple[Action, ...] = (*runs.ACTIONS,)

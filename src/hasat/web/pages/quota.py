@@ -1,0 +1,77 @@
+"""The quota: every window and lane of each upstream, the day's spending, and who spends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from hasat.budget import Quota
+from hasat.budget.quota import EndpointUse, LaneUse, OutcomeUse, Spender, Windows
+from hasat.sources.upstreams import read_all
+from hasat.store.statements import statement
+from hasat.web.charts import SpentDay
+from hasat.web.page import Asked, House, Page
+from hasat.web.quotas import QuotaLine, quota_line
+
+_MOST_ENDPOINTS = 100
+
+
+@dataclass(frozen=True)
+class UpstreamQuota:
+    """One upstream's budget today."""
+
+    line: QuotaLine
+    windows: Windows
+    day: SpentDay
+    lanes: Sequence[LaneUse]
+    spenders: Sequence[Spender]
+    outcomes: Sequence[OutcomeUse]
+    endpoints: Sequence[EndpointUse]
+    endpoints_in_all: int
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """All of the page."""
+
+    upstreams: Sequence[UpstreamQuota]
+
+
+async def quota(asked: Asked) -> Quotas:
+    """Every budget there is."""
+    found = await read_all(asked.store, asked.house.settings)
+    return Quotas([await _upstream(asked.house, one) for one in found])
+
+
+async def _upstream(house: House, quota: Quota) -> UpstreamQuota:
+    w = quota.windows
+    line = quota_line(quota)
+    return UpstreamQuota(
+        line=line,
+        windows=w,
+        day=SpentDay(
+            now=w.now,
+            starts_at=w.starts_at,
+            ends_at=w.ends_at,
+            limit=min(line.limit, w.plan or line.limit) if line.limit else None,
+            target=w.target,
+            by_hour=await _by_hour(house, w.upstream, w.day),
+        ),
+        lanes=quota.lanes,
+        spenders=quota.spenders,
+        outcomes=quota.outcomes,
+        endpoints=sorted(quota.endpoints, key=lambda one: -one.spent)[:_MOST_ENDPOINTS],
+        endpoints_in_all=len(quota.endpoints),
+    )
+
+
+async def _by_hour(house: House, upstream: str, day: date) -> Sequence[int]:
+    async with house.store.connection() as conn:
+        cursor = await conn.execute(
+            statement("hasat.web", "spent_by_hour"), {"upstream": upstream, "day": day}
+        )
+        spent: dict[int, int] = dict(await cursor.fetchall())
+    # A day of the clock change has 23 or 25 hours.
+    return [spent.get(hour, 0) for hour in range(max([23, *spent]) + 1)]
+
+
+PAGES = (Page("/quota", "quota", quota, "quota"),)

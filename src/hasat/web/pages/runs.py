@@ -1,0 +1,224 @@
+"""Runs and jobs: what runs when, what has run and how, one run in full, and running it now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.rows import class_row
+
+from hasat.errors import ConflictError, NotFoundError
+from hasat.jobs.queue import queue_run, retry_run
+from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
+from hasat.sources.gib.job import NAME as GIB_SYNC
+from hasat.sources.gib.job import reject as drop_held
+from hasat.store.statements import statement
+from hasat.web import held
+from hasat.web.page import Action, Asked, House, Page
+from hasat.web.runlines import RunLine, line_of
+
+HOURS = (1, 6, 24, 72)
+_ON_A_PAGE = 30
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A job with its next due time and its last run."""
+
+    name: str
+    summary: str
+    source: str | None
+    lane: str
+    cron: str | None
+    zone: str | None
+    enabled: bool
+    next_due: datetime | None
+    last_run: RunLine | None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """When a run was at work."""
+
+    run: int
+    job: str
+    how: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All of the page."""
+
+    now: datetime
+    workers: int
+    job: str
+    only_bad: bool
+    hours: int
+    since: datetime
+    jobs: Sequence[JobLine]
+    timeline: Sequence[Stretch]
+    runs: Sequence[RunLine]
+    older_than: int | None
+    """Where the next page of older runs begins."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run's requests to an upstream came to."""
+
+    upstream: str
+    lane: str
+    outcome: str | None
+    requests: int
+    spent: int
+    median_ms: float | None
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """One run in full; `held` is what the guard saw where it held the run."""
+
+    now: datetime
+    run: RunLine
+    known: bool
+    """Whether its job is still in the catalogue, so that it can be run again."""
+    attempt: int
+    worker: str | None
+    scheduled_for: datetime | None
+    params: Mapping[str, Any]
+    detail: Mapping[str, Any]
+    error: str | None
+    costs: Sequence[Cost]
+    held: held.Held | None
+
+
+async def runs(asked: Asked) -> Runs:
+    """The jobs, the time line of the last hours, and one page of runs."""
+    house, store = asked.house, asked.store
+    job, only_bad = asked.text("job"), asked.text("bad") == "1"
+    hours = asked.number("hours") or 6
+    hours = hours if hours in HOURS else 6
+    now = await store.now()
+    found = await list_runs(
+        store, job=job or None, bad=only_bad, before=asked.number("before"), limit=_ON_A_PAGE + 1
+    )
+    shown = found[:_ON_A_PAGE]
+    jobs = await schedule_overview(store, house.catalogue)
+    since = now - timedelta(hours=hours)
+    return Runs(
+        now=now,
+        workers=await workers_alive(store, house.settings),
+        job=job,
+        only_bad=only_bad,
+        hours=hours,
+        since=since,
+        jobs=[job_line(entry, now) for entry in sorted(jobs, key=_working_first)],
+        timeline=await _timeline(house, since, job or None),
+        runs=[line_of(run, now) for run in shown],
+        older_than=shown[-1].id if len(found) > _ON_A_PAGE else None,
+    )
+
+
+async def one_run(asked: Asked) -> OneRun:
+    """One run with its parameters, its cost and what it left behind."""
+    house, store = asked.house, asked.store
+    run = await get_run(store, _number(asked))
+    now = await store.now()
+    return OneRun(
+        now=now,
+        run=line_of(run, now),
+        known=run.job in house.catalogue.jobs,
+        attempt=run.attempt,
+        worker=run.worker,
+        scheduled_for=run.scheduled_for,
+        params=run.params,
+        detail=run.detail,
+        error=run.error,
+        costs=await _costs(house, run.id, run.started_at, run.finished_at or now),
+        held=await held.of_run(house, run.id),
+    )
+
+
+def job_line(entry: ScheduledJob, now: datetime) -> JobLine:
+    job = entry.job
+    return JobLine(
+        name=job.name,
+        summary=job.summary,
+        source=job.source,
+        lane=job.lane,
+        cron=job.cron,
+        zone=job.zone,
+        enabled=job.enabled,
+        next_due=entry.next_due,
+        last_run=line_of(entry.last_run, now) if entry.last_run else None,
+    )
+
+
+def _working_first(entry: ScheduledJob) -> tuple[bool, str, str]:
+    return not entry.job.enabled, entry.job.source or "", entry.job.name
+
+
+async def run_now(asked: Asked) -> str:
+    run = await queue_run(asked.store, asked.house.catalogue, asked.text("job"))
+    return f"/runs/{run.id}"
+
+
+async def retry(asked: Asked) -> str:
+    run = await retry_run(asked.store, asked.house.catalogue, _number(asked))
+    return f"/runs/{run.id}"
+
+
+async def approve(asked: Asked) -> str:
+    """A new run applies the held lists exactly as they were; it takes place where they are."""
+    number = _number(asked)
+    waits = await held.of_run(asked.house, number)
+    if waits is None or waits.state != "waiting":
+        raise ConflictError(
+            f"Run {number} does not wait for a decision.", remedy="Load its page again."
+        )
+    run = await queue_run(asked.store, asked.house.catalogue, GIB_SYNC, {"approve": number})
+    return f"/runs/{run.id}"
+
+
+async def reject(asked: Asked) -> str:
+    await drop_held(asked.store, _number(asked))
+    return f"/runs/{asked.number('run')}"
+
+
+def _number(asked: Asked) -> int:
+    number = asked.number("run")
+    if number is None:
+        raise NotFoundError("There is no run without a number.")
+    return number
+
+
+async def _timeline(house: House, since: datetime, job: str | None) -> Sequence[Stretch]:
+    async with (
+        house.store.connection() as conn,
+        conn.cursor(row_factory=class_row(Stretch)) as cursor,
+    ):
+        await cursor.execute(statement("hasat.web", "timeline"), {"since": since, "job": job})
+        return await cursor.fetchall()
+
+
+async def _costs(
+    house: House, run: int, started_at: datetime | None, until: datetime
+) -> Sequence[Cost]:
+    if started_at is None:
+        return []
+    async with house.store.connection() as conn, conn.cursor(row_factory=class_row(Cost)) as cursor:
+        await cursor.execute(
+            statement("hasat.web", "run_costs"), {"run": run, "since": started_at, "until": until}
+        )
+        return await cursor.fetchall()
+
+
+PAGES = (Page("/runs", "runs", runs, "runs"), Page("/runs/{run}", "run", one_run, "runs"))
+ACTIONS = (
+    Action("/runs", run_now),
+    Action("/runs/{run}/retry", retry),
+    Action("/runs/{run}/approve", approve),
+    Action("/runs/{run}/reject", reject),
+)
