@@ -31,7 +31,7 @@ class ScanLine:
     """One scan of an area."""
 
     id: int
-    area: Mapping[str, Any]
+    area: dict[str, Any]
     method: Mapping[str, Any]
     began_at: datetime
     finished_at: datetime | None

@@ -217,11 +217,16 @@ class ParcelMap {
 }
 
 const place = document.querySelector<HTMLElement>("[data-island=map]");
-if (place) {
+const frame = document.querySelector<HTMLElement>("[data-map=frame]");
+const instead = document.querySelector<HTMLElement>("[data-map=instead]");
+if (place && frame && instead) {
+  frame.hidden = false;
+  instead.hidden = true;
   try {
     new ParcelMap(place);
   } catch {
     // No WebGL: the tables of the page are all there is.
-    place.remove();
+    frame.hidden = true;
+    instead.hidden = false;
   }
 }

@@ -120,8 +120,7 @@ async def parcels(asked: Asked) -> Parcels:
 async def start_scan(asked: Asked) -> str:
     """Queue a scan of the area, and show the map that fills."""
     text = _area_text(asked)
-    area = read_drawn(text)
-    params = {"area": json.dumps(mapping(area))}
+    params = {"area": mapping(read_drawn(text))}
     run = await queue_run(asked.store, asked.house.catalogue, SCAN, params)
     return f"/parcels?{urlencode({'area': text, 'run': run.id})}"
 
