@@ -49,7 +49,9 @@ async def look(store: Store, asked: Selection) -> Page:
     async with store.connection() as conn:
         matches, values = await _condition(conn, asked)
         values |= {"after": asked.after, "limit": asked.limit + 1}
-        cursor = await conn.execute(_filled("items", matches=matches), values)
+        first_the_box = sql.SQL("NOT MATERIALIZED" if asked.box is None else "MATERIALIZED")
+        query = _filled("items", matches=matches, materialized=first_the_box)
+        cursor = await conn.execute(query, values)
         rows = await cursor.fetchall()
         matched = await _count(conn, asked, matches, values)
     page = rows[: asked.limit]

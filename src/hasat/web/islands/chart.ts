@@ -2,7 +2,7 @@
 // that the page has without scripts, and reads the same numbers from the page's JSON twin.
 //
 //   <div data-island="chart" data-source="/quota.json" data-at="upstreams.0.day"
-//        data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture </div>
+//        data-zone="Europe/Istanbul" data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture </div>
 import uPlot from "uplot";
 
 interface Day {
@@ -53,7 +53,9 @@ function columns(day: Day): uPlot.AlignedData {
   return [times, spent, pace, times.map(() => day.limit)];
 }
 
-function options(width: number, texts: Texts, language: string, limited: boolean): uPlot.Options {
+function options(width: number, place: HTMLElement, limited: boolean): uPlot.Options {
+  const texts = JSON.parse(place.dataset.texts ?? "{}") as Texts;
+  const language = document.documentElement.lang;
   const number = new Intl.NumberFormat(language);
   const value = (_: uPlot, told: number | null): string => (told === null ? "–" : number.format(told));
   const axis: uPlot.Axis = {
@@ -61,7 +63,12 @@ function options(width: number, texts: Texts, language: string, limited: boolean
     grid: { stroke: colour("--line"), width: 1 },
     ticks: { stroke: colour("--line"), width: 1 },
   };
-  const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
+  const clock = new Intl.DateTimeFormat(language, {
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    timeZone: place.dataset.zone,
+  });
   const at = (time: number): string => clock.format(new Date(time * 1000));
   const bounds: uPlot.Series[] = [
     { label: texts.pace, stroke: colour("--quiet"), dash: [6, 5], width: 1.5, points: { show: false }, value },
@@ -90,14 +97,14 @@ function options(width: number, texts: Texts, language: string, limited: boolean
 }
 
 async function show(place: HTMLElement): Promise<void> {
-  const { source, at, texts } = place.dataset;
-  if (!source || !at || !texts) return;
+  const { source, at } = place.dataset;
+  if (!source || !at) return;
   const answer = await fetch(source, { headers: { Accept: "application/json" } });
   if (!answer.ok) return;
   const day = found(await answer.json(), at) as Day | undefined;
   if (!day) return;
   const width = Math.max(280, place.clientWidth);
-  const made = options(width, JSON.parse(texts) as Texts, document.documentElement.lang, day.limit !== null);
+  const made = options(width, place, day.limit !== null);
   place.replaceChildren();
   const chart = new uPlot(made, columns(day), place);
   new ResizeObserver(() => {
