@@ -1,12 +1,27 @@
 """The pages, each in a module of its own, and what their forms do."""
 
 from hasat.web.page import Action, Page
-from hasat.web.pages import overview, parcels, quota, runs
+from hasat.web.pages import (
+    changes,
+    delivery,
+    doctor,
+    football,
+    overview,
+    parcels,
+    quota,
+    runs,
+    taxpayers,
+)
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
     *quota.PAGES,
     *runs.PAGES,
+    *changes.PAGES,
+    *taxpayers.PAGES,
     *parcels.PAGES,
+    *football.PAGES,
+    *delivery.PAGES,
+    *doctor.PAGES,
 )
-ACTIONS: tuple[Action, ...] = (*runs.ACTIONS, *parcels.ACTIONS)
+ACTIONS: tuple[Action, ...] = (*runs.ACTIONS, *parcels.ACTIONS, *delivery.ACTIONS)

@@ -1,0 +1,117 @@
+"""What a start needs, looked at one by one: the findings of `hasat doctor` and its page."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from hasat.errors import HasatError
+from hasat.jobs import Catalogue
+from hasat.serve.gate import check_may_start
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+
+Grade = Literal["ok", "warning", "failure"]
+
+_LEAST_FREE_BYTES = 2_000_000_000
+_LARGEST_SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    grade: Grade
+    message: str
+    remedy: str | None = None
+
+
+def about_machine(settings: Settings) -> list[Finding]:
+    """The settings, the folder and its disk."""
+    return [_settings(settings), _home(settings), _disk(settings)]
+
+
+def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
+    enabled = sum(job.enabled for job in catalogue)
+    return Finding(
+        "jobs", "ok", f"{len(catalogue)} jobs, {enabled} enabled, times in {settings.jobs.timezone}"
+    )
+
+
+async def about_database(
+    store: Store, settings: Settings, sources: Sequence[Source]
+) -> list[Finding]:
+    """The database, its clock, who may get in, and what the sources remark."""
+    async with store.connection() as conn:
+        row = await (await conn.execute("SHOW server_version")).fetchone()
+    before = datetime.now(UTC)
+    skew = abs((await store.now() - before).total_seconds())
+    kind = "embedded" if store.embedded else "given"
+    version = row[0] if row else "?"
+    found = [Finding("database", "ok", f"PostgreSQL {version}, {kind}: {store.label}; migrated")]
+    if skew > _LARGEST_SKEW_SECONDS:
+        found.append(
+            Finding(
+                "clock",
+                "warning",
+                f"This machine's clock and the database's differ by {skew:.0f} seconds.",
+                "Jobs go by the database's clock; set both by NTP.",
+            )
+        )
+    else:
+        found.append(Finding("clock", "ok", "This machine and the database agree on the time"))
+    try:
+        await check_may_start(settings, store)
+    except HasatError as error:
+        found.append(Finding("access", "failure", error.message, error.remedy))
+    else:
+        found.append(Finding("access", "ok", f"May listen on {settings.serve.host}"))
+    for source in sources:
+        report = {} if source.status is None else await source.status(store, settings)
+        found += [Finding(source.name, "warning", told) for told in report.get("remarks", [])]
+    return found
+
+
+def python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", "ok", f"Python {version} at {sys.executable}")
+
+
+def _settings(settings: Settings) -> Finding:
+    read = ", ".join(map(str, settings.files)) or "no files"
+    if settings.remarks:
+        return Finding("settings", "warning", f"Read {read}. {' '.join(settings.remarks)}")
+    return Finding("settings", "ok", f"Read {read}; nothing is wrong.")
+
+
+def _home(settings: Settings) -> Finding:
+    home = settings.home
+    nearest = next(path for path in (home, *home.parents) if path.exists())
+    if not nearest.is_dir() or not _writable(nearest):
+        return Finding(
+            "home",
+            "failure",
+            f"{nearest} cannot be written by this user.",
+            "Choose another folder with HASAT_HOME or --home, or change its owner.",
+        )
+    return Finding("home", "ok", f"Data lives in {home}")
+
+
+def _disk(settings: Settings) -> Finding:
+    nearest = next(path for path in (settings.home, *settings.home.parents) if path.exists())
+    free = shutil.disk_usage(nearest).free
+    told = f"{free / 1e9:.1f} GB free at {nearest}"
+    if free < _LEAST_FREE_BYTES:
+        remedy = "Free some space: a full disk stops the database."
+        return Finding("disk", "warning", told, remedy)
+    return Finding("disk", "ok", told)
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,51 @@
+"""The doctor: everything a running house needs, each finding with its remedy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hasat.deliver.outbox import list_deliveries
+from hasat.jobs.runs import workers_alive
+from hasat.serve import findings
+from hasat.serve.findings import Finding
+from hasat.web import held
+from hasat.web.page import Asked, Page
+
+_WORST_FIRST = ("failure", "warning", "ok")
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """All of the page, the worst first."""
+
+    findings: Sequence[Finding]
+
+
+async def doctor(asked: Asked) -> Doctor:
+    """What `hasat doctor` looks at, and what only a running house can tell."""
+    house, store, settings = asked.house, asked.store, asked.house.settings
+    found = [findings.python(), *findings.about_machine(settings)]
+    found.append(findings.about_jobs(house.catalogue, settings))
+    found += await findings.about_database(store, settings, house.sources)
+    workers = await workers_alive(store, settings)
+    if workers:
+        found.append(Finding("workers", "ok", f"{workers} alive"))
+    else:
+        found.append(
+            Finding("workers", "warning", "No worker is alive.", "Start one: `hasat worker`.")
+        )
+    if waiting := await held.waiting(house):
+        told = ", ".join(str(one.run) for one in waiting)
+        found.append(
+            Finding("guard", "warning", f"Held runs wait for a decision: {told}.", "Decide them.")
+        )
+    if await list_deliveries(store, state="dead", limit=1):
+        found.append(
+            Finding("delivery", "warning", "There are dead letters.", "See the page Delivery.")
+        )
+    for source in house.sources:
+        if source.lacks is not None and (lacking := source.lacks(settings)):
+            found.append(Finding(source.name, "warning", lacking))
+    return Doctor(sorted(found, key=lambda one: _WORST_FIRST.index(one.grade)))
+
+
+PAGES = (Page("/doctor", "doctor", doctor, "doctor"),)

@@ -1,0 +1,27 @@
+-- The followed seasons: what /leagues says of them, and what of it is here.
+SELECT s.league_id, s.season, l.name, l.country, listed.coverage,
+       coalesce(f.matches, 0) AS matches, coalesce(f.finished, 0) AS finished,
+       coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
+       EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
+       EXISTS (SELECT FROM core.injuries AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS injuries,
+       EXISTS (SELECT FROM core.top_scorers AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS top_scorers,
+       EXISTS (SELECT FROM core.team_statistics AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS team_statistics
+  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
+  LEFT JOIN core.leagues AS l ON l.league_id = s.league_id
+  LEFT JOIN LATERAL (
+       SELECT one -> 'coverage' AS coverage
+         FROM jsonb_array_elements(CASE jsonb_typeof(l.seasons) WHEN 'array' THEN l.seasons ELSE '[]' END) AS one
+        WHERE core.whole(one -> 'year') = s.season
+        LIMIT 1
+       ) AS listed ON true
+  LEFT JOIN LATERAL (
+       SELECT count(*) AS matches,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
+              count(t.details_at) AS detailed,
+              count(i.fixture_id) AS inferred
+         FROM core.fixtures AS x
+         LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id
+         LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = x.fixture_id
+        WHERE x.league_id = s.league_id AND x.season = s.season
+       ) AS f ON true
+ ORDER BY s.no
