@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from anyio import run_process
 from anyio.from_thread import BlockingPortal
+from psycopg.types.json import Jsonb
 
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
@@ -209,6 +210,31 @@ async def test_what_is_not_there_is_not_found(town: httpx2.AsyncClient) -> None:
         assert (await town.get(path)).status_code == 404
     for path in ("/conformance", "/collections", "/collections/parcels", "/1162/101/1"):
         assert (await town.get(f"{ROOT}{path}?x=1")).status_code == 400
+
+
+async def test_a_scan_can_be_watched(town: httpx2.AsyncClient, kept: Settings) -> None:
+    async with open_store(kept, MIGRATIONS) as store, store.connection() as conn:
+        cursor = await conn.execute(
+            "INSERT INTO tkgm.scan (wish, area, method, abreast) VALUES ('w', %s, %s, 1)"
+            " RETURNING id",
+            (Jsonb({"type": "Polygon", "coordinates": [square(0)]}), Jsonb({"quality": "fast"})),
+        )
+        row = await cursor.fetchone()
+        assert row is not None
+        (scan,) = row
+        await conn.execute(
+            "INSERT INTO tkgm.told (scan, question, key, feature) VALUES"
+            " (%(scan)s, 'a', '1/2/3', %(feature)s), (%(scan)s, 'b', '1/2/3', %(feature)s),"
+            " (%(scan)s, 'c', NULL, NULL)",
+            {"scan": scan, "feature": Jsonb(parcel(3, square(0)))},
+        )
+    (shown,) = (await get(town, f"{ROOT}/scans", "application/geo+json"))["features"]
+    assert shown["id"] == scan
+    assert shown["properties"]["finishedAt"] is None
+    assert (shown["properties"]["asked"], shown["properties"]["found"]) == (3, 1)
+    told = await get(town, f"{ROOT}/scans/{scan}/parcels", "application/geo+json")
+    assert [one["id"] for one in told["features"]] == ["1/2/3"]
+    assert told["features"][0]["geometry"]["type"] == "Polygon"
 
 
 async def test_how_dense_they_lie(town: httpx2.AsyncClient) -> None:

@@ -161,6 +161,15 @@ def density(cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
+def told(parcels: Sequence[tuple[str, str]]) -> str:
+    """Outlines as features, with no more than their keys."""
+    features = (
+        f'{{"type":"Feature","id":{dumps(key)},"properties":{{}},"geometry":{outline}}}'
+        for key, outline in parcels
+    )
+    return f'{{"type":"FeatureCollection","features":[{",".join(features)}]}}'
+
+
 def scans(lines: Sequence[ScanLine]) -> dict[str, Any]:
     """Scans as features: their areas."""
     return {

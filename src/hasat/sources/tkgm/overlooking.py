@@ -15,6 +15,7 @@ from hasat.store.statements import statement
 
 ACROSS = 40
 MOST_SCANS = 200
+MOST_TOLD = 5_000
 _PACKAGE = "hasat.sources.tkgm"
 
 
@@ -61,6 +62,14 @@ async def density(store: Store, box: Box) -> Sequence[Cell]:
         )
         for x, y, count in rows
     ]
+
+
+async def told_by(store: Store, scan: int) -> Sequence[tuple[str, str]]:
+    """Keys and outlines that a scan was told, before they are published: to watch it fill."""
+    async with store.connection() as conn:
+        values = {"scan": scan, "limit": MOST_TOLD}
+        cursor = await conn.execute(statement(_PACKAGE, "told_by_scan"), values)
+        return await cursor.fetchall()
 
 
 async def scans(store: Store, limit: int = MOST_SCANS) -> Sequence[ScanLine]:

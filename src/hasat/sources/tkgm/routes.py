@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
 from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, dumps
@@ -40,6 +40,17 @@ _SCANS = ogc.scans(
         )
     ]
 )
+_TOLD = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "id": "147766/3106/258",
+            "properties": {},
+            "geometry": ogc.EXAMPLE_FEATURE["geometry"],
+        }
+    ],
+}
 _SELECTING: dict[str, Any] = {"parameters": list(PARAMETERS)}
 
 
@@ -167,6 +178,18 @@ async def density(request: Request, store: TheStore) -> Response:
 async def scans(store: TheStore) -> Response:
     """The latest 200 with their areas, the last one first."""
     return answer(dumps(ogc.scans(await overlooking.scans(store))), media=ogc.GEOJSON)
+
+
+@router.get(
+    "/scans/{scan}/parcels",
+    summary="What a scan was told so far",
+    response_class=Response,
+    responses=answers(_TOLD, UsageError, media=ogc.GEOJSON),
+    dependencies=NOTHING_ASKED,
+)
+async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: TheStore) -> Response:
+    """The latest 5,000 outlines, also those that are not published yet."""
+    return answer(ogc.told(await overlooking.told_by(store, scan)), media=ogc.GEOJSON)
 
 
 @router.get(

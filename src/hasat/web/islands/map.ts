@@ -30,6 +30,7 @@ function style(place: HTMLElement): StyleSpecification {
       ...(base ? { base: { type: "raster", tiles: [base], tileSize: 256, maxzoom: 19 } } : {}),
       scans: { type: "geojson", data: NOTHING },
       density: { type: "geojson", data: NOTHING },
+      filling: { type: "geojson", data: NOTHING },
       parcels: { type: "geojson", data: NOTHING },
       area: { type: "geojson", data: place.dataset.area ? JSON.parse(place.dataset.area) : NOTHING },
     },
@@ -42,11 +43,18 @@ function style(place: HTMLElement): StyleSpecification {
         source: "scans",
         paint: { "fill-color": colour("--busy"), "fill-opacity": 0.1 },
       },
+      { id: "area", type: "fill", source: "area", paint: { "fill-color": colour("--look"), "fill-opacity": 0.15 } },
       {
         id: "density",
         type: "fill",
         source: "density",
         paint: { "fill-color": colour("--leaf"), "fill-opacity": ["+", 0.15, ["*", 0.75, ["get", "share"]]] },
+      },
+      {
+        id: "filling",
+        type: "fill",
+        source: "filling",
+        paint: { "fill-color": colour("--busy"), "fill-opacity": 0.45, "fill-outline-color": colour("--ink") },
       },
       {
         id: "parcels",
@@ -73,7 +81,6 @@ function style(place: HTMLElement): StyleSpecification {
         source: "scans",
         paint: { "line-color": colour("--busy"), "line-width": 2, "line-dasharray": [3, 2] },
       },
-      { id: "area", type: "fill", source: "area", paint: { "fill-color": colour("--look"), "fill-opacity": 0.15 } },
       { id: "area-edges", type: "line", source: "area", paint: { "line-color": colour("--look"), "line-width": 2.5 } },
     ],
   };
@@ -186,9 +193,17 @@ class ParcelMap {
     }
   }
 
+  /** The areas that were scanned, and what those at work were told but have not published yet. */
   private async coverage(): Promise<void> {
-    const scans = await ask<GeoJSON.FeatureCollection>("/api/v1/parcels/scans").catch(() => NOTHING);
-    this.put("scans", scans);
+    const path = "/api/v1/parcels/scans";
+    try {
+      const scans = await ask<GeoJSON.FeatureCollection>(path);
+      this.put("scans", scans);
+      const open = scans.features.find((scan) => scan.properties?.finishedAt === null);
+      this.put("filling", open ? await ask<GeoJSON.FeatureCollection>(`${path}/${open.id}/parcels`) : NOTHING);
+    } catch {
+      // Away: the next look is soon enough.
+    }
   }
 
   private choose(parcel: Feature): void {
