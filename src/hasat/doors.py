@@ -166,13 +166,19 @@ def dumps(content: Any) -> str:
     return _encode(content)
 
 
-def answer(content: str, headers: Mapping[str, str] | None = None) -> Response:
+def answer(
+    content: str, headers: Mapping[str, str] | None = None, media: str = "application/json"
+) -> Response:
     """An answer of JSON that is ready to be sent."""
-    return Response(content, headers=dict(headers or {}), media_type="application/json")
+    return Response(content, headers=dict(headers or {}), media_type=media)
 
 
 def answer_unless_known(
-    request: Request, content: str, etag: str, headers: Mapping[str, str] | None = None
+    request: Request,
+    content: str,
+    etag: str,
+    headers: Mapping[str, str] | None = None,
+    media: str = "application/json",
 ) -> Response:
     """The same with an ETag; 304 without the content if the caller has it already."""
     tag = f'W/"{etag}"'
@@ -180,7 +186,7 @@ def answer_unless_known(
     known = [one.strip().removeprefix("W/") for one in _listed(request, "if-none-match")]
     if "*" in known or f'"{etag}"' in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
-    return answer(content, told)
+    return answer(content, told, media)
 
 
 def _listed(request: Request, header: str) -> list[str]:

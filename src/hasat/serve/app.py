@@ -17,7 +17,7 @@ from hasat.serve.archives import archive_router
 from hasat.serve.feed import feed_router
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
-from hasat.serve.observe import Observe
+from hasat.serve.observe import Observe, security_headers
 from hasat.serve.routes import RouteTable
 from hasat.serve.shape import BodyLimit, HeadFromGet
 from hasat.serve.signatures import Signatures
@@ -76,7 +76,9 @@ def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
     app.state.routes = RouteTable(app)
     app.state.keys = KeyRing(store)
     app.user_middleware = [
-        Middleware(Observe, app.state.metrics, app.state.routes),
+        Middleware(
+            Observe, app.state.metrics, app.state.routes, security_headers(settings.serve.base_map)
+        ),
         Middleware(HostGuard, settings),
         Middleware(Gate, settings, app.state.keys, Signatures(settings)),
         Middleware(BodyLimit),

@@ -137,7 +137,8 @@ def feed_router(dataset: Dataset) -> APIRouter:
         return answer_unless_known(request, dumps(content), etag, told)
 
     @router.get(
-        "/{key}/history",
+        # A key may have slashes of its own, and an escaped one arrives as a plain one.
+        "/{key:path}/history",
         summary=f"The story of one record of {name}",
         response_class=Response,
         responses=answers({"key": "1234567890", "history": []}),

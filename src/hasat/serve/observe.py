@@ -3,6 +3,8 @@
 import re
 import secrets
 import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,13 +17,14 @@ from hasat.serve.problems import as_hasat_error, problem_of
 from hasat.serve.refusals import UnexpectedError
 from hasat.serve.routes import RouteTable
 
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'"
+)
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Content-Security-Policy": (
-        "default-src 'self'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'; object-src 'none'"
-    ),
+    "Content-Security-Policy": _POLICY,
     # Not no-referrer: with that, browsers hide the Origin of our own pages' forms.
     "Referrer-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
@@ -29,6 +32,18 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+def security_headers(base_map: str | None = None) -> Mapping[str, str]:
+    """What every answer carries; a base map is all that a page may load from elsewhere."""
+    if base_map is None:
+        return SECURITY_HEADERS
+    parts = urlsplit(base_map)
+    allowed = f"'self' {parts.scheme}://{parts.netloc}"
+    policy = f"{_POLICY}; img-src {allowed}; connect-src {allowed}"
+    return {**SECURITY_HEADERS, "Content-Security-Policy": policy}
+
+
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 _NOT_SENT = 499
@@ -39,10 +54,17 @@ log = structlog.get_logger(__name__)
 class Observe:
     """Wraps every request; whatever fails inside leaves as a problem, never as a bare error."""
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics, routes: RouteTable) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: HttpMetrics,
+        routes: RouteTable,
+        headers: Mapping[str, str] = SECURITY_HEADERS,
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._routes = routes
+        self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -66,7 +88,7 @@ class Observe:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _dress(MutableHeaders(scope=message), exchange)
+                _dress(MutableHeaders(scope=message), exchange, self._headers)
             await send(message)
 
         try:
@@ -95,9 +117,9 @@ class Observe:
         )
 
 
-def _dress(headers: MutableHeaders, exchange: Exchange) -> None:
+def _dress(headers: MutableHeaders, exchange: Exchange, carried: Mapping[str, str]) -> None:
     """Add what every answer carries; what the route has set itself stays."""
-    for name, value in SECURITY_HEADERS.items():
+    for name, value in carried.items():
         headers.setdefault(name, value)
     headers["X-Request-Id"] = exchange.request_id
     if (allowance := exchange.allowance) is not None:

@@ -78,6 +78,16 @@ def check_http_url(text: str) -> str:
     return text
 
 
+def check_tiles(text: str) -> str:
+    """An address of map tiles, with the places for their numbers."""
+    check_http_url(text)
+    if missing := [place for place in ("{z}", "{x}", "{y}") if place not in text]:
+        raise ValueError(f"has no {missing[0]}")
+    if not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", urlsplit(text).netloc):
+        raise ValueError("must name its host plainly")
+    return text
+
+
 def check_api_url(text: str) -> str:
     """An https address; plain http only to this machine, so that no key crosses a network."""
     parts = urlsplit(check_http_url(text))
@@ -211,6 +221,7 @@ HttpUrl = Annotated[str, AfterValidator(check_http_url), Says("an http or https 
 ApiUrl = Annotated[
     str, AfterValidator(check_api_url), Says("an https address, or http on this machine")
 ]
+Tiles = Annotated[str, AfterValidator(check_tiles), Says("an address with {z}, {x} and {y} in it")]
 Host = Annotated[str, AfterValidator(check_host), Says("a host name or address")]
 Zone = Annotated[str, AfterValidator(check_zone), Says("an IANA time zone")]
 Cron = Annotated[str, AfterValidator(check_cron), Says("a cron expression")]

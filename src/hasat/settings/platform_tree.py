@@ -38,6 +38,14 @@ class Serve(Section):
         le=1_000_000,
         description="Requests a key, or a caller without one, may make in a minute; 0 for any.",
     )
+    base_map: kinds.Tiles | None = Field(
+        default=None,
+        description="Pictures under the parcels' map, as https://host/{z}/{x}/{y}.png; the only "
+        "thing that pages ever load from elsewhere.",
+    )
+    base_map_credit: str = Field(
+        default="", description="Whose pictures they are, as their terms want it shown."
+    )
 
 
 class HmacClient(Section):

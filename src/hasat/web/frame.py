@@ -54,6 +54,7 @@ class Frame:
         self._templates.globals |= {
             "version": __version__,
             "static": statics.address,
+            "has_static": statics.has,
             "zone": house.zone,
             "moment": self._moment,
             "timeline": timeline,

@@ -29,6 +29,10 @@ class Statics:
     def __init__(self) -> None:
         self._files: Mapping[str, _File] = dict(_walk(files("hasat.web") / "static", ""))
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a file: islands are missing where they could not be built."""
+        return name in self._files
+
     def address(self, name: str) -> str:
         return f"/static/{name}?v={self._files[name].version}"
 

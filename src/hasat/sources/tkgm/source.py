@@ -9,6 +9,7 @@ from hasat.sources.tkgm.datasets import PARCELS, SOURCE
 from hasat.store import Store
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
     from prometheus_client.core import Metric
 
 
@@ -25,11 +26,18 @@ def _tools(shop: Workshop) -> tuple[Tool, ...]:
     return TkgmTools(shop).all()
 
 
+def _routers() -> "tuple[APIRouter, ...]":
+    from hasat.sources.tkgm.routes import router
+
+    return (router,)
+
+
 TKGM = Source(
     SOURCE,
     "Cadastral parcels of the Turkish land registry",
     datasets=(PARCELS,),
     tools=_tools,
+    routers=_routers,
     migrations=files("hasat.sources.tkgm") / "migrations",
     metrics=_metrics,
 )

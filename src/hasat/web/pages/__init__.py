@@ -7,6 +7,7 @@ from hasat.web.pages import (
     doctor,
     football,
     overview,
+    parcels,
     quota,
     runs,
     taxpayers,
@@ -18,8 +19,9 @@ PAGES: tuple[Page, ...] = (
     *runs.PAGES,
     *changes.PAGES,
     *taxpayers.PAGES,
+    *parcels.PAGES,
     *football.PAGES,
     *delivery.PAGES,
     *doctor.PAGES,
 )
-ACTIONS: tuple[Action, ...] = (*runs.ACTIONS, *delivery.ACTIONS)
+ACTIONS: tuple[Action, ...] = (*runs.ACTIONS, *parcels.ACTIONS, *delivery.ACTIONS)

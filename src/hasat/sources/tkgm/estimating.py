@@ -1,0 +1,97 @@
+"""What a scan would roughly cost, without asking the registry anything."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import shapely
+from psycopg import sql
+from shapely import MultiPolygon, Polygon
+
+from hasat.errors import UsageError
+from hasat.sources.tkgm.looking import TOUCHES, sides_of
+from hasat.sources.tkgm.selection import Box
+from hasat.sources.tkgm.wire import geodesic_area
+from hasat.store import Store
+from hasat.store.statements import statement
+
+LARGEST_KM2 = 2_000.0
+_MOST_CORNERS = 500
+# Of registered parcels all over the country, the middle one.
+_TYPICAL_M2 = 919.0
+# The rest is roads and water; and what a parcel costs with the default method.
+_SHARE_IN_PARCELS = 0.85
+_QUESTIONS_EACH = (1.6, 2.5)
+_ENOUGH = 20
+_NEIGHBOURHOOD_DEGREES = 0.02
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What is known of an area, and what a scan of it may find and ask."""
+
+    km2: float
+    known: int
+    parcels: int
+    least: int
+    most: int
+    rough: bool
+    """Nothing near is known, so it goes by what is usual in the country."""
+
+
+def read_drawn(text: str) -> Polygon:
+    """An area as a person draws or types it: a box, or corners with a space between.
+
+    `west,south,east,north` or `lon,lat lon,lat lon,lat ...`
+    """
+    try:
+        corners = [tuple(map(float, one.split(","))) for one in text.split()]
+        if not all(math.isfinite(side) for corner in corners for side in corner):
+            raise ValueError("not a place")
+        if len(corners) == 1 and len(corners[0]) == 4:
+            area = shapely.box(*corners[0])
+        elif 3 <= len(corners) <= _MOST_CORNERS and {len(one) for one in corners} == {2}:
+            area = Polygon(corners)
+        else:
+            raise ValueError("neither a box nor corners")
+        west, south, east, north = area.bounds
+        if not (-180 <= west < east <= 180 and -85 <= south < north <= 85 and area.is_valid):
+            raise ValueError("not an area")
+    except (ValueError, TypeError, shapely.errors.ShapelyError) as error:
+        raise UsageError(
+            f"{text[:80]!r} is not an area.",
+            remedy="Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91, "
+            "or at least three corners lon,lat with a space between, whose edges do not cross.",
+        ) from error
+    if geodesic_area(area) > LARGEST_KM2 * 1e6:
+        raise UsageError(
+            f"The area is larger than {LARGEST_KM2:,.0f} km².",
+            remedy="Draw a smaller one: scans are for towns and villages.",
+        )
+    return area
+
+
+async def cost_of(store: Store, area: Polygon | MultiPolygon) -> Cost:
+    """By the parcels known in the area, else around it, else what is usual."""
+    west, south, east, north = area.bounds
+    reach = _NEIGHBOURHOOD_DEGREES
+    around = Box(
+        max(west - reach, -180), max(south - reach, -90), min(east + reach, 180), north + reach
+    )
+    query = sql.SQL(statement("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
+    async with store.connection() as conn:
+        rows = await (await conn.execute(query, sides_of(around))).fetchall()
+    found = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    inside = shapely.contains_xy(area, found[:, 0], found[:, 1])
+    sizes = next(
+        (near for near in (found[inside, 2], found[:, 2]) if np.isfinite(near).sum() >= _ENOUGH),
+        np.array([]),
+    )
+    rough = not sizes.size
+    size = _TYPICAL_M2 if rough else max(float(np.nanmean(sizes)), 1.0)
+    ground, known = geodesic_area(area), int(inside.sum())
+    parcels = max(known, math.ceil(_SHARE_IN_PARCELS * ground / size))
+    # What is known and fresh is not asked again; what is not known yet is the cost.
+    unknown = parcels - known
+    least, most = (math.ceil(each * unknown) for each in _QUESTIONS_EACH)
+    return Cost(ground / 1e6, known, parcels, least, max(most, 1), rough)

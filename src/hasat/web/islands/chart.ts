@@ -1,0 +1,124 @@
+// A day's spending as a chart that answers to the pointer. It stands in the place of the picture
+// that the page has without scripts, and reads the same numbers from the page's JSON twin.
+//
+//   <div data-island="chart" data-source="/quota.json" data-at="upstreams.0.day"
+//        data-zone="Europe/Istanbul" data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture </div>
+import uPlot from "uplot";
+
+interface Day {
+  now: string;
+  startsAt: string;
+  endsAt: string;
+  limit: number | null;
+  target: number;
+  byHour: number[];
+}
+
+interface Texts {
+  spent: string;
+  pace: string;
+  limit: string;
+}
+
+const HOUR = 3600;
+const HEIGHT = 240;
+
+const seconds = (text: string): number => Date.parse(text) / 1000;
+
+function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#555";
+}
+
+function found(tree: unknown, path: string): unknown {
+  return path
+    .split(".")
+    .reduce<unknown>((at, name) => (at as Record<string, unknown> | undefined)?.[name], tree);
+}
+
+/** Hours as the x axis; what was spent by then, the pace that reaches the target, the limit. */
+function columns(day: Day): uPlot.AlignedData {
+  const [from, to, now] = [seconds(day.startsAt), seconds(day.endsAt), seconds(day.now)];
+  const edges = Array.from({ length: Math.ceil((to - from) / HOUR) + 1 }, (_, hour) =>
+    Math.min(from + hour * HOUR, to),
+  );
+  const times = [...new Set([...edges, now])].sort((a, b) => a - b);
+  const spent = times.map((time) => {
+    if (time > now) return null;
+    const hours = Math.ceil((time - from) / HOUR);
+    return day.byHour.slice(0, hours).reduce((sum, one) => sum + one, 0);
+  });
+  if (day.limit === null) return [times, spent];
+  const goal = day.limit * day.target;
+  const pace = times.map((time) => Math.round((goal * (time - from)) / (to - from)));
+  return [times, spent, pace, times.map(() => day.limit)];
+}
+
+function options(width: number, place: HTMLElement, limited: boolean): uPlot.Options {
+  const texts = JSON.parse(place.dataset.texts ?? "{}") as Texts;
+  const language = document.documentElement.lang;
+  const number = new Intl.NumberFormat(language);
+  const value = (_: uPlot, told: number | null): string => (told === null ? "–" : number.format(told));
+  const axis: uPlot.Axis = {
+    stroke: colour("--quiet"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { stroke: colour("--line"), width: 1 },
+  };
+  const clock = new Intl.DateTimeFormat(language, {
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    timeZone: place.dataset.zone,
+  });
+  const at = (time: number): string => clock.format(new Date(time * 1000));
+  const bounds: uPlot.Series[] = [
+    { label: texts.pace, stroke: colour("--quiet"), dash: [6, 5], width: 1.5, points: { show: false }, value },
+    { label: texts.limit, stroke: colour("--bad"), width: 1.5, points: { show: false }, value },
+  ];
+  return {
+    width,
+    height: HEIGHT,
+    series: [
+      { label: "", value: (_, time) => (time === null ? "–" : at(time)) },
+      {
+        label: texts.spent,
+        stroke: colour("--leaf"),
+        fill: colour("--leaf-soft"),
+        width: 2,
+        points: { show: false },
+        value,
+      },
+      ...(limited ? bounds : []),
+    ],
+    axes: [
+      { ...axis, values: (_, times) => times.map(at) },
+      { ...axis, size: 70, values: (_, values) => values.map((one) => number.format(one)) },
+    ],
+  };
+}
+
+async function show(place: HTMLElement): Promise<void> {
+  const { source, at } = place.dataset;
+  if (!source || !at) return;
+  const answer = await fetch(source, { headers: { Accept: "application/json" } });
+  if (!answer.ok) return;
+  const day = found(await answer.json(), at) as Day | undefined;
+  if (!day) return;
+  const width = Math.max(280, place.clientWidth);
+  const made = options(width, place, day.limit !== null);
+  place.replaceChildren();
+  const chart = new uPlot(made, columns(day), place);
+  new ResizeObserver(() => {
+    if (place.clientWidth) chart.setSize({ width: place.clientWidth, height: HEIGHT });
+  }).observe(place);
+}
+
+function showAll(): void {
+  // A part of the page that was brought up to date has its picture again.
+  for (const place of document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))")) {
+    // Without the numbers, the picture stays.
+    show(place).catch(() => undefined);
+  }
+}
+
+addEventListener("hasat:shown", showAll);
+showAll();

@@ -1,0 +1,51 @@
+// What a parcel on the map looks like.
+import type { ExpressionSpecification } from "maplibre-gl";
+
+export type Colouring = "use" | "age";
+
+export type Feature = GeoJSON.Feature<GeoJSON.Geometry | null, Record<string, unknown>>;
+
+const DAY = 86_400_000;
+
+// The registry writes the use as free text; the first kind whose words are in it is taken.
+const USES: [name: string, colour: string, words: RegExp][] = [
+  ["built", "#b5562f", /apart|bina|ev\b|evi\b|mesken|kargir|beton|iş ?yeri|dükkan|fabrika|depo|okul|cami/],
+  ["garden", "#6f9e3c", /bahçe|bağ\b|bağı\b|zeytin|fındık|meyve|narenciye|sera/],
+  ["field", "#d2a93a", /tarla|ekilebilir/],
+  ["green", "#2f7d55", /orman|mera|çayır|park|ağaç|koru/],
+  ["plot", "#8173b8", /arsa/],
+];
+const OTHER = "#8a8f86";
+
+// Days since a parcel was last told, and the colour from there on.
+const AGES: [days: number, colour: string][] = [
+  [0, "#2f7d55"],
+  [7, "#8fb339"],
+  [30, "#e0b63c"],
+  [180, "#cf7a34"],
+  [365, "#9c3b34"],
+];
+
+/** What the colours mean, in the order of the legend; names of uses, or days. */
+export function legend(by: Colouring): [name: string, colour: string][] {
+  if (by === "age") return AGES.map(([days, colour]) => [String(days), colour]);
+  return [...USES.map(([name, colour]): [string, string] => [name, colour]), ["other", OTHER]];
+}
+
+/** The feature with what the colours are chosen by. */
+export function prepared(feature: Feature, now: number): Feature {
+  const told = String(feature.properties.nitelik ?? "").toLocaleLowerCase("tr");
+  const use = USES.find(([, , words]) => words.test(told))?.[0] ?? "other";
+  const age = (now - Date.parse(String(feature.properties.fetchedAt))) / DAY;
+  return { ...feature, properties: { ...feature.properties, key: feature.id, use, age } };
+}
+
+export function colours(by: Colouring): ExpressionSpecification {
+  if (by === "use") {
+    const pairs = USES.flatMap(([name, colour]) => [name, colour]);
+    return ["match", ["get", "use"], ...pairs, OTHER] as unknown as ExpressionSpecification;
+  }
+  const [first, ...later] = AGES;
+  const steps = later.flatMap(([days, colour]) => [days, colour]);
+  return ["step", ["get", "age"], first?.[1] ?? OTHER, ...steps] as unknown as ExpressionSpecification;
+}

@@ -1,0 +1,153 @@
+"""Parcels: areas scanned, what is known of them, what a scan would cost, and starting one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from shapely import Polygon
+from shapely.geometry import mapping, shape
+
+from hasat.jobs.queue import queue_run
+from hasat.jobs.runs import get_run
+from hasat.sources.tkgm.datasets import SOURCE
+from hasat.sources.tkgm.estimating import Cost, cost_of, read_drawn
+from hasat.sources.tkgm.looking import Extent, extent, look
+from hasat.sources.tkgm.overlooking import scans
+from hasat.sources.tkgm.selection import Box, Selection
+from hasat.sources.upstreams import read_all
+from hasat.web.page import Action, Asked, House, Page
+from hasat.web.quotas import quota_line
+from hasat.web.runlines import RunLine, line_of
+
+SCAN = "tkgm_scan"
+_ON_A_PAGE = 20
+_SCANS_SHOWN = 20
+_LONGEST_AREA = 20_000
+
+
+@dataclass(frozen=True)
+class ParcelLine:
+    """One parcel in the table."""
+
+    key: str
+    place: str
+    use: str
+    area: float | None
+    fetched_at: datetime
+
+
+@dataclass(frozen=True)
+class ScanShown:
+    """One scan in the table, with the box around its area."""
+
+    id: int
+    box: Box
+    quality: str
+    began_at: datetime
+    finished_at: datetime | None
+    asked: int
+    found: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An area that somebody drew or typed, and what a scan of it would cost."""
+
+    text: str
+    outline: Mapping[str, Any]
+    cost: Cost
+    left_today: int | None
+
+
+@dataclass(frozen=True)
+class Parcels:
+    """All of the page."""
+
+    extent: Extent
+    bounds: Box | None
+    """What the map shows first: the area asked for, else the latest scan, else everything."""
+    planned: Planned | None
+    can_scan: bool
+    run: RunLine | None
+    scans: Sequence[ScanShown]
+    parcels: Sequence[ParcelLine]
+    matched: int
+    after: str | None
+    base_map: str | None
+    base_map_credit: str
+
+
+async def parcels(asked: Asked) -> Parcels:
+    """What is known, and the plan that the address names."""
+    house, store = asked.house, asked.store
+    text = _area_text(asked)
+    area = read_drawn(text) if text else None
+    box = None if area is None else Box(*area.bounds)
+    found = await scans(store, _SCANS_SHOWN)
+    shown = [
+        ScanShown(
+            one.id,
+            Box(*shape(one.area).bounds),
+            str(one.method.get("quality", one.method.get("method", ""))),
+            one.began_at,
+            one.finished_at,
+            one.asked,
+            one.found,
+        )
+        for one in found
+    ]
+    everything = await extent(store)
+    page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
+    number = asked.number("run")
+    return Parcels(
+        extent=everything,
+        bounds=box or (shown[0].box if shown else everything.box),
+        planned=None if area is None else await _planned(house, text, area),
+        can_scan=SCAN in house.catalogue.jobs,
+        run=None if number is None else line_of(await get_run(store, number), await store.now()),
+        scans=shown,
+        parcels=[_line(json.loads(one)) for one in page.features],
+        matched=page.matched,
+        after=page.after,
+        base_map=house.settings.serve.base_map,
+        base_map_credit=house.settings.serve.base_map_credit,
+    )
+
+
+async def start_scan(asked: Asked) -> str:
+    """Queue a scan of the area, and show the map that fills."""
+    text = _area_text(asked)
+    params = {"area": mapping(read_drawn(text))}
+    run = await queue_run(asked.store, asked.house.catalogue, SCAN, params)
+    return f"/parcels?{urlencode({'area': text, 'run': run.id})}"
+
+
+def _area_text(asked: Asked) -> str:
+    # Longer than other values of an address: an area may have many corners.
+    return " ".join(asked.values.get("area", "")[:_LONGEST_AREA].split())
+
+
+async def _planned(house: House, text: str, area: Polygon) -> Planned:
+    lines = [quota_line(one) for one in await read_all(house.store, house.settings)]
+    left = next((line.remaining for line in lines if line.upstream == SOURCE), None)
+    return Planned(text, mapping(area), await cost_of(house.store, area), left)
+
+
+def _line(feature: Mapping[str, Any]) -> ParcelLine:
+    told = feature["properties"]
+    names = (told.get(name) for name in ("mahalleAd", "ilceAd", "ilAd"))
+    area = told.get("alan")
+    return ParcelLine(
+        feature["id"],
+        ", ".join(str(name) for name in names if name),
+        str(told.get("nitelik") or ""),
+        area if isinstance(area, int | float) else None,
+        datetime.fromisoformat(told["fetchedAt"]),
+    )
+
+
+PAGES = (Page("/parcels", "parcels", parcels, "parcels"),)
+ACTIONS = (Action("/parcels/scan", start_scan),)

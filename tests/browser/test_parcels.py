@@ -1,0 +1,132 @@
+"""The parcels' map in a real browser."""
+
+import os
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+import pytest
+from anyio.from_thread import BlockingPortal
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from hasat.settings import load_settings
+from hasat.sources.registry import all_sources
+from hasat.store import MigrationSet, open_store
+from house import PATIENCE_SECONDS, House, eventually
+from parcel_toys import SOUTH, STEP, WEST, publish_features, street
+
+PATIENCE = PATIENCE_SECONDS * 1000
+# How many colours a canvas shows, looked at on a coarse grid.
+COLOURS = """canvas => {
+  const copy = document.createElement("canvas");
+  copy.width = 200; copy.height = 100;
+  const paper = copy.getContext("2d");
+  paper.drawImage(canvas, 0, 0, copy.width, copy.height);
+  const { data } = paper.getImageData(0, 0, copy.width, copy.height);
+  const seen = new Set();
+  for (let i = 0; i < data.length; i += 4) seen.add(data.slice(i, i + 3).join());
+  return seen.size;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = os.environ.get("HASAT_CHROMIUM")
+    if not chromium:
+        pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")
+    if not (files("hasat.web") / "static/islands/map.js").is_file():
+        pytest.skip("the islands were not built: npm's registry could not be reached")
+    with sync_playwright() as playwright:
+        # WebGL without a graphics card.
+        arguments = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Iterator[House]:
+    """A house that serves, with the street in its mirror."""
+    house = House(tmp_path_factory.mktemp("town") / "home")
+    sets = [MigrationSet(one.name, one.migrations) for one in all_sources() if one.migrations]
+
+    async def fill() -> None:
+        settings = load_settings(environ={"HASAT_HOME": str(house.home)})
+        async with open_store(settings, sets) as store:
+            await publish_features(store, street())
+
+    house.start("serve")
+    eventually(house.ready, "it serves")
+    background.call(fill)
+    yield house
+    house.end()
+
+
+def box(west: float, south: float, east: float, north: float) -> str:
+    sides = (WEST + west * STEP, SOUTH + south * STEP, WEST + east * STEP, SOUTH + north * STEP)
+    return ",".join(f"{side:.5f}" for side in sides)
+
+
+def told(page: Page) -> str:
+    return page.locator("[data-map=told]").text_content() or ""
+
+
+def open_map(page: Page, address: str) -> None:
+    page.goto(address)
+    line = page.locator("[data-map=told]")
+    expect(line).to_have_text(re.compile(r"\d parcels in view"), timeout=PATIENCE)
+    canvas = page.locator("canvas")
+    eventually(lambda: canvas.evaluate(COLOURS) > 3, "the map shows parcels")
+
+
+def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
+    town: House, browser: Browser
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
+    errors: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        # The software renderer itself remarks on slow reads.
+        if "GPU stall" not in message.text:
+            errors.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    open_map(page, f"{town.address}/parcels")
+    assert told(page).startswith("26 ")
+    page.get_by_label("Colours by").select_option("age")
+    expect(page.locator("[data-map=legend]")).to_contain_text("under a week")
+
+    open_map(page, f"{town.address}/parcels?area={box(2.1, 0.1, 2.9, 0.9)}")
+    frame = page.locator("canvas").bounding_box()
+    assert frame is not None
+    middle = {"x": frame["width"] / 2, "y": frame["height"] / 2}
+    page.locator("canvas").click(position=middle)
+    details = page.locator("[data-map=details]")
+    expect(details).to_contain_text("1162/101/3", timeout=PATIENCE)
+    expect(details).to_contain_text("Remzi Oğuz Arık")
+    expect(details.locator("ol")).to_contain_text("added", timeout=PATIENCE)
+
+    page.get_by_role("button", name="Draw an area").click()
+    for x, y in ((0.2, 0.2), (0.5, 0.2), (0.5, 0.8)):
+        page.locator("canvas").click(position={"x": frame["width"] * x, "y": frame["height"] * y})
+    with page.expect_navigation(timeout=PATIENCE):
+        page.keyboard.press("Enter")
+    expect(page.get_by_text("Questions still to ask")).to_be_visible()
+    assert page.get_by_role("textbox").input_value().count(",") == 3
+    assert errors == []
+
+
+def test_a_phone_shows_it_without_scrolling_sideways_and_scripts_are_not_needed(
+    town: House, browser: Browser
+) -> None:
+    context = browser.new_context(viewport={"width": 375, "height": 800}, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{town.address}/parcels?area={box(0.1, 0.1, 2.9, 0.9)}&lang=tr")
+    expect(page.get_by_text("Harita için betikler")).to_be_visible()
+    expect(page.get_by_role("link", name="1162/101/2", exact=True)).to_be_visible()
+    expect(page.get_by_text("Sorulacak soru")).to_be_visible()
+    context.close()
+    page = browser.new_page(viewport={"width": 375, "height": 800}, locale="en")
+    open_map(page, f"{town.address}/parcels")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -1,0 +1,101 @@
+"""The Parcels page over HTTP: what it shows, what a scan would cost, and starting one."""
+
+from collections.abc import AsyncIterator, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from hasat.jobs import Catalogue, Job, Outcome, RunContext
+from hasat.jobs.runs import list_runs
+from hasat.serve import create_app
+from hasat.settings import Settings
+from hasat.sources.tkgm.source import TKGM
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import throw_away_database
+from hasat.testing.http import client_of
+from hasat.web import add_pages
+from hasat.web.statics import Statics
+from parcel_toys import publish_features, street
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+MIGRATIONS = [MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")]
+AREA = "32.85,39.9 32.852,39.9 32.852,39.901"
+OWN_PAGE = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
+
+
+async def _scan(context: RunContext) -> Outcome:
+    return Outcome()
+
+
+JOB = Job("tkgm_scan", _scan, "Scans an area.", source="tkgm")
+
+
+@pytest.fixture
+def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
+    made = throw_away_database(server_url, MIGRATIONS)
+    with background.wrap_async_context_manager(made) as database:
+        settings = database.settings(tmp_path)
+        tiles = {"base_map": "https://tiles.example.org/{z}/{x}/{y}.png", "base_map_credit": "© X"}
+        yield settings.model_copy(update={"serve": settings.serve.model_copy(update=tiles)})
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    async with open_store(settings, MIGRATIONS) as store:
+        yield store
+
+
+async def test_the_page_from_the_first_look_to_a_scan(
+    settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = Catalogue.of([JOB], settings)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    async with client_of(app, headers={"Accept": "text/html"}) as client:
+        empty = await client.get("/parcels")
+        assert empty.status_code == 200
+        assert "Nothing has been scanned yet." in empty.text
+        rough = (await client.get(f"/parcels.json?area={AREA}")).json()["planned"]["cost"]
+        assert rough["rough"]
+
+        await publish_features(store, street())
+        page = await client.get(f"/parcels?area={AREA}")
+        assert "1162/101/2" in page.text
+        assert "Start the scan" in page.text
+        assert "© X" in page.text
+        policy = page.headers["content-security-policy"]
+        assert "connect-src 'self' https://tiles.example.org" in policy
+        assert "script-src" not in policy
+        told = (await client.get(f"/parcels.json?area={AREA}")).json()
+        assert told["extent"]["count"] == 27
+        cost = told["planned"]["cost"]
+        assert not cost["rough"]
+        assert cost["km2"] == pytest.approx(0.0095, rel=0.01)
+        assert 1 <= cost["known"] <= cost["parcels"] <= 3
+        assert cost["least"] <= cost["most"]
+
+        for wrong in ("Ankara", "0,0,80,80", "1,1 2,2"):
+            assert (await client.get("/parcels", params={"area": wrong})).status_code == 400
+        elsewhere = await client.post(
+            "/parcels/scan", data={"area": AREA}, headers={"Origin": "http://elsewhere.example"}
+        )
+        assert elsewhere.status_code == 403
+        assert not await list_runs(store)
+        begun = await client.post("/parcels/scan", data={"area": AREA}, headers=OWN_PAGE)
+        assert begun.status_code == 303
+        (run,) = await list_runs(store)
+        assert run.params["area"]["type"] == "Polygon"
+        watched = await client.get(begun.headers["location"])
+        assert f'href="/runs/{run.id}"' in watched.text
+
+    monkeypatch.setattr(Statics, "has", lambda *_: False)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    async with client_of(app, headers={"Accept": "text/html"}) as client:
+        plain = await client.get("/parcels")
+        assert plain.status_code == 200
+        assert "built without its map" in plain.text
+        assert "1162/101/2" in plain.text
