@@ -117,7 +117,7 @@ async def football(asked: Asked) -> Football:
         league=chosen,
         day=day,
         matches=await _matches(house, day, chosen),
-        table=await _table(house, shown.id, shown.season) if shown else [],
+        table=await _table(house, shown.id, shown.season) if shown and shown.id else [],
     )
 
 
