@@ -81,6 +81,8 @@ def test_show_takes_settings_and_sections(run: Run) -> None:
         "serve.port": 8787,
         "serve.allowed_hosts": [],
         "serve.requests_per_minute": 600,
+        "serve.base_map": None,
+        "serve.base_map_credit": "",
         "gib.download_timeout": "10m",
     }
     assert run("show", "jobs.schedule").stdout == "No job is changed.\n"

@@ -48,6 +48,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
             "config/hasat.yaml:2: there is no setting 'prot' in serve; did you mean 'port'?",
             "config/hasat.yaml:4: log must hold keys and values.",
             "config/hasat.yaml:5: there is no setting 'port'; did you mean 'serve.port' "
+            "or 'tkgm.endpoint.port' "
             "or 'mcp.port'?",
             "config/jobs/daily.yaml:3: a job needs its job_id.",
             "HASAT_SERVE_PROT: there is no such setting; did you mean 'HASAT_SERVE_PORT'?",

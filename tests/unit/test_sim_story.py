@@ -77,7 +77,7 @@ def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Pa
 
 def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
     life = make_world(3, START, 1, 4)
-    hurried = make_world(3, START, 1, 4, Tempo(speed=60))
+    hurried = make_world(3, START, 1, 4, tempo=Tempo(speed=60))
     midnight = START.replace(hour=0)
     for slow, fast in zip(life.matches.values(), hurried.matches.values(), strict=True):
         assert slow.tempo is AS_IN_LIFE
