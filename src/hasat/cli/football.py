@@ -44,6 +44,8 @@ def rebuild(
     Reads every kept answer, those in Parquet too. Where the result is what was published, damaged
     tables are mended and nobody who follows notices. Exits 3 when there are no answers, 4 when they
     say far less than what was published.
+
+    Example: `hasat football rebuild --json`
     """
     settings = manners.settings_of(ctx)
     result = manners.run_async(_rebuild(settings, force=force))
