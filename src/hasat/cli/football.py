@@ -45,7 +45,7 @@ def rebuild(
     tables are mended and nobody who follows notices. Exits 3 when there are no answers, 4 when they
     say far less than what was published.
 
-    Examples: `hasat football rebuild` · `hasat football rebuild --json`
+    Example: `hasat football rebuild --json`
     """
     settings = manners.settings_of(ctx)
     result = manners.run_async(_rebuild(settings, force=force))
