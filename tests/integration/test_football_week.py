@@ -109,6 +109,7 @@ class Season:
 
 
 _BLOCKS = ("events", "lineups", "statistics", "players")
+_UNFINISHED = ("NS", "1H", "HT", "2H", "ET")
 
 
 @asynccontextmanager
@@ -211,7 +212,7 @@ async def _check(here: Season, store: Store) -> None:
     for fixture, body, told_at, details_at in mirrored:
         match = matches[fixture]
         assert body in _truths(match, told_at), (fixture, told_at, body)
-        if _is_over(match, now) and body["fixture"]["status"]["short"] in ("NS", "1H", "HT", "2H"):
+        if _is_over(match, now) and body["fixture"]["status"]["short"] in _UNFINISHED:
             overdue.append((fixture, body["fixture"]["status"]["short"], told_at))
         settled = match.at(details_at) if details_at else None
         if settled and settled.is_finished and match.league.has_live:
