@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 DAYS = int(os.environ.get("HASAT_WEEK_DAYS", "2"))
 LEAGUES = int(os.environ.get("HASAT_WEEK_LEAGUES", "6"))
-STEP = timedelta(minutes=int(os.environ.get("HASAT_WEEK_STEP_MINUTES", "60")))
+STEP = timedelta(minutes=int(os.environ.get("HASAT_WEEK_STEP_MINUTES", "120")))
 SEED = int(os.environ.get("HASAT_WEEK_SEED", "0")) or random.randrange(1, 10**6)
 START = datetime(2026, 9, 1, tzinfo=UTC)
 DAILY = 300
@@ -189,7 +189,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
         async with open_store(here.settings(), migrations_of()) as store:
             now = here.hands.now
             days = Days(JOBS, store, here.settings(), here.hands, now - timedelta(days=1))
-            await days.until(now + timedelta(hours=20), STEP * 2)
+            await days.until(now + timedelta(hours=20), STEP)
             await _check(here, store)
         counting = here.api.counting
         assert (counting.over_day, counting.over_minute) == (0, 0)
@@ -215,7 +215,8 @@ async def _check(here: Season, store: Store) -> None:
         if _is_over(match, now) and body["fixture"]["status"]["short"] in _UNFINISHED:
             overdue.append((fixture, body["fixture"]["status"]["short"], told_at))
         settled = match.at(details_at) if details_at else None
-        if settled and settled.is_finished and match.league.has_live:
+        # An empty list says nothing, so what it might take back stays.
+        if settled and settled.is_finished and settled.goals and match.league.has_live:
             assert goals[fixture] == len(settled.goals), fixture
     assert not overdue
     # Whatever the mirror ever said was published: nothing was made up, not even for a while.
