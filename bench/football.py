@@ -44,7 +44,6 @@ from hasat.testing.database import database_server, throw_away_database
 from hasat.testing.days import Days
 
 QUOTA = 75_000
-SPEED = 60.0
 MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
 START = datetime(2026, 8, 1, tzinfo=UTC)
 # The original asks for a match being played when nothing was heard for 15 minutes, every 5.
@@ -94,7 +93,7 @@ async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[
         database_server() as server,
         throw_away_database(server, MIGRATIONS) as database,
         simulate(simulation) as address,
-        hands_on(database.url, start, simulation.clock, speed=SPEED) as hands,
+        hands_on(database.url, start, simulation.clock) as hands,
     ):
         with tempfile.TemporaryDirectory() as home:
             settings = _settings(database.settings(Path(home)), address, leagues)
@@ -164,7 +163,7 @@ async def _day(scene: str, here: Bench, goal: int) -> Result:
     await here.exhaust("fixtures_backfill_league_season", "standings_backfill_league_season")
     await _take_as_known(here)
     caught_up = here.requests.total()
-    first = (await hands.now()).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = hands.now.replace(hour=0, minute=0, second=0, microsecond=0)
     counted_from = first + timedelta(days=2)
     await here.days.until(counted_from)
     before = here.requests

@@ -15,7 +15,7 @@ from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.serve.quota import QuotaAnswer
 from hasat.sources.registry import Source, Tool, Workshop
-from hasat.sources.tooling import Limit, Told, at
+from hasat.sources.tooling import Limit, Told, at, tools
 from hasat.sources.upstreams import read_all
 from hasat.store.statements import statement
 
@@ -129,7 +129,7 @@ class OperatingTools:
         self._datasets = {one.name: one for source in sources for one in source.datasets}
 
     def all(self) -> tuple[Tool, ...]:
-        reading = (
+        reading = tools(
             self.get_job_status,
             self.list_job_runs,
             self.get_rate_limit_status,
@@ -137,7 +137,7 @@ class OperatingTools:
             self.get_recent_changes,
             self.get_record_history,
         )
-        return (*map(Tool, reading), Tool(self.run_job, "operate"))
+        return (*reading, *tools(self.run_job, access="operate"))
 
     async def get_job_status(self, job_name: Plain | None = None) -> Jobs:
         """How a job is: when it is next due, how its last runs went. Without a name, all jobs."""

@@ -8,7 +8,6 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
-from hasat.doors import Access
 from hasat.errors import SettingsError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Catalogue, Job
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
     from pydantic import BaseModel
+
+    from hasat.doors import Access
 
 GROUP = "hasat.sources"
 
@@ -54,7 +55,7 @@ class Tool:
     """Something an assistant may call: name, text, arguments and answer are those of `run`."""
 
     run: "Callable[..., Awaitable[BaseModel]]"
-    access: Access = "read"
+    access: "Access" = "read"
 
 
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]

@@ -1,11 +1,13 @@
 """What the answers of all tools have in common."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from hasat.doors import Plain
+from hasat.doors import Access, Plain
+from hasat.sources.registry import Tool
 from hasat.store import Store
 
 Limit = Annotated[int, Field(ge=1, le=500, description="How many at the most.")]
@@ -21,3 +23,8 @@ class Told(BaseModel):
 
 async def at(store: Store) -> datetime:
     return await store.now()
+
+
+def tools(*runs: Callable[..., Awaitable[BaseModel]], access: Access = "read") -> tuple[Tool, ...]:
+    """Functions as tools, for who has this access."""
+    return tuple(Tool(run, access) for run in runs)

@@ -8,7 +8,9 @@ from hasat.fetch import Endpoint
 from hasat.settings import Settings
 from hasat.store import Store
 
-# What a day takes, until the ledger knows better: the published collector's own estimates.
+# What a day takes, until the ledger knows better: the published collector's own estimates, for its
+# plan. A smaller plan follows fewer leagues, or its first day would be kept for what never comes.
+_PLAN = 75_000
 _FINALISE, _DAILY, _DETAILS = 1_500, 2_500, 5_000
 
 
@@ -19,7 +21,10 @@ def football(settings: Settings) -> Upstream:
     reserve = limits.emergency_stop_threshold
     if reserve is None:
         reserve = limits.daily_limit // 10
-    verify_keep = max(reserve, settings.football.verification.min_daily_quota)
+    share = min(1.0, limits.daily_limit / _PLAN)
+    # Two thirds of the day, as the original's 50,000 are of its plan: less than all of any plan.
+    spare = min(settings.football.verification.min_daily_quota, limits.daily_limit * 2 // 3)
+    verify_keep = max(reserve, spare)
     return Upstream(
         "football",
         zone="UTC",
@@ -30,9 +35,9 @@ def football(settings: Settings) -> Upstream:
         opening_seconds=limits.opening_minutes * 60,
         shadow=limits.shadow,
         lanes=(
-            Lane("finalise", keep=reserve, needs=_FINALISE, early=True),
-            Lane("daily", keep=reserve, needs=_DAILY, early=True),
-            Lane("details", keep=reserve, needs=_DETAILS),
+            Lane("finalise", keep=reserve, needs=round(_FINALISE * share), early=True),
+            Lane("daily", keep=reserve, needs=round(_DAILY * share), early=True),
+            Lane("details", keep=reserve, needs=round(_DETAILS * share)),
             Lane("backfill", keep=reserve, paced=True),
             Lane("verify", keep=verify_keep, paced=True, share=0.05),
         ),

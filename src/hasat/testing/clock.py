@@ -2,13 +2,13 @@
 
 Everything that decides asks the database for the time by `clock_timestamp()` or `now()`. Functions
 of these names in a schema that is looked in first take their place, for every process that
-connects afterwards; nothing else about the server changes.
+connects afterwards; nothing else about the server changes. The clock stands still unless it is
+turned, so that a slow machine changes nothing about what happens when.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg import AsyncConnection, sql
@@ -17,8 +17,7 @@ from hasat.sim.clock import TurnableClock
 from hasat.store.store import connect
 
 _FUNCTION = """
-CREATE FUNCTION hands.{0}() RETURNS timestamptz LANGUAGE sql {1}
-    AS 'SELECT base + (pg_catalog.{0}() - since) * speed FROM hands.clock'
+CREATE FUNCTION hands.{}() RETURNS timestamptz LANGUAGE sql {} AS 'SELECT at FROM hands.clock'
 """
 
 
@@ -26,48 +25,33 @@ class Hands:
     """Turns a database's clock and those of simulations, together and never back."""
 
     def __init__(
-        self, conn: AsyncConnection[Any], clocks: Sequence[TurnableClock], speed: float
+        self, conn: AsyncConnection[Any], at: datetime, clocks: Sequence[TurnableClock]
     ) -> None:
         self._conn = conn
         self._clocks = clocks
-        self._speed = speed
-
-    async def now(self) -> datetime:
-        cursor = await self._conn.execute("SELECT hands.clock_timestamp()")
-        row = await cursor.fetchone()
-        assert row is not None
-        moment: datetime = row[0]
-        return moment
-
-    async def sleep(self, seconds: float) -> None:
-        """For whatever takes a `sleep`: a wait passes as fast as the clock does."""
-        await asyncio.sleep(seconds / self._speed)
+        self.now = at
 
     async def turn_to(self, moment: datetime) -> None:
         """Jump forward to a moment; one that has passed changes nothing."""
-        if moment <= await self.now():
+        if moment <= self.now:
             return
-        await self._conn.execute(
-            "UPDATE hands.clock SET base = %s, since = pg_catalog.clock_timestamp()", [moment]
-        )
+        self.now = moment
+        await self._conn.execute("UPDATE hands.clock SET at = %s", [moment])
         for clock in self._clocks:
             clock.turn_to(moment)
 
+    async def sleep(self, seconds: float) -> None:
+        """For whatever takes a `sleep`: the wait passes at once, and a bit for what is rounded."""
+        await self.turn_to(self.now + timedelta(seconds=seconds, microseconds=1))
+
 
 @asynccontextmanager
-async def hands_on(
-    url: str, start: datetime, *clocks: TurnableClock, speed: float = 1.0
-) -> AsyncIterator[Hands]:
-    """Put another clock into a throw-away database; a real second is `speed` seconds there."""
+async def hands_on(url: str, start: datetime, *clocks: TurnableClock) -> AsyncIterator[Hands]:
+    """Put another clock into a throw-away database, and stop those of simulations beside it."""
     async with await connect(url) as conn:
         await conn.execute("CREATE SCHEMA hands")
-        await conn.execute(
-            "CREATE UNLOGGED TABLE hands.clock"
-            " (base timestamptz NOT NULL, since timestamptz NOT NULL, speed float8 NOT NULL)"
-        )
-        await conn.execute(
-            "INSERT INTO hands.clock VALUES (%s, pg_catalog.clock_timestamp(), %s)", [start, speed]
-        )
+        await conn.execute("CREATE UNLOGGED TABLE hands.clock (at timestamptz NOT NULL)")
+        await conn.execute("INSERT INTO hands.clock VALUES (%s)", [start])
         for name, volatility in (("clock_timestamp", "VOLATILE"), ("now", "STABLE")):
             await conn.execute(sql.SQL(_FUNCTION).format(sql.Identifier(name), sql.SQL(volatility)))
         await conn.execute(
@@ -76,6 +60,6 @@ async def hands_on(
             )
         )
         for clock in clocks:
-            clock.run_at(speed)
+            clock.run_at(0)
             clock.turn_to(start)
-        yield Hands(conn, clocks, speed)
+        yield Hands(conn, start, clocks)

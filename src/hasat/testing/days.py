@@ -34,12 +34,10 @@ class Days:
 
         With a step, the clock is turned by at least so much between two looks.
         """
-        now = await self.hands.now()
-        while (due := max(self._next(), now + step)) <= end:
+        while (due := max(self._next(), self.hands.now + step)) <= end:
             await self.hands.turn_to(due)
-            now = await self.hands.now()
             for name, cron in self._crons.items():
-                newest = cron.newest(self._fired[name], now)
+                newest = cron.newest(self._fired[name], self.hands.now)
                 if newest is not None:
                     self._fired[name] = newest
                     await self.run(name, newest)

@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 from hasat.errors import NotFoundError
 from hasat.sources.football.told import Elements, Fixtures, FixtureTold
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, at
+from hasat.sources.tooling import Limit, Text, at, tools
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -28,20 +28,15 @@ class FootballQueries:
         self._store = shop.store
 
     def all(self) -> tuple[Tool, ...]:
-        return tuple(
-            map(
-                Tool,
-                (
-                    self.query_fixtures,
-                    self.query_standings,
-                    self.query_teams,
-                    self.query_injuries,
-                    self.query_fixture_events,
-                    self.query_fixture_lineups,
-                    self.query_fixture_statistics,
-                    self.query_fixture_players,
-                ),
-            )
+        return tools(
+            self.query_fixtures,
+            self.query_standings,
+            self.query_teams,
+            self.query_injuries,
+            self.query_fixture_events,
+            self.query_fixture_lineups,
+            self.query_fixture_statistics,
+            self.query_fixture_players,
         )
 
     async def query_fixtures(

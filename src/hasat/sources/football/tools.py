@@ -30,7 +30,7 @@ from hasat.sources.football.told import (
     TrackedLeagues,
 )
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, at
+from hasat.sources.tooling import Limit, Text, at, tools
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
@@ -48,22 +48,17 @@ class FootballTools:
         self._football = shop.settings.football
 
     def all(self) -> tuple[Tool, ...]:
-        return tuple(
-            map(
-                Tool,
-                (
-                    self.stale_fixtures_report,
-                    self.auto_finish_stats,
-                    self.get_stale_live_fixtures_status,
-                    self.get_stale_scheduled_fixtures_status,
-                    self.get_backfill_progress,
-                    self.get_last_sync_time,
-                    self.get_raw_error_summary,
-                    self.get_raw_error_samples,
-                    self.list_tracked_leagues,
-                    self.get_league_info,
-                ),
-            )
+        return tools(
+            self.stale_fixtures_report,
+            self.auto_finish_stats,
+            self.get_stale_live_fixtures_status,
+            self.get_stale_scheduled_fixtures_status,
+            self.get_backfill_progress,
+            self.get_last_sync_time,
+            self.get_raw_error_summary,
+            self.get_raw_error_samples,
+            self.list_tracked_leagues,
+            self.get_league_info,
         )
 
     async def stale_fixtures_report(

@@ -13,7 +13,7 @@ from hasat.sources.gib.lookups import check_identifier, look_up, not_there, taxp
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Text, Told, at
+from hasat.sources.tooling import Text, Told, at, tools
 
 Which = Literal["einvoice", "edespatch"]
 _BY_NAME = {dataset.name: dataset for dataset in DATASETS}
@@ -57,7 +57,9 @@ class ListsTold(Told):
 class Decided(Told):
     run_id: int
     state: str
-    queued_run: int | None = Field(None, description="The run that applies what was approved.")
+    queued_run: int | None = Field(
+        default=None, description="The run that applies what was approved."
+    )
 
 
 class GibTools:
@@ -67,9 +69,10 @@ class GibTools:
         self._shop = shop
 
     def all(self) -> tuple[Tool, ...]:
-        reading = (self.lookup_taxpayer, self.search_taxpayers, self.get_taxpayer_lists_status)
-        operating = (self.approve_held_run, self.reject_held_run)
-        return (*map(Tool, reading), *(Tool(one, "operate") for one in operating))
+        return (
+            *tools(self.lookup_taxpayer, self.search_taxpayers, self.get_taxpayer_lists_status),
+            *tools(self.approve_held_run, self.reject_held_run, access="operate"),
+        )
 
     async def lookup_taxpayer(self, identifier: Text, dataset: Which = "einvoice") -> TaxpayerTold:
         """Whether a VKN (10 digits) or TCKN (11) is an active taxpayer, with his aliases."""

@@ -10,7 +10,7 @@ from shapely.geometry import shape
 
 from hasat.errors import NotFoundError
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, Told, at
+from hasat.sources.tooling import Limit, Text, Told, at, tools
 from hasat.store.statements import statement
 
 
@@ -43,7 +43,7 @@ class TkgmTools:
         self._store = shop.store
 
     def all(self) -> tuple[Tool, ...]:
-        return tuple(map(Tool, (self.parcel_at_point, self.get_parcel, self.get_scan_progress)))
+        return tools(self.parcel_at_point, self.get_parcel, self.get_scan_progress)
 
     async def parcel_at_point(
         self,
