@@ -93,5 +93,5 @@ def _node(home: Path, *arguments: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or str(error)
-    return " ".join(str(said).split())[:500]
+    said = str(getattr(error, "stderr", None) or error)
+    return " ".join(said.split())[:200]

@@ -132,7 +132,8 @@ def _area_text(asked: Asked) -> str:
 
 async def _planned(house: House, text: str, area: Polygon) -> Planned:
     lines = [quota_line(one) for one in await read_all(house.store, house.settings)]
-    left = next((line.remaining for line in lines if line.upstream == SOURCE), None)
+    # Before the first question no endpoint is known, and nothing can be said.
+    left = next((one.remaining for one in lines if one.upstream == SOURCE and one.endpoints), None)
     return Planned(text, mapping(area), await cost_of(house.store, area), left)
 
 
