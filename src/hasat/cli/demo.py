@@ -39,6 +39,7 @@ _EVERY_MINUTE, _EVERY_FIVE = "* * * * *", "*/5 * * * *"
 _HOURS_UNTIL_PROBABLY_OVER = 0.1
 _FIRST = ("gib_sync", "fixtures_backfill_league_season", "standings_backfill_league_season")
 _LOOK_SECONDS = 1.0
+_SCAN_SAID = "scan.txt"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -141,18 +142,21 @@ async def _scanning(
 
     async with store.connection() as conn:
         done = await conn.execute("SELECT FROM tkgm.scan WHERE finished_at IS NOT NULL")
-        if done.rowcount:
-            yield None
-            return
+    if done.rowcount:
+        yield None
+        return
     command = [sys.executable, "-m", "hasat"]
     for key, value in flags.items():
         command += ["--set", f"{key}={value}"]
-    scan = await asyncio.create_subprocess_exec(
-        *command,
-        *("tkgm", "scan", str(settings.home / AREA), "--json"),
-        stdout=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    # It would draw its own bar over ours.
+    with (settings.home / _SCAN_SAID).open("wb") as said:
+        scan = await asyncio.create_subprocess_exec(
+            *command,
+            *("tkgm", "scan", str(settings.home / AREA), "--json"),
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
     try:
         yield scan
     finally:
@@ -164,6 +168,7 @@ async def _scanning(
 
 async def _harvest(store: Store, settings: Settings, scan: Process | None) -> None:
     """Queue what fills the house, and show how it fills."""
+    from hasat.jobs.link import AWAY
     from hasat.jobs.queue import queue_run
     from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
 
@@ -171,14 +176,22 @@ async def _harvest(store: Store, settings: Settings, scan: Process | None) -> No
     for name in _FIRST:
         await queue_run(store, catalogue, name)
     expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
+    counts = dict.fromkeys(expected, 0)
     with _bars(expected) as show:
         while True:
-            counts = await _counted(store)
+            # Whoever is rough with the database sees it come back.
+            with contextlib.suppress(*AWAY):
+                counts = await _counted(store)
             show(counts)
             scanned = scan is None or scan.returncode is not None
-            if scanned and all(counts[name] for name in expected):
+            if scanned and counts["taxpayers"] and counts["matches"]:
                 break
             await asyncio.sleep(_LOOK_SECONDS)
+    if scan is not None and scan.returncode:
+        manners.note(
+            f"The scan of the town stopped; {settings.home / _SCAN_SAID} says why. "
+            "The next start goes on with it."
+        )
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     manners.note(f"Harvested: {told}. From now on only changes are brought in.")
 
