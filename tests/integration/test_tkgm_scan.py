@@ -21,7 +21,8 @@ from hasat.sim.clock import TurnableClock
 from hasat.sim.tkgm import TKGM
 from hasat.sim.tkgm import Registry as Simulated
 from hasat.sources.tkgm.asking import Registry, registry
-from hasat.sources.tkgm.scanning import Course, Scan, Wish
+from hasat.sources.tkgm.scanning import Course, Scan
+from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
@@ -143,7 +144,7 @@ async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
         undisturbed = await place.scan()
         expected = await place.mirrored()
         async with place.store.connection() as conn:
-            await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.told, tkgm.parcel_told")
+            await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.parcel_told CASCADE")
             await conn.execute("TRUNCATE feed.head, feed.change, feed.version_dataset")
         place.upstream.points.clear()
         course = None
@@ -199,11 +200,50 @@ async def test_a_second_scan_tells_what_came_and_went(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
-        await place.scan()
+        first = await place.scan()
         before = await place.mirrored()
         retired = place.upstream.merge_two()
-        await place.scan()
+        again = await place.scan()
         after = await place.mirrored()
         assert before - after == retired
-        kinds = dict(await place.changes())
-        assert kinds[3] == len(retired)
+        assert len(after - before) == 1
+        assert dict(await place.changes())[3] == len(retired)
+        assert again.complete
+        assert again.asked < first.asked
+
+
+async def test_a_second_scan_of_what_has_not_changed_asks_once_a_parcel(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        first = await place.scan()
+        changes = await place.changes()
+        for _ in range(2):
+            again = await place.scan()
+            assert again.complete
+            assert again.found == first.found
+            # A point a parcel, a few empty ones, and the last random look at what is left.
+            assert again.asked <= first.found + 20 + 20 + 20
+        assert await place.changes() == changes
+
+
+async def test_a_better_quality_goes_on_from_what_was_just_told(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        fast = await place.scan(quality="fast")
+        thorough = await place.scan(quality="thorough")
+        assert thorough.complete
+        assert thorough.asked < fast.asked
+        assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
+
+
+async def test_a_grid_that_misses_parcels_removes_none(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        await place.scan()
+        before = await place.mirrored()
+        course = await place.scan(method="grid", step=60.0)
+        assert course.found < len(before)
+        assert await place.mirrored() == before

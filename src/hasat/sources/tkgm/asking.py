@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hasat.budget import Budget
+from hasat.budget import Budget, read_quotas
 from hasat.errors import BrokenAnswerError, UnavailableError
 from hasat.fetch import (
     Asker,
     Client,
+    Endpoint,
     EndpointPool,
     Fetched,
     Outcome,
@@ -43,11 +44,13 @@ class Told:
 class Registry:
     """The registry, as far as its endpoints let it be asked today."""
 
-    def __init__(self, racer: Racer, settings: Settings, endpoints: int, by_number: bool) -> None:
+    def __init__(self, racer: Racer, settings: Settings, endpoints: Sequence[Endpoint]) -> None:
         self._racer = racer
         self._tkgm = settings.tkgm
-        self.endpoints = endpoints
-        self.by_number = by_number
+        self._urls = {one.url for one in endpoints}
+        self.endpoints = len(endpoints)
+        self.by_number = any(one.by_number for one in endpoints)
+        self.known_age = settings.tkgm.parcel_age
         self.requests = 0
 
     async def parcel(self, lat: float, lon: float, asker: Asker) -> Registered | None:
@@ -63,6 +66,16 @@ class Registry:
         seconds = self._tkgm.single_timeout.total_seconds()
         request = Request("", seconds, kind="number", by_number=where)
         return self._read(await self._ask(request, asker))
+
+    async def quota_left(self, store: Store) -> int | None:
+        """How many questions its endpoints may still be asked today; None before the first."""
+        uses = [one for quota in await read_quotas(store, "tkgm") for one in quota.endpoints]
+        left = [
+            0 if one.exhausted_at is not None else max(0, one.day_limit - one.spent)
+            for one in uses
+            if one.name in self._urls and one.day_limit is not None
+        ]
+        return sum(left) if left else None
 
     async def batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         """Up to twenty points in one request; those left unanswered are asked again alone."""
@@ -150,8 +163,7 @@ async def registry(store: Store, settings: Settings, workers_file: Path) -> Asyn
     try:
         async with Client(rules) as client, pool.opened():
             racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            by_number = any(one.by_number for one in workers.endpoints)
-            yield Registry(racer, settings, len(workers.endpoints), by_number)
+            yield Registry(racer, settings, workers.endpoints)
     finally:
         await budget.close()
 
@@ -163,3 +175,12 @@ def spelled(question: Question) -> str:
             return f"{lat!r},{lon!r}"
         case Number(mahalle, ada, parsel):
             return f"{mahalle}/{ada}/{parsel}"
+
+
+def read_question(text: str) -> Question:
+    """The question that is spelled so."""
+    if "/" in text:
+        mahalle, ada, parsel = text.split("/", 2)
+        return Number(int(mahalle), ada, parsel)
+    lat, lon = text.split(",")
+    return Point(float(lat), float(lon))
