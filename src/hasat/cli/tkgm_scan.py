@@ -15,7 +15,7 @@ from hasat.errors import HeldError, OutOfQuotaError
 from hasat.fetch import Asker
 from hasat.sources.tkgm.aims import Forecast
 from hasat.sources.tkgm.asking import Registry
-from hasat.sources.tkgm.export import check_name, export, export_unknown
+from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
 from hasat.sources.tkgm.job import LANE, NAME
 from hasat.sources.tkgm.picture import check_name as check_picture
 from hasat.sources.tkgm.picture import draw
@@ -94,7 +94,8 @@ async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str
     if files == Files(None, None, None):
         return {}
     parcels = await known_parcels(store, wish.area)
-    unknown = scan.unknown()
+    grounds = [shape(one.feature["geometry"]) for one in parcels]
+    unknown = without_parcels(scan.unknown(), grounds, wish.area)
     written: dict[str, Any] = {"unknown": len(unknown)}
     now = await store.now()
     if files.out is not None:
@@ -104,7 +105,6 @@ async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str
     if files.unknown is not None:
         written["unknownFile"] = str(export_unknown(unknown, files.unknown, now, alone=True))
     if files.picture is not None:
-        grounds = [shape(one.feature["geometry"]) for one in parcels]
         draw(files.picture, wish.area, grounds, await scan.empty_points(), unknown)
         written["picture"] = str(files.picture)
     return written
@@ -164,6 +164,8 @@ def _told_completeness(result: dict[str, Any]) -> list[str]:
     if estimate is None:
         return []
     if result["complete"]:
+        if share is None:
+            return ["No parcel was found there."]
         return [
             f"About {share['share']:.2%} of the parcels were found; with 95 % confidence at least "
             f"{share['low']:.2%}."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from shapely import Polygon
+from shapely import MultiPolygon, Polygon
 
 Quality = Literal["fast", "standard", "thorough"]
 
@@ -60,5 +60,5 @@ class Estimate:
 class Unknown:
     """Ground in degrees where a parcel may still hide, and how likely one does."""
 
-    ground: Polygon
+    ground: Polygon | MultiPolygon
     chance: float

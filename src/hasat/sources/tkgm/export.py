@@ -132,6 +132,24 @@ def export_unknown(
     return beside
 
 
+def without_parcels(
+    unknown: Iterable[Unknown], parcels: Sequence[BaseGeometry], area: BaseGeometry
+) -> list[Unknown]:
+    """The unknown ground that lies in the area and in no parcel."""
+    tree = shapely.STRtree(parcels)
+    found = []
+    for one in unknown:
+        near = [parcels[index] for index in tree.query(one.ground).tolist()]
+        ground = one.ground.intersection(area).difference(shapely.union_all(near))
+        # Set operations leave lines and points where outlines touch.
+        parts = [
+            part for part in shapely.get_parts(ground).tolist() if isinstance(part, shapely.Polygon)
+        ]
+        if parts:
+            found.append(Unknown(shapely.MultiPolygon(parts), one.chance))
+    return found
+
+
 def _unknown_feature(one: Unknown) -> dict[str, Any]:
     ground = json.loads(shapely.to_geojson(shapely.set_precision(one.ground, 1e-7)))
     return {"type": "Feature", "geometry": ground, "properties": {"chance": round(one.chance, 4)}}

@@ -51,8 +51,8 @@ def draw(
     check_name(path)
     sheet = _Sheet(area)
     sheet.fill([area], _AREA, _EDGE)
-    sheet.fill(parcels, _PARCEL, _OUTLINE)
     sheet.fill([one.ground for one in unknown], _UNKNOWN, None)
+    sheet.fill(parcels, _PARCEL, _OUTLINE)
     sheet.dots(empty, _EMPTY)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.finished(

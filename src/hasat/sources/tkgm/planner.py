@@ -201,7 +201,9 @@ class Planner:
         fits = np.maximum(1.0, (side / self._scale_everywhere()) ** 2)
         missing = float((chance * fits).sum())
         spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
-        if self._sampled and not self.sampling and self._counted < 10 * self._sample_size:
+        # While most is unknown, gaps tell less than the sample.
+        few = missing > len(self._known) / 4 and self._counted < 10 * self._sample_size
+        if self._sampled and not self.sampling and few:
             total = np.array(self._sampled)
             expected = max(float(total.mean()), float(len(self._known)))
             spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0

@@ -24,22 +24,24 @@ def course_told(course: Course) -> dict[str, Any]:
         },
         "quotaLeft": course.quota_left,
         "estimate": None if estimate is None else asdict(estimate),
-        "completeness": None if estimate is None else completeness(course),
+        "completeness": completeness(course),
     }
 
 
-def completeness(course: Course) -> dict[str, float]:
-    """The share of the area's parcels that was found, with the bounds of a 95 % interval."""
-    estimate = course.estimate
-    assert estimate is not None
+def completeness(course: Course) -> dict[str, float] | None:
+    """The share of the area's parcels that was found, with the bounds of a 95 % interval; None
+    where nothing is known, or nothing was found."""
+    estimate, found = course.estimate, course.found
+    if estimate is None or not found:
+        return None
 
     def share(of: float) -> float:
-        return round(min(1.0, course.found / of), 5) if of > 0 else 1.0
+        return round(found / max(of, found), 5)
 
     return {
         "share": share(estimate.expected),
         "low": share(estimate.high),
-        "high": share(max(estimate.low, 1.0)),
+        "high": share(estimate.low),
         "confidence": 0.95,
     }
 
@@ -48,7 +50,7 @@ def note_of(course: Course) -> str:
     """A line for whoever watches."""
     parts = [f"{course.found:,} parcels", f"{course.asked:,} questions"]
     if course.estimate is not None:
-        parts.append(f"{course.estimate.coverage:.0%} of the ground")
+        parts.append(f"{course.estimate.coverage:.0%} of the ground known")
     if course.per_second is not None:
         parts.append(f"{course.per_second:,.1f}/s")
     if course.quota_left is not None:
