@@ -21,6 +21,7 @@ from hasat.store.statements import statement
 
 # Parcels that reach into the area with less than this are left to the other side of the border.
 _LEAST_DEGREES = 2e-9
+_AT_ONCE = 2000
 _PACKAGE = "hasat.sources.tkgm"
 
 
@@ -50,13 +51,7 @@ async def write_known(
     assert row is not None
     before, fresh_after = row
     values |= {"before": before, "fresh_after": fresh_after}
-    rows = await _parcels(conn, scan, area, values)
-    async with conn.cursor() as writing:
-        await writing.executemany(
-            "INSERT INTO tkgm.known (scan, question, key, feature, told_at, fresh)"
-            " VALUES (%s, %s, %s, %s, %s, %s)",
-            rows,
-        )
+    await _write_parcels(conn, scan, area, values)
     if before is not None:
         await conn.execute(statement(_PACKAGE, "empty_before"), values)
         await conn.execute("UPDATE tkgm.scan SET after = %s WHERE id = %s", (before, scan))
@@ -64,44 +59,56 @@ async def write_known(
 
 async def read_known(conn: AsyncConnection[Any], scan: int) -> Known:
     """What was fixed when the scan began, always in the same order."""
-    cursor = await conn.execute(
-        "SELECT question, feature, fresh FROM tkgm.known WHERE scan = %s"
-        " ORDER BY told_at, question",
-        [scan],
-    )
     parcels, empty = [], []
-    for text, feature, fresh in await cursor.fetchall():
-        question = read_question(text)
-        if feature is None:
-            empty.append(question)
-            continue
-        told = read_feature(feature)
-        if told.geometry is not None and isinstance(question, Point):
-            parcel = Parcel(told.key, told.geometry, told.properties)
-            parcels.append(KnownParcel(parcel, question, fresh))
+    async with conn.cursor("known") as cursor:
+        cursor.itersize = _AT_ONCE
+        await cursor.execute(
+            "SELECT question, feature, fresh FROM tkgm.known WHERE scan = %s"
+            " ORDER BY told_at, question, key",
+            [scan],
+        )
+        async for text, feature, fresh in cursor:
+            question = read_question(text)
+            if feature is None:
+                empty.append(question)
+                continue
+            told = read_feature(feature)
+            if told.geometry is not None and isinstance(question, Point):
+                # Only the ground matters here; the rest would fill the memory.
+                parcels.append(KnownParcel(Parcel(told.key, told.geometry), question, fresh))
     return Known(parcels, empty, await _weights(conn, scan))
 
 
-async def _parcels(
-    conn: AsyncConnection[Any],
-    scan: int,
-    area: Polygon | MultiPolygon,
-    values: dict[str, Any],
-) -> list[tuple[Any, ...]]:
-    """Rows for the parcels that lie in the area with more than a sliver."""
+async def _write_parcels(
+    conn: AsyncConnection[Any], scan: int, area: Polygon | MultiPolygon, values: dict[str, Any]
+) -> None:
+    """The parcels that lie in the area with more than a sliver, some at a time."""
     box = dict(zip(("west", "south", "east", "north"), area.bounds, strict=True))
-    cursor = await conn.execute(statement(_PACKAGE, "known_before"), {**values, **box})
     shapely.prepare(area)
-    rows = []
-    for key, body, told_at, question in await cursor.fetchall():
-        ground = shapely.from_geojson(json.dumps(body["geometry"]))
-        if not area.covers(ground):
-            ground = ground.intersection(area)
-            if ground.area < _LEAST_DEGREES:
-                continue
-        where = question or spelled(inside_point(ground))
-        rows.append((scan, where, key, Jsonb(body), told_at, told_at > values["fresh_after"]))
-    return rows
+    async with conn.cursor("known_before") as reading, conn.cursor() as writing:
+        await reading.execute(statement(_PACKAGE, "known_before"), {**values, **box})
+        while some := await reading.fetchmany(_AT_ONCE):
+            rows = []
+            for key, body, told_at, question in some:
+                where = _question(body["geometry"], area, question)
+                if where is not None:
+                    fresh = told_at > values["fresh_after"]
+                    rows.append((scan, where, key, Jsonb(body), told_at, fresh))
+            await writing.executemany(
+                "INSERT INTO tkgm.known (scan, question, key, feature, told_at, fresh)"
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                rows,
+            )
+
+
+def _question(geometry: Any, area: Polygon | MultiPolygon, told: str | None) -> str | None:
+    """Where to ask whether a parcel is still there; None if it hardly reaches into the area."""
+    ground = shapely.from_geojson(json.dumps(geometry))
+    if not area.covers(ground):
+        ground = ground.intersection(area)
+        if ground.area < _LEAST_DEGREES:
+            return None
+    return told or spelled(inside_point(ground))
 
 
 async def _weights(conn: AsyncConnection[Any], scan: int) -> list[float] | None:

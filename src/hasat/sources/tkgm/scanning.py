@@ -316,4 +316,4 @@ class Scan:
 def _answer(parcel: Registered | None) -> Answer:
     if parcel is None or parcel.geometry is None:
         return Empty()
-    return Parcel(parcel.key, parcel.geometry, parcel.properties)
+    return Parcel(parcel.key, parcel.geometry)
