@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
@@ -31,6 +32,8 @@ from hasat.store import Store
 _BATCH = 20
 _PUBLISH_EVERY = 25
 _MOST_ABREAST = 6
+# How long to wait for endpoints that fail, again and again, before a scan gives up.
+_WAITS = (1.0, 2.0, 5.0, 10.0, 20.0)
 # So few parcels that seem to be gone are believed, whatever their share.
 _BELIEVED_GONE = 10
 # A look at the budget takes a few queries; nobody watches more often.
@@ -237,18 +240,37 @@ class Scan:
         self._note_unpublished(known.values())
         self.known_before += len(known)
         unknown = [one for one in batch if spelled(one) not in known]
-        points = [one for one in unknown if isinstance(one, Point)]
-        if points:
-            known |= await record.keep(await self.registry.batch(points, self.asker))
+        open_points = [one for one in unknown if isinstance(one, Point)]
+        while open_points:
+            told = await self._patiently(partial(self._ask, open_points))
+            known |= await record.keep(told)
+            answered = {one.question for one in told}
+            open_points = [one for one in open_points if one not in answered]
         for one in unknown:
             if isinstance(one, Number):
-                parcel = await self.registry.numbered(
-                    one.mahalle_id, one.ada, one.parsel, self.asker
-                )
-                known |= await record.keep([Told(one, parcel)])
+                known |= await record.keep(await self._patiently(partial(self._ask, [one])))
         self._note_unpublished(known.values())
         self.asked += len(unknown)
         return known
+
+    async def _ask(self, questions: Sequence[Question]) -> list[Told]:
+        """One request; an endpoint may leave some of the points unanswered, but not all."""
+        if isinstance(one := questions[0], Number):
+            parcel = await self.registry.numbered(one.mahalle_id, one.ada, one.parsel, self.asker)
+            return [Told(one, parcel)]
+        points = [one for one in questions if isinstance(one, Point)]
+        if not (told := await self.registry.some(points, self.asker)):
+            raise UnavailableError("No point was answered.", remedy="Ask again later.")
+        return told
+
+    async def _patiently(self, ask: Callable[[], Awaitable[list[Told]]]) -> list[Told]:
+        """Endpoints that fail for a moment are no reason to give up what may take hours."""
+        for seconds in _WAITS:
+            try:
+                return await ask()
+            except UnavailableError:
+                await asyncio.sleep(seconds)
+        return await ask()
 
     def _note_unpublished(self, parcels: Iterable[Registered | None]) -> None:
         self._unpublished |= {key_text(one.key): one for one in parcels if one is not None}
