@@ -243,14 +243,19 @@ class Scan:
         open_points = [one for one in unknown if isinstance(one, Point)]
         while open_points:
             told = await self._patiently(partial(self._ask, open_points))
-            known |= await record.keep(told)
+            known |= await self._keep(record, told)
             answered = {one.question for one in told}
             open_points = [one for one in open_points if one not in answered]
         for one in unknown:
             if isinstance(one, Number):
-                known |= await record.keep(await self._patiently(partial(self._ask, [one])))
+                told = await self._patiently(partial(self._ask, [one]))
+                known |= await self._keep(record, told)
+        return known
+
+    async def _keep(self, record: ScanRecord, told: Sequence[Told]) -> dict[str, Registered | None]:
+        known = await record.keep(told)
         self._note_unpublished(known.values())
-        self.asked += len(unknown)
+        self.asked += len(told)
         return known
 
     async def _ask(self, questions: Sequence[Question]) -> list[Told]:
