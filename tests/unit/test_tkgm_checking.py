@@ -76,6 +76,22 @@ def test_what_was_just_told_is_not_asked_again() -> None:
     assert checking.gone() == []
 
 
+def test_some_parcels_known_and_no_scan_before() -> None:
+    some = [KnownParcel(one.parcel, one.question, fresh=True) for one in KNOWN[::2]]
+    checking = Checking(Planner(TOWN.area()), some, [])
+    assert checking.forecast() is None
+    found = {one.parcel.key for one in some}
+    while batch := checking.next_batch():
+        for question in batch:
+            answer = answer_of(TOWN, question)
+            checking.tell(question, answer)
+            if isinstance(answer, Parcel):
+                found.add(answer.key)
+    assert checking.forecast() is not None
+    assert len(found) >= len(KNOWN) - 1
+    assert checking.gone() == []
+
+
 def test_a_parcel_that_is_gone_is_told_and_its_ground_is_looked_at() -> None:
     gone = next(one for one in TOWN.parcels if one.square_metres > 300)
     for by_number in (False, True):

@@ -88,9 +88,11 @@ class Checking:
         return not self._handed_over
 
     def next_batch(self) -> list[Question]:
-        """Up to `batch` questions about what is known, then those of the planner."""
-        if self._handed_over:
+        """The planner's sample, if it takes one; what is known; then what the planner asks."""
+        if self._handed_over or self.planner.has_sample:
             return self.planner.next_batch()
+        if self.planner.sampling:
+            return []
         if not self._queue and len(self._told) == len(self._expected):
             if not self._asked_again:
                 self._asked_again = True
@@ -102,7 +104,7 @@ class Checking:
 
     def tell(self, question: Question, answer: Answer) -> None:
         """Takes in an answer."""
-        if self._handed_over:
+        if self._handed_over or question not in self._expected:
             self.planner.tell(question, answer)
         else:
             self._told[question] = answer

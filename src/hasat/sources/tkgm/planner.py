@@ -127,6 +127,11 @@ class Planner:
         return len(self._sampled) < self._sample_size
 
     @property
+    def has_sample(self) -> bool:
+        """True while places of the sample are still to be asked about."""
+        return bool(self._sample)
+
+    @property
     def weights(self) -> list[float]:
         """What the scan has learnt about where parcels hide."""
         return [float(weight) for weight in self._odds.weights]
