@@ -6,6 +6,12 @@ recall. The area scanned is the ground of all parcels with gaps up to 30 m close
 --area box, their bounding box, most of which may be empty).
 
     python bench/scan.py FILE.geojson ... [--generated town:3000 ...] [--quality standard] [--json]
+
+With --scale N ... it measures instead what the planner itself takes when N parcels are known: a
+town is laid out side by side until there are so many, all but a few of its parcels are told, and so
+are as many empty points of its roads as a scan would have asked; then batches are timed.
+
+    python bench/scan.py --scale 50000 200000
 """
 
 import argparse
@@ -16,7 +22,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import shapely
 from shapely import MultiPolygon, Polygon
 
@@ -27,6 +35,12 @@ from hasat.sources.tkgm.planner import Planner
 from hasat.sources.tkgm.questions import Empty, Number, Parcel, ParcelKey, Point
 
 COUNTED_SQUARE_METRES = 60.0
+SCALE_TOWN = 2000
+SCALE_BATCHES = 60
+# One in so many parcels is left to be found.
+SCALE_UNTOLD = 25
+# A scan asks about so many empty points a parcel.
+SCALE_EMPTY = 0.7
 GRID_STEPS = (
     50,
     40,
@@ -176,6 +190,92 @@ class GridBeside:
         return self._done[step]
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """The planner's own work and memory with so many parcels known."""
+
+    known: int
+    milliseconds_per_batch: float
+    worst_milliseconds: float
+    peak_megabytes: float
+
+
+class ManyTowns:
+    """One town laid out side by side, without a copy of it in memory."""
+
+    def __init__(self, parcels: int) -> None:
+        self._town = generate_cadastre("town", SCALE_TOWN, seed=1)
+        self._west, self._south, east, north = self._town.area().bounds
+        self._wide, self._high = east - self._west, north - self._south
+        self.copies = -(-parcels // len(self._town.parcels))
+        self._across = int(np.ceil(np.sqrt(self.copies)))
+
+    def area(self) -> MultiPolygon:
+        ground = self._town.area()
+        parts = [self._shift(ground, copy) for copy in range(self.copies)]
+        return MultiPolygon([part for one in parts for part in shapely.get_parts(one).tolist()])
+
+    def told(self, copy: int) -> Iterator[tuple[Point, Parcel | Empty]]:
+        """What an earlier scan of this copy was told."""
+        dice = np.random.default_rng(copy)
+        for number, parcel in enumerate(self._town.parcels):
+            if number % SCALE_UNTOLD:
+                inside = self._shift(parcel.ground, copy).representative_point()
+                yield Point(inside.y, inside.x), self._parcel(parcel, copy)
+        empty = 0
+        while empty < SCALE_EMPTY * len(self._town.parcels):
+            lon, lat = (self._west, self._south) + dice.random(2) * (self._wide, self._high)
+            if self._town.at(lat, lon) is None:
+                empty += 1
+                moved = self._shift(shapely.Point(lon, lat), copy)
+                yield Point(moved.y, moved.x), Empty()
+
+    def at(self, point: Point) -> Parcel | Empty:
+        column = int((point.lon - self._west) // self._wide)
+        row = int((point.lat - self._south) // self._high)
+        found = self._town.at(point.lat - row * self._high, point.lon - column * self._wide)
+        return Empty() if found is None else self._parcel(found, row * self._across + column)
+
+    def _parcel(self, parcel: CadastreParcel, copy: int) -> Parcel:
+        key = (parcel.mahalle_id + copy, parcel.ada, parcel.parsel)
+        return Parcel(key, self._shift(parcel.outline, copy))
+
+    def _shift(self, ground: Any, copy: int) -> Any:
+        row, column = divmod(copy, self._across)
+        away = np.array([column * self._wide, row * self._high])
+        return shapely.transform(ground, lambda xy: xy + away)
+
+
+def scaled(parcels: int, quality: str) -> Scaled:
+    towns = ManyTowns(parcels)
+    area = towns.area()
+    planner = Planner(area, quality)  # type: ignore[arg-type]
+    known = 0
+    for copy in range(towns.copies):
+        for question, answer in towns.told(copy):
+            planner.tell(question, answer)
+            known += isinstance(answer, Parcel)
+    # A scan would have looked at every tile on its way here.
+    for tile in list(planner._stale):
+        planner._look(tile)
+    spent = []
+    for _ in range(SCALE_BATCHES):
+        started = time.process_time()
+        batch = planner.next_batch()
+        asking = time.process_time() - started
+        answers = [towns.at(question) for question in batch if isinstance(question, Point)]
+        started = time.process_time()
+        for question, answer in zip(batch, answers, strict=True):
+            planner.tell(question, answer)
+        spent.append(asking + time.process_time() - started)
+    return Scaled(
+        known,
+        sum(spent) / len(spent) * 1000,
+        max(spent) * 1000,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
 def cadastres(arguments: argparse.Namespace) -> Iterator[tuple[str, Cadastre]]:
     for file in arguments.files:
         yield file.stem, read_cadastre(file)
@@ -195,8 +295,12 @@ def main() -> None:
     parser.add_argument("--by-number", choices=("no", "yes", "both"), default="no")
     parser.add_argument("--area", choices=("closed", "box"), default="closed")
     parser.add_argument("--no-grid", action="store_true", help="leave the grid out: it takes long")
+    parser.add_argument("--scale", nargs="*", type=int, metavar="PARCELS")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.scale:
+        show_scale(arguments)
+        return
     if not arguments.files and not arguments.generated:
         arguments.generated = ["town:1500", "village:1000", "strips:600"]
     rows = []
@@ -224,6 +328,20 @@ def main() -> None:
         ratios = [beside.ratio for _, beside in rows if beside]
         share = f", {sum(ratios) / len(ratios):.2f} of the grid" if ratios else ""
         print(f"average: {mean:.2f} questions a parcel{share}; peak memory {memory:.0f} MB")
+
+
+def show_scale(arguments: argparse.Namespace) -> None:
+    """The smallest first: memory is counted at its peak."""
+    rows = [scaled(parcels, arguments.quality[0]) for parcels in sorted(arguments.scale)]
+    if arguments.json:
+        json.dump({"scale": [asdict(row) for row in rows]}, sys.stdout, indent=2)
+        print()
+        return
+    for row in rows:
+        print(
+            f"{row.known:7} parcels known: {row.milliseconds_per_batch:5.1f} ms a batch "
+            f"(worst {row.worst_milliseconds:.0f}), peak memory {row.peak_megabytes:.0f} MB"
+        )
 
 
 def line(row: Scan, beside: Beside | None) -> str:

@@ -16,7 +16,7 @@ from hasat.settings import Settings
 from hasat.text import mask_personal_numbers
 
 # Libraries that report each step of their own work at INFO.
-_CHATTY = ("httpcore2", "httpx2", "procrastinate", "psycopg.pool", "uvicorn")
+_CHATTY = ("httpcore2", "httpx2", "procrastinate", "psycopg.pool", "pyogrio", "uvicorn")
 
 
 def redactor(secrets: Iterable[str]) -> Callable[[str], str]:

@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shapely
 from anyio.from_thread import BlockingPortal
 
-from hasat.errors import OutOfQuotaError
+from hasat.errors import HeldError, OutOfQuotaError
 from hasat.fetch import Asker
-from hasat.settings import Settings
+from hasat.jobs import RunContext
+from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sim.tkgm import TKGM
 from hasat.sim.tkgm import Registry as Simulated
 from hasat.sources.tkgm.asking import Registry, registry
-from hasat.sources.tkgm.scanning import Course, Scan, Wish
+from hasat.sources.tkgm.job import SCAN
+from hasat.sources.tkgm.scanning import Course, Scan
+from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 
@@ -98,7 +102,7 @@ async def town(
     database: ThrowAwayDatabase, home: Path, *, entry: Any = None, **options: Any
 ) -> AsyncIterator[Town]:
     clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
-    world = {"parcels": 80, "endpoints": 3, **options}
+    world = {"parcels": 50, "endpoints": 3, **options}
     simulation = Simulation(TKGM, seed=4, clock=clock, options=world)
     settings = database.settings(home)
     async with simulate(simulation) as address, open_store(settings, [MIGRATIONS]) as store:
@@ -143,7 +147,7 @@ async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
         undisturbed = await place.scan()
         expected = await place.mirrored()
         async with place.store.connection() as conn:
-            await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.told, tkgm.parcel_told")
+            await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.parcel_told CASCADE")
             await conn.execute("TRUNCATE feed.head, feed.change, feed.version_dataset")
         place.upstream.points.clear()
         course = None
@@ -199,11 +203,102 @@ async def test_a_second_scan_tells_what_came_and_went(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
-        await place.scan()
+        first = await place.scan()
         before = await place.mirrored()
         retired = place.upstream.merge_two()
-        await place.scan()
+        again = await place.scan()
         after = await place.mirrored()
         assert before - after == retired
-        kinds = dict(await place.changes())
-        assert kinds[3] == len(retired)
+        assert len(after - before) == 1
+        assert dict(await place.changes())[3] == len(retired)
+        assert again.complete
+        assert again.asked < first.asked
+
+
+async def test_a_second_scan_of_what_has_not_changed_asks_once_a_parcel(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        first = await place.scan()
+        changes = await place.changes()
+        for _ in range(2):
+            again = await place.scan()
+            assert again.complete
+            assert again.found == first.found
+            # A point a parcel, a few empty ones, and the last random look at what is left.
+            assert again.asked <= first.found + 20 + 20 + 20
+        assert await place.changes() == changes
+
+
+async def test_a_better_quality_goes_on_from_what_was_just_told(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        fast = await place.scan(quality="fast")
+        thorough = await place.scan(quality="thorough")
+        assert thorough.complete
+        assert thorough.asked < fast.asked
+        assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
+
+
+async def test_a_grid_that_misses_parcels_removes_none(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        await place.scan()
+        before = await place.mirrored()
+        course = await place.scan(method="grid", step=60.0)
+        assert course.found < len(before)
+        assert await place.mirrored() == before
+
+
+async def test_many_parcels_gone_are_held_until_somebody_decides(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, parcels=40) as place:
+        await place.scan()
+        before = await place.mirrored()
+        place.sim.faults.switch_on("lying")
+        with pytest.raises(HeldError):
+            await place.scan()
+        assert await place.mirrored() == before
+        async with place.registry() as asked:
+            scan = Scan(place.store, asked, place.wish(), ASKER, removals="reject")
+            assert (await scan.run()).complete
+        assert await place.mirrored() == before
+        place.sim.faults.switch_off("lying")
+        assert (await place.scan()).found == len(before)
+
+
+async def test_the_job_goes_on_when_there_is_quota_again(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, parcels=40, daily=40) as place:
+        named = {"HASAT_HOME": str(tmp_path), "HASAT_TKGM_WORKERS_FILE": str(place.workers)}
+        settings = load_settings(environ=named | {"HASAT_DATABASE_URL": database.url})
+        area = json.loads(shapely.to_geojson(place.upstream.cadastre.area()))
+
+        def context() -> RunContext:
+            return RunContext(
+                run_id=1,
+                job=SCAN,
+                params={"area": area, "quality": "fast"},
+                scheduled_for=None,
+                settings=settings,
+                store=place.store,
+            )
+
+        first = context()
+        ended = await SCAN.run(first)
+        assert ended.kind == "out_of_quota"
+        assert first.last_progress is not None
+        assert "quota left" in first.last_progress["note"]
+        declared = json.loads(place.workers.read_text())
+        for one, endpoint in zip(declared["workers"], place.upstream.endpoints, strict=True):
+            one["daily"] = endpoint.daily = 2000
+        place.workers.write_text(json.dumps(declared))
+        done = await SCAN.run(context())
+        assert done.kind == "done"
+        assert done.detail["complete"]
+        assert done.detail["knownBefore"] >= ended.detail["questions"]
+        assert max(place.upstream.points.values()) == 1

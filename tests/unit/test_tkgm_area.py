@@ -11,7 +11,7 @@ from pyproj import Transformer
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.area import read_area
+from hasat.sources.tkgm.area import area_of, read_area
 
 SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
 OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)
@@ -79,3 +79,24 @@ def test_a_broken_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({"type": "Feature"})[:-3])
     with pytest.raises(UsageError, match="cannot be read"):
         read_area(str(path))
+
+
+def test_an_area_in_a_request() -> None:
+    told = json.loads(shapely.to_geojson(SQUARE))
+    feature = {"type": "Feature", "geometry": told, "properties": {}}
+    for form in (
+        "32.80,39.90,32.81,39.91",
+        told,
+        feature,
+        {"type": "FeatureCollection", "features": [feature]},
+        json.dumps(told),
+    ):
+        assert area_of(form).equals(SQUARE)
+
+
+def test_a_request_names_no_file_and_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path / "alan.geojson", SQUARE)
+    point = {"type": "Point", "coordinates": [1, 2]}
+    for form in (str(path), "", "1,2", 7, [], {"type": "Polygon", "coordinates": "x"}, point):
+        with pytest.raises(UsageError):
+            area_of(form)

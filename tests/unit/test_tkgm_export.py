@@ -12,7 +12,8 @@ import pytest
 import shapely
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.export import Fetched, export
+from hasat.sources.tkgm.aims import Unknown
+from hasat.sources.tkgm.export import Fetched, export, export_unknown, without_parcels
 from hasat.sources.tkgm.features import feature_of
 from hasat.sources.tkgm.wire import read_parcel
 
@@ -156,3 +157,37 @@ def test_the_better_spelling_stays_whichever_way_was_asked_last() -> None:
         {"type": "Feature", "geometry": outline, "properties": {**told, "mahalleAd": "Yeni"}}
     )
     assert feature_of(read_parcel(renamed.encode()), by_number)["properties"]["mahalleAd"] == "Yeni"
+
+
+UNKNOWN = [Unknown(shapely.box(32.802, 39.9, 32.803, 39.901), 0.25)]
+
+
+def test_what_is_unknown_is_a_layer_of_a_geopackage(tmp_path: Path) -> None:
+    path = tmp_path / "parsel.gpkg"
+    export(PARCELS, path)
+    assert export_unknown(UNKNOWN, path, AT) == path
+    assert [str(name) for name, _ in pyogrio.list_layers(path)] == ["parcels", "unknown"]
+    about, _, geometries, columns = pyogrio.raw.read(path, layer="unknown")
+    fields = dict(zip(about["fields"], columns, strict=True))
+    assert fields["chance"].tolist() == [0.25]
+    assert shapely.from_wkb(geometries[0]).equals(UNKNOWN[0].ground)
+
+
+@pytest.mark.parametrize("ending", ["geojson", "fgb", "shp", "kml", "kmz", "dxf", "parquet", "csv"])
+def test_what_is_unknown_comes_beside_other_forms(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"parsel.{ending}"
+    for unknown in (UNKNOWN, []):
+        beside = export_unknown(unknown, path, AT)
+        assert beside == tmp_path / f"parsel.unknown.{ending}"
+        assert beside.is_file()
+    assert not path.exists()
+
+
+def test_what_is_unknown_is_cut_to_the_area_and_out_of_parcels() -> None:
+    area = shapely.box(32.8, 39.9, 32.81, 39.91)
+    parcel = shapely.box(32.8, 39.9, 32.805, 39.91)
+    wide = Unknown(shapely.box(32.79, 39.89, 32.807, 39.92), 0.5)
+    [left] = without_parcels([wide], [parcel], area)
+    assert left.chance == 0.5
+    assert left.ground.equals(shapely.box(32.805, 39.9, 32.807, 39.91))
+    assert without_parcels([Unknown(parcel, 0.5)], [parcel], area) == []

@@ -1,7 +1,7 @@
 """`hasat tkgm`: parcels of the land registry."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,16 +10,14 @@ from rich.text import Text
 
 from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
 from hasat.cli.house import open_house
-from hasat.cli.jobs import shown_progress
 from hasat.cli.tkgm_places import area_of, mahalle_id
-from hasat.errors import NotFoundError, OutOfQuotaError, UsageError
+from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
     from hasat.sources.tkgm.area import Area
     from hasat.sources.tkgm.asking import Registry
     from hasat.sources.tkgm.export import Fetched
-    from hasat.sources.tkgm.scanning import Course, Wish
     from hasat.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
@@ -41,7 +39,6 @@ OutFlag = Annotated[
         help="Where to write what was found: .geojson .gpkg .fgb .parquet .shp .kml .kmz .dxf .csv",
     ),
 ]
-_INCOMPLETE = 1
 
 
 @app.command()
@@ -120,23 +117,46 @@ def scan(
     max_queries: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many questions.")
     ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Ask a small sample, say what the rest costs, stop.")
+    ] = False,
+    unknown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write what is still unknown."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A picture of the result: .png .jpg .webp")
+    ] = None,
+    removals: Annotated[
+        Literal["hold", "accept", "reject"],
+        typer.Option(help="When many parcels known before seem to be gone."),
+    ] = "hold",
     json: manners.JsonFlag = False,
 ) -> None:
     """Find all parcels of an area, within the budgets of your endpoints.
 
     Exits 0 when the area is complete at the quality asked for, 5 when the day's quota ended first
-    and 1 when --max-queries did: the same command goes on where it was.
+    and 1 when --max-queries did: the same command goes on where it was. Once complete, the same
+    command looks what has changed since.
 
     Examples: `hasat tkgm scan area.kml --workers workers.json --out parcels.gpkg` ·
-    `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast` ·
+    `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast --estimate` ·
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
-    from hasat.sources.tkgm.scanning import Wish
+    from hasat.cli.tkgm_scan import Files, run_scan, told_scan
+    from hasat.sources.tkgm.wishes import Wish
 
     settings = manners.settings_of(ctx)
     wish = Wish(area_of(settings, area), quality, method, step, max_queries)
-    result, code = manners.run_async(_scan(settings, workers, wish, out))
-    manners.emit(result, json=json, human=lambda: _told_scan(result))
+    files = Files(out, unknown, picture)
+    files.check()
+
+    async def work() -> tuple[dict[str, Any], int]:
+        async with _registry(settings, workers) as (store, registry):
+            return await run_scan(store, registry, wish, files, removals, only_estimate=estimate)
+
+    result, code = manners.run_async(work())
+    manners.emit(result, json=json, human=lambda: told_scan(result))
     raise typer.Exit(code)
 
 
@@ -171,40 +191,6 @@ def export(
     )
 
 
-async def _scan(
-    settings: Settings, workers: Path | None, wish: "Wish", out: Path | None
-) -> tuple[dict[str, Any], int]:
-    from hasat.fetch import Asker
-    from hasat.sources.tkgm.scanning import Scan
-
-    async with _registry(settings, workers) as (store, registry):
-        with _progress() as tell:
-            work = Scan(store, registry, wish, Asker("daily", "tkgm_scan"), tell)
-            try:
-                course = await work.run()
-                code = 0 if course.complete else _INCOMPLETE
-                message = None if course.complete else "Stopped at --max-queries."
-            except OutOfQuotaError as error:
-                course, code, message = work.last_course(), error.exit_code, str(error)
-        result: dict[str, Any] = {
-            "scan": course.scan,
-            "complete": course.complete,
-            "parcels": course.found,
-            "questions": course.asked,
-            "knownBefore": course.known_before,
-            "requests": registry.requests,
-            "estimate": None if course.estimate is None else vars(course.estimate),
-            "message": message,
-            "file": None,
-        }
-        if out is not None:
-            from hasat.sources.tkgm.reading import known_parcels
-
-            result["exported"] = _write(await known_parcels(store, wish.area), out, turkish=False)
-            result["file"] = str(out)
-    return result, code
-
-
 async def _export(store: "Store", out: Path, area: "Area | None", *, turkish: bool) -> int:
     from hasat.sources.tkgm.reading import known_parcels
 
@@ -233,21 +219,6 @@ async def _registry(
         yield store, found
 
 
-@contextmanager
-def _progress() -> "Iterator[Callable[[Course], None] | None]":
-    with shown_progress("tkgm scan") as on_progress:
-        if on_progress is None:
-            yield None
-            return
-
-        def tell(course: "Course") -> None:
-            estimate = course.estimate
-            total = None if estimate is None else max(estimate.expected, course.found)
-            on_progress(course.found, total, f"{course.asked:,} questions")
-
-        yield tell
-
-
 def _told_parcel(feature: dict[str, Any]) -> Text:
     told = feature["properties"]
     where = " / ".join(
@@ -257,23 +228,4 @@ def _told_parcel(feature: dict[str, Any]) -> Text:
     lines = [f"{told.get('adaNo')}/{told.get('parselNo')}  {where}"]
     lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
     lines.append(f"told at {told['fetchedAt'][:19].replace('T', ' ')} UTC")
-    return Text("\n".join(lines))
-
-
-def _told_scan(result: dict[str, Any]) -> Text:
-    state = "complete" if result["complete"] else "not complete"
-    lines = [
-        f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
-        f"{result['questions']:,} questions now, {result['knownBefore']:,} known before."
-    ]
-    estimate = result["estimate"]
-    if estimate is not None and not result["complete"]:
-        lines.append(
-            f"About {estimate['expected']:,.0f} parcels in all, "
-            f"{estimate['questions_left']:,} questions to go."
-        )
-    if result["message"]:
-        lines.append(f"{result['message']} The same command goes on from here.")
-    if result["file"]:
-        lines.append(f"{result['exported']:,} parcels of the area are in {result['file']}.")
     return Text("\n".join(lines))

@@ -1,5 +1,6 @@
 """The area of a scan, from a file or from four numbers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from pyogrio.errors import DataSourceError
 from pyproj import Transformer
 from shapely import MultiPolygon, Polygon, box, from_wkb
+from shapely.errors import ShapelyError
+from shapely.geometry import shape
 
 from hasat.errors import UsageError
 
@@ -24,12 +27,45 @@ def read_area(text: str) -> Area:
     path = Path(text)
     if path.is_file():
         return _from_file(path)
-    corners = _numbers(text)
-    if corners is None:
+    area = _box(text)
+    if area is None:
         raise UsageError(
             f"{text!r} is neither a file nor a box.",
             remedy="Name a GeoJSON, KML or GeoPackage file, or give west,south,east,north.",
         )
+    return area
+
+
+def area_of(told: Any) -> Area:
+    """The area that a request describes: west,south,east,north or GeoJSON, never a file."""
+    if isinstance(told, str) and (area := _box(told)) is not None:
+        return area
+    try:
+        shapes = _geojson_shapes(json.loads(told) if isinstance(told, str) else told)
+        return _whole([shapely.make_valid(shape(one)) for one in shapes], "The area")
+    except (ValueError, TypeError, LookupError, AttributeError, ShapelyError) as error:
+        raise UsageError(
+            f"The area is neither a box nor GeoJSON: {error}.",
+            remedy="Give west,south,east,north in degrees, or a GeoJSON polygon.",
+        ) from error
+
+
+def _geojson_shapes(told: Any) -> list[Any]:
+    match told:
+        case {"type": "FeatureCollection", "features": list(features)}:
+            return [one["geometry"] for one in features if one.get("geometry")]
+        case {"type": "Feature", "geometry": dict(geometry)}:
+            return [geometry]
+        case {"type": str(), "coordinates": list()}:
+            return [told]
+        case _:
+            raise ValueError("it has no geometry")
+
+
+def _box(text: str) -> Area | None:
+    corners = _numbers(text)
+    if corners is None:
+        return None
     west, south, east, north = corners
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise UsageError(
@@ -60,17 +96,21 @@ def _from_file(path: Path) -> Area:
             f"{path} cannot be read as an area: {error}.",
             remedy="Use a GeoJSON, KML or GeoPackage file.",
         ) from error
+    return _whole(found, str(path))
+
+
+def _whole(found: list[Any], name: str) -> Area:
     whole = shapely.union_all(found)
     grounds = [part for part in shapely.get_parts(whole).tolist() if isinstance(part, Polygon)]
     if not grounds:
         raise UsageError(
-            f"{path} has no area in it, only points or lines, or nothing.",
+            f"{name} has no area in it, only points or lines, or nothing.",
             remedy="Draw a polygon and save it again.",
         )
     west, south, east, north = shapely.total_bounds(grounds).tolist()
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise UsageError(
-            f"The area in {path} is not on the earth: {west}, {south} to {east}, {north}.",
+            f"{name} is not on the earth: {west}, {south} to {east}, {north}.",
             remedy="Save it with its coordinate system, or in degrees (WGS 84).",
         )
     return grounds[0] if len(grounds) == 1 else MultiPolygon(grounds)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hasat.budget import Budget
+from hasat.budget import Budget, read_quotas
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, UnavailableError
 from hasat.fetch import (
     Asker,
@@ -53,8 +53,10 @@ class Registry:
         self._racer = racer
         self._pool = pool
         self._tkgm = settings.tkgm
+        self._urls = {one.endpoint.url for one in pool.standings}
         self.endpoints = len(pool.standings)
         self.by_number = any(one.endpoint.by_number for one in pool.standings)
+        self.known_age = settings.tkgm.parcel_age
         self.requests = 0
         self._keyed = keyed
 
@@ -71,6 +73,16 @@ class Registry:
         seconds = self._tkgm.single_timeout.total_seconds()
         request = Request("", seconds, kind="number", by_number=where)
         return self._read(await self._ask(request, asker))
+
+    async def quota_left(self, store: Store) -> int | None:
+        """How many questions its endpoints may still be asked today; None before the first."""
+        uses = [one for quota in await read_quotas(store, "tkgm") for one in quota.endpoints]
+        left = [
+            0 if one.exhausted_at is not None else max(0, one.day_limit - one.spent)
+            for one in uses
+            if one.name in self._urls and one.day_limit is not None
+        ]
+        return sum(left) if left else None
 
     async def batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         """Up to twenty points in one request; only those left unanswered are asked again."""
@@ -109,6 +121,10 @@ class Registry:
                 f"{given_up} of {len(points)} points were left unanswered {_MOST_TRIES} times.",
                 remedy="Ask again later.",
             )
+
+    async def some(self, points: Sequence[Point], asker: Asker) -> list[Told]:
+        """One request for up to twenty points; what an endpoint leaves unanswered is left out."""
+        return await self._one_batch(points, asker)
 
     async def _one_batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         if len(points) == 1:
@@ -196,3 +212,12 @@ def spelled(question: Question) -> str:
             return f"{lat!r},{lon!r}"
         case Number(mahalle, ada, parsel):
             return f"{mahalle}/{ada}/{parsel}"
+
+
+def read_question(text: str) -> Question:
+    """The question that is spelled so."""
+    if "/" in text:
+        mahalle, ada, parsel = text.split("/", 2)
+        return Number(int(mahalle), ada, parsel)
+    lat, lon = text.split(",")
+    return Point(float(lat), float(lon))

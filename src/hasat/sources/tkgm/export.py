@@ -20,6 +20,7 @@ from shapely.geometry import shape
 from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
+from hasat.sources.tkgm.aims import Unknown
 
 _WGS84 = "EPSG:4326"
 # TUREF / TM27 ... TM45: zones of three degrees, by their central meridian.
@@ -87,11 +88,8 @@ def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> 
     `turkish` is for CSV: semicolons, decimal commas and a byte order mark, as Excel wants them in
     Turkey.
     """
-    write = _FORMS.get(path.suffix.lower())
-    if write is None:
-        raise UsageError(
-            f"{path.name} has no ending that names a form.", remedy=f"Use one of {_endings()}."
-        )
+    check_name(path)
+    write = _FORMS[path.suffix.lower()]
     found = list(parcels)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".hasat-", dir=path.parent) as folder:
@@ -104,6 +102,57 @@ def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> 
         for part in sorted(Path(folder).iterdir()):
             part.replace(path.parent / part.name)
     return len(found)
+
+
+def check_name(path: Path) -> None:
+    """Refuses a name whose ending names no form."""
+    if path.suffix.lower() not in _FORMS:
+        raise UsageError(
+            f"{path.name} has no ending that names a form.", remedy=f"Use one of {_endings()}."
+        )
+
+
+def export_unknown(
+    unknown: Iterable[Unknown], path: Path, at: datetime, *, alone: bool = False
+) -> Path:
+    """Write where parcels may still hide to go with the parcels of a file; returns where that is.
+
+    A GeoPackage takes it as a second layer, `unknown`; beside a.kml comes a.unknown.kml. `alone`
+    it goes into the file itself.
+    """
+    found = [Fetched(_unknown_feature(one), at) for one in unknown]
+    if alone:
+        export(found, path)
+        return path
+    if path.suffix.lower() == ".gpkg" and path.is_file():
+        _write_with_gdal("GPKG", "unknown")(found, path)
+        return path
+    beside = path.with_name(f"{path.stem}.unknown{path.suffix}")
+    export(found, beside)
+    return beside
+
+
+def without_parcels(
+    unknown: Iterable[Unknown], parcels: Sequence[BaseGeometry], area: BaseGeometry
+) -> list[Unknown]:
+    """The unknown ground that lies in the area and in no parcel."""
+    tree = shapely.STRtree(parcels)
+    found = []
+    for one in unknown:
+        near = [parcels[index] for index in tree.query(one.ground).tolist()]
+        ground = one.ground.intersection(area).difference(shapely.union_all(near))
+        # Set operations leave lines and points where outlines touch.
+        parts = [
+            part for part in shapely.get_parts(ground).tolist() if isinstance(part, shapely.Polygon)
+        ]
+        if parts:
+            found.append(Unknown(shapely.MultiPolygon(parts), one.chance))
+    return found
+
+
+def _unknown_feature(one: Unknown) -> dict[str, Any]:
+    ground = json.loads(shapely.to_geojson(shapely.set_precision(one.ground, 1e-7)))
+    return {"type": "Feature", "geometry": ground, "properties": {"chance": round(one.chance, 4)}}
 
 
 def _endings() -> str:
@@ -121,7 +170,9 @@ def _write_geojson(parcels: Sequence[Fetched], path: Path) -> None:
         file.write("\n]}\n")
 
 
-def _write_with_gdal(driver: str) -> Callable[[Sequence[Fetched], Path], None]:
+def _write_with_gdal(
+    driver: str, layer: str = "parcels"
+) -> Callable[[Sequence[Fetched], Path], None]:
     def write(parcels: Sequence[Fetched], path: Path) -> None:
         columns = _columns(parcels)
         if driver == "LIBKML":
@@ -135,7 +186,7 @@ def _write_with_gdal(driver: str) -> Callable[[Sequence[Fetched], Path], None]:
             geometry_type="MultiPolygon",
             crs=_WGS84,
             driver=driver,
-            layer="parcels",
+            layer=layer,
             **_options(driver, parcels),
         )
 
@@ -230,14 +281,17 @@ def _spelled(value: Any, *, turkish: bool) -> Any:
 def _columns(parcels: Sequence[Fetched]) -> list[Column]:
     """Every property that any parcel has; the key first."""
     rows = [one.properties for one in parcels]
-    names = dict.fromkeys(_FIRST)
+    names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row)
+    names = dict.fromkeys(name for name in _FIRST if name in names or not rows) | names
     return [Column(name, [row.get(name) for row in rows]) for name in names]
 
 
 def _label(one: Fetched) -> str:
     told = one.feature["properties"]
+    if "chance" in told:
+        return f"{told['chance']:.0%}"
     return f"{told.get('adaNo')}/{told.get('parselNo')}"
 
 

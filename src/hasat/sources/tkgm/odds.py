@@ -5,6 +5,7 @@ that a town whose roads are wide is soon not asked about every wide road.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +63,14 @@ _OPEN_GROUND = tuple(_numbers(Gap(0, 0, OPEN, OPEN, FAR, False, 16, 3000.0, 3, F
 
 
 class Odds:
-    """The model and the last answers it has seen."""
+    """The model and the last answers it has seen.
 
-    def __init__(self) -> None:
-        self.weights: Vector = START.copy()
+    It may begin with what an earlier scan of the same ground has learnt.
+    """
+
+    def __init__(self, learnt: Sequence[float] | None = None) -> None:
+        self._start: Vector = START if learnt is None else np.array(learnt, dtype=np.float64)
+        self.weights: Vector = self._start.copy()
         self._features: Vector = np.zeros((MEMORY, len(START)))
         self._hits: Vector = np.zeros(MEMORY)
         self._seen = 0
@@ -86,7 +91,9 @@ class Odds:
         hits = self._hits[: len(features)]
         for _ in range(2):
             chance = chances(features, self.weights)
-            slope = np.einsum("ij,i->j", features, hits - chance) - TRUST * (self.weights - START)
+            slope = np.einsum("ij,i->j", features, hits - chance) - TRUST * (
+                self.weights - self._start
+            )
             bend = np.einsum("ij,i,ik->jk", features, chance * (1 - chance), features)
             bend[np.diag_indices_from(bend)] += TRUST
             self.weights = self.weights + np.clip(np.linalg.solve(bend, slope), -1.0, 1.0)

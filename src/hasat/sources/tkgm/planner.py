@@ -9,14 +9,24 @@ questions. Nothing here reads a clock, a file or a network.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import shapely
 from numpy.typing import NDArray
 from shapely import MultiPolygon, Polygon
 
+from hasat.sources.tkgm.aims import (
+    AIMS,
+    COST_SPREAD,
+    OPEN_COST,
+    ROADS,
+    Estimate,
+    Forecast,
+    Quality,
+    Unknown,
+)
 from hasat.sources.tkgm.coverage import Box, Coverage, spread
 from hasat.sources.tkgm.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
 from hasat.sources.tkgm.numbering import Numbering
@@ -25,18 +35,16 @@ from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
 from hasat.sources.tkgm.shelf import Shelf, Tile
 
-Quality = Literal["fast", "standard", "thorough"]
-
 # The first questions go to random points, one for each so much ground: they tell what the scan will
 # cost.
-SAMPLE = 40
+SAMPLE = 60
 SAMPLE_SQUARE_METRES = 5000.0
 # Parcels below this are found by the way, not looked for.
 SMALL_SQUARE_METRES = 60.0
 # So many changed tiles are looked at anew in one call: those that matter most, and besides some
 # that changed long ago and are not likely to be asked about soon.
-LOOKS = 40
-CATCH_UP = 8
+LOOKS = 16
+CATCH_UP = 4
 # A gap likelier than this is as good as any other such; the widest goes first.
 LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
@@ -53,34 +61,6 @@ AUDIT_SHARE = 0.025
 AUDIT_LEAST = 20
 # Below so many parcels expected in all that is left, a small area is complete at any quality.
 NEGLIGIBLE = 0.1
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What a quality means: the share of parcels that may be missed, and the smallest gap."""
-
-    missing: float
-    smallest_gap: int
-
-
-AIMS: dict[str, Aim] = {
-    "fast": Aim(missing=0.015, smallest_gap=3),
-    "standard": Aim(missing=0.002, smallest_gap=2),
-    "thorough": Aim(missing=0.0005, smallest_gap=2),
-}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """How far a scan is: parcels found and expected in all (with the bounds of a 95 % interval),
-    the share of ground known, and roughly how many questions are left."""
-
-    found: int
-    expected: float
-    low: float
-    high: float
-    coverage: float
-    questions_left: int
 
 
 @dataclass(frozen=True)
@@ -109,13 +89,15 @@ class Planner:
         quality: Quality = "standard",
         batch: int = 20,
         by_number: bool = False,
+        learnt: Sequence[float] | None = None,
     ) -> None:
+        """`learnt` are the `weights` of an earlier scan of the area; no sample is taken then."""
         self._aim = AIMS[quality]
         self._batch = batch
         self._plane = Plane.around([area])
         self._coverage = Coverage(self._plane.to_metres(area), MARGIN)
         self._shelf = Shelf(len(START))
-        self._odds = Odds()
+        self._odds = Odds(learnt)
         self._numbering = Numbering() if by_number else None
         self._known: set[ParcelKey] = set()
         self._counted = 0
@@ -130,13 +112,29 @@ class Planner:
         self._audited = 0
         self._open_empty: dict[Tile, int] = {}
         self._done = False
-        self._sample = self._random_places()
+        self._sample = self._random_places() if learnt is None else []
+        self._sample_size = len(self._sample)
         self._lay_out()
 
     @property
     def complete(self) -> bool:
         """True when the last call of `next_batch` found nothing to ask and nothing is in flight."""
         return self._done and not self._pending
+
+    @property
+    def sampling(self) -> bool:
+        """True while the random sample, which comes first, is not answered whole."""
+        return len(self._sampled) < self._sample_size
+
+    @property
+    def has_sample(self) -> bool:
+        """True while places of the sample are still to be asked about."""
+        return bool(self._sample)
+
+    @property
+    def weights(self) -> list[float]:
+        """What the scan has learnt about where parcels hide."""
+        return [float(weight) for weight in self._odds.weights]
 
     def next_batch(self) -> list[Question]:
         """Up to `batch` questions; none when the area is complete as far as is known now.
@@ -208,7 +206,9 @@ class Planner:
         fits = np.maximum(1.0, (side / self._scale_everywhere()) ** 2)
         missing = float((chance * fits).sum())
         spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
-        if len(self._sampled) == SAMPLE and self._counted < 10 * SAMPLE:
+        # While most is unknown, gaps tell less than the sample.
+        few = missing > len(self._known) / 4 and self._counted < 10 * self._sample_size
+        if self._sampled and not self.sampling and few:
             total = np.array(self._sampled)
             expected = max(float(total.mean()), float(len(self._known)))
             spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0
@@ -224,17 +224,57 @@ class Planner:
             questions_left=round(max(left, expected - len(self._known))),
         )
 
-    def unknown(self) -> MultiPolygon:
-        """The gaps that may still hold a parcel, as discs in degrees."""
+    def forecast(self) -> Forecast | None:
+        """What the sample says about the whole; None without one."""
+        if self.sampling or not self._sampled:
+            return None
+        held = np.array(self._sampled)
+        seen = float(len(self._known))
+        parcels = max(float(held.mean()), seen)
+        spread = 2.0 * float(held.std()) / math.sqrt(len(held))
+        # Nothing in n points still leaves room for what covers 3/n of the ground.
+        high = max(parcels + spread, 3.0) if held.any() else 3.0 * self._open_share(1.0)
+        cost = self._aim.usual_cost
+        beside = self._open_share(float((held == 0.0).mean()) - ROADS)
+        return Forecast(
+            parcels=parcels,
+            low=max(parcels - spread, seen),
+            high=high,
+            questions=round(cost * parcels + beside) + self._sample_size,
+            most_questions=round(COST_SPREAD * (cost * high + beside)) + self._sample_size,
+        )
+
+    def _open_share(self, share: float) -> float:
+        """About how many questions that share of the area takes if it holds no parcel."""
+        ground = self._coverage.area_cells / TILE**2
+        return max(0.0, share) * ground * OPEN_COST
+
+    def unknown(self) -> list[Unknown]:
+        """The gaps that may still hold a parcel, those that touch together, likeliest first."""
         shelf = self._shelf
         slots = np.flatnonzero(shelf.chances[: shelf.top] >= DOUBT)
         if not slots.size:
-            return MultiPolygon()
+            return []
         cell = self._coverage.cell
         centres = (shelf.places[slots] + 0.5) * cell + [self._coverage.west, self._coverage.south]
-        discs = shapely.buffer(shapely.points(centres), shelf.radii[slots] * cell)
-        union = self._plane.to_degrees(shapely.union_all(discs))
-        return union if isinstance(union, MultiPolygon) else MultiPolygon([union])
+        # Where ground is simply open, all of the tile is meant.
+        is_open = shelf.radii[slots] >= OPEN
+        reach = np.where(is_open, TILE / 2, shelf.radii[slots]) * cell
+        places = shapely.points(centres)
+        shapes = np.where(
+            is_open,
+            shapely.buffer(places, reach, cap_style="square"),
+            shapely.buffer(places, reach),
+        )
+        grounds = shapely.get_parts(shapely.union_all(shapes))
+        place, ground = shapely.STRtree(grounds).query(places, predicate="intersects")
+        empty = np.ones(len(grounds))
+        np.multiply.at(empty, ground, 1.0 - shelf.chances[slots][place])
+        found = [
+            Unknown(self._plane.to_degrees(one), float(1.0 - rest))
+            for one, rest in zip(grounds.tolist(), empty.tolist(), strict=True)
+        ]
+        return sorted(found, key=lambda one: -one.chance)
 
     def _random_places(self) -> list[tuple[int, int]]:
         """Uniform places in the area, always the same for the same area."""
@@ -285,8 +325,13 @@ class Planner:
         best = best[merit[best] > 0.0]
         return best[np.argsort(-merit[best], kind="stable")]
 
+    @staticmethod
+    def audit_of(parcels: int) -> int:
+        """How many questions in a row must find nothing before a scan counts as complete."""
+        return max(AUDIT_LEAST, math.ceil(AUDIT_SHARE * parcels))
+
     def _trusted(self) -> bool:
-        return self._audited >= max(AUDIT_LEAST, AUDIT_SHARE * self._counted)
+        return self._audited >= self.audit_of(self._counted)
 
     def _random_slots(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
         """As many gaps of those left as fit in a batch, each as likely to be drawn as any other."""
@@ -350,7 +395,8 @@ class Planner:
             return _Asked(0, 0, 0.0, None, number_class)
         degrees = np.array([question.lon - self._plane.lon, question.lat - self._plane.lat])
         column, row = self._coverage.cells_of(degrees * self._plane.scale).tolist()
-        return _Asked(column, row, 0.0, None)
+        around = self._coverage.window(column - OPEN, row - OPEN, 2 * OPEN + 1, 2 * OPEN + 1)
+        return _Asked(column, row, 0.0, None, open=bool(around.all()))
 
     def _take_in(self, parcel: Parcel) -> bool:
         """Notes a new parcel; False if it is too small to be looked for."""

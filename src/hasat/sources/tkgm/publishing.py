@@ -1,13 +1,9 @@
-"""Parcels into the mirror: those that were told, and what is gone from an area that is complete."""
+"""Parcels into the mirror: those that were told, without those that are gone."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import shapely
 from psycopg import AsyncConnection, sql
-from shapely import MultiPolygon, Polygon
-from shapely.geometry import shape
 
 from hasat.feed.dataset import Scope
 from hasat.feed.digest import canonical
@@ -18,15 +14,6 @@ from hasat.sources.tkgm.wire import Registered
 from hasat.store import Store
 
 RETENTION_DAYS = 365
-_NOWHERE = Scope({"points": True}, sql.SQL("false"))
-
-
-@dataclass(frozen=True)
-class Whole:
-    """An area that was scanned completely, and everything found in it."""
-
-    area: Polygon | MultiPolygon
-    found: Collection[str]
 
 
 async def publish(
@@ -34,9 +21,9 @@ async def publish(
     parcels: Mapping[str, Registered],
     *,
     run: int | None,
-    whole: Whole | None = None,
+    gone: Sequence[str] = (),
 ) -> Version:
-    """Bring the mirror to what was told; what is not found in a whole area is gone."""
+    """Bring the mirror to what was told: these parcels are so, those are no more."""
     async with Reconcile.begin(store, [PARCELS]) as work:
         known = await _known(work.connection, list(parcels))
         await work.stage(
@@ -46,13 +33,8 @@ async def publish(
                 for key, parcel in parcels.items()
             ],
         )
-        scope = _NOWHERE
-        spared: Collection[str] = ()
-        if whole is not None:
-            inside = await _inside(work.connection, whole.area)
-            scope = Scope({"area": True}, sql.SQL("m.key = ANY (%(inside)s)"), {"inside": inside})
-            spared = whole.found
-        await work.diff(PARCELS, scope, spared)
+        there = sql.SQL("m.key = ANY (%(gone)s)")
+        await work.diff(PARCELS, Scope({"parcels": True}, there, {"gone": list(gone)}))
         await work.connection.execute(
             "INSERT INTO tkgm.parcel_told (key, told_at)"
             " SELECT key, clock_timestamp() FROM unnest(%s::text[]) AS key"
@@ -65,21 +47,3 @@ async def publish(
 async def _known(conn: AsyncConnection[Any], keys: list[str]) -> dict[str, Any]:
     cursor = await conn.execute("SELECT key, body FROM core.parcels WHERE key = ANY (%s)", [keys])
     return dict(await cursor.fetchall())
-
-
-async def _inside(conn: AsyncConnection[Any], area: Polygon | MultiPolygon) -> list[str]:
-    """The known parcels of an area: a point of their ground decides, so that one that reaches over
-    the border belongs to one side only."""
-    west, south, east, north = area.bounds
-    cursor = await conn.execute(
-        "SELECT key, body -> 'geometry' FROM core.parcels"
-        " WHERE box(point(east, north), point(west, south))"
-        " && box(point(%s, %s), point(%s, %s))",
-        (east, north, west, south),
-    )
-    shapely.prepare(area)
-    return [
-        key
-        for key, geometry in await cursor.fetchall()
-        if area.contains(shape(geometry).representative_point())
-    ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hasat.sources.registry import Source, Tool, Traffic, Workshop
 from hasat.sources.tkgm.datasets import PARCELS, SOURCE
+from hasat.sources.tkgm.job import SCAN, lacks
 from hasat.store import Store
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ TKGM = Source(
     SOURCE,
     "Cadastral parcels of the Turkish land registry",
     datasets=(PARCELS,),
+    jobs=(SCAN,),
+    lacks=lacks,
     tools=_tools,
     routers=_routers,
     migrations=files("hasat.sources.tkgm") / "migrations",

@@ -1,0 +1,176 @@
+"""A scan as `hasat tkgm scan` runs it: with progress, and with files at the end."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from shapely.geometry import shape
+
+from hasat.cli import manners
+from hasat.cli.jobs import shown_progress
+from hasat.errors import HeldError, OutOfQuotaError
+from hasat.fetch import Asker
+from hasat.sources.tkgm.aims import Forecast
+from hasat.sources.tkgm.asking import Registry
+from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
+from hasat.sources.tkgm.job import LANE, NAME
+from hasat.sources.tkgm.picture import check_name as check_picture
+from hasat.sources.tkgm.picture import draw
+from hasat.sources.tkgm.reading import known_parcels
+from hasat.sources.tkgm.report import course_told, forecast_text, note_of
+from hasat.sources.tkgm.scanning import Course, Removals, Scan
+from hasat.sources.tkgm.wishes import Wish
+from hasat.store import Store
+
+_INCOMPLETE = 1
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is to be written at the end."""
+
+    out: Path | None
+    unknown: Path | None
+    picture: Path | None
+
+    def check(self) -> None:
+        """Refuses names that could not be written, before anything is paid for."""
+        for path in (self.out, self.unknown):
+            if path is not None:
+                check_name(path)
+        if self.picture is not None:
+            check_picture(self.picture)
+
+
+async def run_scan(
+    store: Store,
+    registry: Registry,
+    wish: Wish,
+    files: Files,
+    removals: Removals,
+    *,
+    only_estimate: bool,
+) -> tuple[dict[str, Any], int]:
+    """The scan's result and the command's exit code."""
+    with _progress() as tell:
+        scan = Scan(store, registry, wish, Asker(LANE, NAME), tell, removals=removals)
+        told: Forecast | None = None
+
+        async def foretell(forecast: Forecast) -> None:
+            nonlocal told
+            told = forecast
+            manners.note(forecast_text(forecast, (await scan.course()).quota_left))
+
+        scan.foretell = None if only_estimate else foretell
+        code, message = 0, None
+        try:
+            if only_estimate:
+                told = await scan.look_ahead()
+            elif not (await scan.run()).complete:
+                code, message = _INCOMPLETE, "Stopped at --max-queries."
+        except (OutOfQuotaError, HeldError) as error:
+            code, message = error.exit_code, str(error)
+        course = await scan.course()
+    result: dict[str, Any] = {
+        **course_told(course),
+        "forecast": None if told is None else asdict(told),
+        "requests": registry.requests,
+        "message": message,
+        "onlyEstimate": only_estimate,
+        "file": None,
+        "unknownFile": None,
+        "picture": None,
+    }
+    if not only_estimate:
+        result |= await _write(store, scan, wish, files)
+    return result, code
+
+
+async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str, Any]:
+    """The files that are wanted, and where they are."""
+    if files == Files(None, None, None):
+        return {}
+    parcels = await known_parcels(store, wish.area)
+    grounds = [shape(one.feature["geometry"]) for one in parcels]
+    unknown = without_parcels(scan.unknown(), grounds, wish.area)
+    written: dict[str, Any] = {"unknown": len(unknown)}
+    now = await store.now()
+    if files.out is not None:
+        written |= {"exported": export(parcels, files.out), "file": str(files.out)}
+        if files.unknown is None:
+            written["unknownFile"] = str(export_unknown(unknown, files.out, now))
+    if files.unknown is not None:
+        written["unknownFile"] = str(export_unknown(unknown, files.unknown, now, alone=True))
+    if files.picture is not None:
+        draw(files.picture, wish.area, grounds, await scan.empty_points(), unknown)
+        written["picture"] = str(files.picture)
+    return written
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Course], Awaitable[None]] | None]:
+    with shown_progress("tkgm scan") as on_progress:
+        if on_progress is None:
+            yield None
+            return
+
+        async def tell(course: Course) -> None:
+            on_progress(course.found, course.expected, note_of(course))
+
+        yield tell
+
+
+def told_scan(result: dict[str, Any]) -> Text:
+    """The result for a person."""
+    lines = []
+    if result["onlyEstimate"]:
+        lines.append(_told_estimate(result))
+    else:
+        state = "complete" if result["complete"] else "not complete"
+        lines.append(
+            f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
+            f"{result['questions']:,} questions now, {result['knownBefore']:,} known before."
+        )
+        changes = result["changes"]
+        lines.append(
+            f"{changes['added']:,} added, {changes['modified']:,} modified, "
+            f"{changes['removed']:,} removed."
+        )
+        lines += _told_completeness(result)
+    if result["message"]:
+        lines.append(f"{result['message']} The same command goes on from here.")
+    if result["file"]:
+        lines.append(f"{result['exported']:,} parcels of the area are in {result['file']}.")
+    if result["unknownFile"]:
+        count = result["unknown"]
+        lines.append(f"{count:,} places that may still hide one are in {result['unknownFile']}.")
+    if result["picture"]:
+        lines.append(f"A picture of it is {result['picture']}.")
+    return Text("\n".join(lines))
+
+
+def _told_estimate(result: dict[str, Any]) -> str:
+    if result["forecast"] is None:
+        return "There is nothing to estimate: the area is too small for a sample, or a grid."
+    text = forecast_text(Forecast(**result["forecast"]), result["quotaLeft"])
+    return f"{text} {result['questions']:,} questions were asked for this; they are kept."
+
+
+def _told_completeness(result: dict[str, Any]) -> list[str]:
+    estimate, share = result["estimate"], result["completeness"]
+    if estimate is None:
+        return []
+    if result["complete"]:
+        if share is None:
+            return ["No parcel was found there."]
+        return [
+            f"About {share['share']:.2%} of the parcels were found; with 95 % confidence at least "
+            f"{share['low']:.2%}."
+        ]
+    return [
+        f"About {estimate['expected']:,.0f} parcels in all, "
+        f"{estimate['questions_left']:,} questions to go."
+    ]

@@ -1,0 +1,112 @@
+"""A scan in the database: what it began with, what it was told, and that it is complete."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+from shapely.geometry import mapping
+
+from hasat.sources.tkgm.asking import Told, read_question, spelled
+from hasat.sources.tkgm.features import key_text
+from hasat.sources.tkgm.knowing import Known, read_known, write_known
+from hasat.sources.tkgm.questions import Point, Question
+from hasat.sources.tkgm.wire import Registered, read_feature
+from hasat.sources.tkgm.wishes import Wish
+from hasat.store import Store
+
+
+@dataclass(frozen=True)
+class ScanRecord:
+    """The row of a scan that is not finished."""
+
+    store: Store
+    id: int
+    abreast: int
+    known: Known
+
+    @classmethod
+    async def take_up(
+        cls, store: Store, wish: Wish, *, abreast: int, age: timedelta
+    ) -> "ScanRecord":
+        """The scan of this wish that is not finished; else a new one, with what is known now."""
+        async with store.connection() as conn:
+            cursor = await conn.execute(
+                "INSERT INTO tkgm.scan (wish, area, method, abreast) VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT (wish) WHERE finished_at IS NULL DO NOTHING RETURNING id",
+                (wish.mark, Jsonb(mapping(wish.area)), Jsonb(wish.how), abreast),
+            )
+            begun = await cursor.fetchone()
+            if begun is not None and wish.method == "coverage":
+                await write_known(conn, begun[0], wish.area, age)
+        async with store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT id, abreast FROM tkgm.scan WHERE wish = %s AND finished_at IS NULL",
+                [wish.mark],
+            )
+            row = await cursor.fetchone()
+            assert row is not None
+            return cls(store, row[0], row[1], await read_known(conn, row[0]))
+
+    async def kept(self, batch: Sequence[Question]) -> dict[str, Registered | None]:
+        """The answers to questions of a batch that were paid for earlier."""
+        async with self.store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT question, feature FROM tkgm.told WHERE scan = %s AND question = ANY (%s)",
+                (self.id, [spelled(one) for one in batch]),
+            )
+            rows = await cursor.fetchall()
+        return {text: None if kept is None else read_feature(kept) for text, kept in rows}
+
+    async def keep(self, told: Sequence[Told]) -> dict[str, Registered | None]:
+        """Written down and committed before it counts."""
+        rows = [
+            (
+                self.id,
+                spelled(one.question),
+                None if one.parcel is None else key_text(one.parcel.key),
+                None if one.parcel is None else Jsonb(_as_told(one.parcel)),
+            )
+            for one in told
+        ]
+        # In one order, so that two batches with a question in common cannot wait for each other.
+        rows.sort(key=lambda row: row[1])
+        async with self.store.connection() as conn, conn.cursor() as cursor:
+            await cursor.executemany(
+                "INSERT INTO tkgm.told (scan, question, key, feature) VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                rows,
+            )
+        return {spelled(one.question): one.parcel for one in told}
+
+    async def empty_points(self) -> list[Point]:
+        """Where there is no parcel, as far as was told to this scan and those before."""
+        async with self.store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT question FROM tkgm.told WHERE scan = %(scan)s AND key IS NULL"
+                " UNION SELECT question FROM tkgm.known WHERE scan = %(scan)s AND key IS NULL",
+                {"scan": self.id},
+            )
+            questions = [read_question(text) for (text,) in await cursor.fetchall()]
+        return [one for one in questions if isinstance(one, Point)]
+
+    async def finish(self, result: Mapping[str, Any]) -> None:
+        """The scan is complete; what the one before it was told is not needed any longer."""
+        async with self.store.connection() as conn:
+            await conn.execute(
+                "UPDATE tkgm.scan SET finished_at = clock_timestamp(), result = %s WHERE id = %s",
+                (Jsonb(result), self.id),
+            )
+            for table in ("told", "known"):
+                await conn.execute(
+                    f"DELETE FROM tkgm.{table} AS old USING tkgm.scan AS s"  # noqa: S608
+                    " WHERE s.id = %s AND old.scan = s.after",
+                    [self.id],
+                )
+
+
+def _as_told(parcel: Registered) -> dict[str, Any]:
+    """A parcel in the registry's form, to be read again."""
+    geometry = None if parcel.geometry is None else mapping(parcel.geometry)
+    return {"type": "Feature", "geometry": geometry, "properties": dict(parcel.properties)}
