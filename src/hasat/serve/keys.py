@@ -126,6 +126,8 @@ async def log_in(store: Store, keys: "KeyRing", token: str) -> str:
     async with store.connection() as conn:
         await conn.execute(statement("hasat.serve", "logins_forget"))
     _, login = await create_key(store, caller.name, scope, LOGIN_LIFETIME, made_from=key_id)
+    # The browser comes with it at once, sooner than a guesser would be listened to again.
+    keys.read_again()
     return login
 
 
@@ -177,6 +179,10 @@ class KeyRing:
         await self._note_use(key)
         scopes: frozenset[Access] = frozenset({"read", key.scope})
         return Caller(f"key:{key.id}", key.name, scopes)
+
+    def read_again(self) -> None:
+        """Look the keys up anew at the next request."""
+        self._read_at = float("-inf")
 
     def _genuine(self, key_id: str, secret: str) -> ApiKey | None:
         key = self._keys.get(key_id)

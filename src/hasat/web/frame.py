@@ -1,5 +1,6 @@
 """The frame around every page: templates, language, navigation, and the JSON twin."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -48,6 +49,7 @@ class Frame:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters["pretty"] = _pretty
         self._templates.globals |= {
             "version": __version__,
             "static": statics.address,
@@ -57,6 +59,9 @@ class Frame:
             "timeline": timeline,
             "day_chart": day_chart,
         }
+        # Now, so that the first reader does not wait for it.
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
 
     def asked(self, request: Request) -> Asked:
         """The question that a request is."""
@@ -89,7 +94,6 @@ class Frame:
         query = {k: v for k, v in request.query_params.items() if k not in _NOT_THE_PAGE}
         exchange = request.scope.get("hasat")
         caller: Caller | None = exchange.caller if exchange else None
-        # The last one is written over by a page that has a twin.
         twin_path = page.twin.format_map(request.path_params) if page else None
         content = self._templates.get_template(f"{template}.html").render(
             frame="base.html",
@@ -129,6 +133,10 @@ def twin(data: Any) -> Response:
 def prefers_json(accept: str) -> bool:
     """Whether somebody asked for JSON and not for a page."""
     return "application/json" in accept and "text/html" not in accept
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:

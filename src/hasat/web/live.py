@@ -7,7 +7,7 @@ distinct page is rendered once for all its readers.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False)
-class _Shown:
+class Shown:
     """One page as some readers see it."""
 
     page: Page
@@ -67,34 +67,39 @@ class Live:
             (compile_path(page.path)[0], page) for page in pages
         ]
         self._bell = bell
-        self._shown: dict[Any, _Shown] = {}
+        self.shown: dict[Any, Shown] = {}
         self._poller: asyncio.Task[None] | None = None
 
     async def answer(self, request: Request) -> Response:
         """Server-sent events: the changing part of the page at `at`, whenever it has changed."""
-        going = self._events(self._wanted(request))
+        may_operate = self._frame.asked(request).may_operate
+        shown = self.wanted(
+            request.query_params.get("at", ""), language_of(request), operates=may_operate
+        )
+        going = self.events(shown)
         return StreamingResponse(
             going, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
         )
 
-    def _wanted(self, request: Request) -> _Shown:
-        at = urlsplit(request.query_params.get("at", ""))
-        language, operates = language_of(request), self._frame.asked(request).may_operate
+    def wanted(self, address: str, language: Language, *, operates: bool) -> Shown:
+        """The page at an address, shared with all who see the same of it."""
+        at = urlsplit(address)
         key = (at.path, at.query, language, operates)
-        if key not in self._shown:
-            if len(self._shown) >= _MOST_PAGES:
+        if key not in self.shown:
+            if len(self.shown) >= _MOST_PAGES:
                 raise TooManyRequestsError("Too many different pages are open.", retry_after=30)
             for pattern, page in self._patterns:
                 if fits := pattern.match(at.path):
                     values = {**dict(parse_qsl(at.query)), **fits.groupdict()}
                     asked = Asked(self._frame.house, values, operates)
-                    self._shown[key] = _Shown(page, asked, language)
+                    self.shown[key] = Shown(page, asked, language)
                     break
             else:
                 raise NotFoundError(f"There is no page at {at.path!r}.")
-        return self._shown[key]
+        return self.shown[key]
 
-    async def _events(self, shown: _Shown) -> AsyncIterator[bytes]:
+    async def events(self, shown: Shown) -> AsyncGenerator[bytes, None]:
+        """The page's changing part, then again whenever it differs."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + _LONGEST_SECONDS
         seen = ""
@@ -117,26 +122,26 @@ class Live:
         finally:
             shown.readers -= 1
             if not shown.readers:
-                self._shown = {k: v for k, v in self._shown.items() if v is not shown}
+                self.shown = {k: v for k, v in self.shown.items() if v is not shown}
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         pulse, rendered_at = "", 0.0
-        while self._shown and not self._bell.closed:
+        while self.shown and not self._bell.closed:
             ring = self._bell.next_ring()
             try:
                 now = await self._pulse()
                 everything = now != pulse or loop.time() - rendered_at > _ANYWAY_SECONDS
                 if everything:
                     pulse, rendered_at = now, loop.time()
-                await self._render(list(self._shown.values()), everything=everything)
+                await self._render(list(self.shown.values()), everything=everything)
             except (HasatError, psycopg.Error) as error:
                 log.debug("the pages cannot be brought up to date for now", reason=str(error))
             await self._bell.wait(ring, TICK_SECONDS)
-        for shown in self._shown.values():
+        for shown in self.shown.values():
             shown.wake()
 
-    async def _render(self, wanted: Sequence[_Shown], *, everything: bool) -> None:
+    async def _render(self, wanted: Sequence[Shown], *, everything: bool) -> None:
         """One after the other: readers never take more than one connection from the others."""
         for shown in wanted:
             if everything or not shown.part:

@@ -179,14 +179,27 @@ def _fields(before: Any, after: Any) -> Sequence[Field]:
                 found += [
                     Field(f"{name}.{one.name}", one.before, one.after) for one in _fields(old, new)
                 ]
+            elif isinstance(old, list) and isinstance(new, list):
+                gone, come = _without(old, new), _without(new, old)
+                # In another order, or one of two alike: shown whole.
+                found.append(Field(name, gone, come) if gone or come else _whole(name, old, new))
             else:
-                found.append(Field(name, _text(old), _text(new)))
+                found.append(_whole(name, old, new))
         return found
     if isinstance(after, dict):
-        return [Field(name, None, _text(value)) for name, value in after.items()]
+        return [_whole(name, None, value) for name, value in after.items()]
     if isinstance(before, dict):
-        return [Field(name, _text(value), None) for name, value in before.items()]
-    return [Field("", _text(before), _text(after))]
+        return [_whole(name, value, None) for name, value in before.items()]
+    return [_whole("", before, after)]
+
+
+def _whole(name: str, before: Any, after: Any) -> Field:
+    return Field(name, _text(before), _text(after))
+
+
+def _without(some: list[Any], others: list[Any]) -> str | None:
+    """The elements that the others do not have."""
+    return " ".join(_text(one) or "null" for one in some if one not in others) or None
 
 
 def _text(value: Any) -> str | None:

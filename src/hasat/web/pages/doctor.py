@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hasat.deliver.outbox import list_deliveries
+from hasat.errors import NotAllowedError
 from hasat.jobs.runs import workers_alive
 from hasat.serve import findings
 from hasat.serve.findings import Finding
@@ -22,6 +23,11 @@ class Doctor:
 
 async def doctor(asked: Asked) -> Doctor:
     """What `hasat doctor` looks at, and what only a running house can tell."""
+    if not asked.may_operate:
+        # Where things are on this machine is nobody else's business.
+        raise NotAllowedError(
+            "The findings are for who may operate.", remedy="Use a key with the scope operate."
+        )
     house, store, settings = asked.house, asked.store, asked.house.settings
     found = [findings.python(), *findings.about_machine(settings)]
     found.append(findings.about_jobs(house.catalogue, settings))

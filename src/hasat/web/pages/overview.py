@@ -59,7 +59,8 @@ class Overview:
     now: datetime
     workers: int
     sources: Sequence[SourceCard]
-    held: Sequence[held.Held]
+    newest_held: int | None
+    """The newest run that waits for a decision."""
     running: Sequence[RunLine]
     recent: Sequence[RunLine]
 
@@ -85,7 +86,7 @@ async def overview(asked: Asked) -> Overview:
         now=now,
         workers=await workers_alive(store, house.settings),
         sources=cards,
-        held=waiting,
+        newest_held=waiting[0].run if waiting else None,
         running=[line_of(run, now) for run in running],
         recent=[line_of(run, now) for run in recent if run.state == "finished"][:_RUNS_SHOWN],
     )

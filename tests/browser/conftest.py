@@ -1,0 +1,28 @@
+"""A real browser."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from complaints import Complaints
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = os.environ.get("HASAT_CHROMIUM")
+    if not chromium:
+        pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    return Complaints()

@@ -1,0 +1,102 @@
+"""The dashboard in a real browser, as an operator uses it."""
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from complaints import Complaints
+from house import House, eventually
+
+TITLES = {
+    "en": ["Overview", "Quota", "Runs and jobs", "Changes", "Taxpayers", "Football", "Delivery"],
+    "tr": ["Genel bakış", "Kota", "Çalışmalar ve işler", "Değişiklikler", "Mükellefler", "Futbol"],
+}
+
+
+def test_an_operator_walks_through_the_house(
+    house: House, browser: Browser, complaints: Complaints
+) -> None:
+    """Every page in both languages, by keyboard, wide and on a phone; a run is followed."""
+    house.start("serve")
+    eventually(house.ready, "it serves")
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
+    page = context.new_page()
+    complaints.of(page)
+    page.goto(house.address)
+    for language, titles in TITLES.items():
+        page.goto(f"{house.address}/?lang={language}")
+        for title in titles:
+            page.get_by_role("navigation").get_by_role("link", name=title, exact=True).click()
+            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            expect(page.locator("html")).to_have_attribute("lang", language)
+    _by_keyboard(page, house)
+    page.set_viewport_size({"width": 375, "height": 800})
+    for path in ("/", "/runs", "/quota", "/changes", "/taxpayers", "/football", "/doctor"):
+        page.goto(house.address + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
+    _runs_now(page, house)
+    assert complaints == []
+    context.close()
+
+
+def _by_keyboard(page: Page, house: House) -> None:
+    """The first key press offers to skip the navigation; focus can be seen."""
+    page.goto(f"{house.address}/runs?lang=en")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+
+
+def _runs_now(page: Page, house: House) -> None:
+    """A run is started with a button; its page, and one that was open before, tell of its end."""
+    watching = page.context.new_page()
+    watching.goto(f"{house.address}/runs?job=housekeeping")
+    expect(watching.get_by_text("There are no such runs.")).to_be_visible()
+    page.goto(f"{house.address}/runs")
+    page.get_by_role("button", name="Run housekeeping now").click()
+    expect(page).to_have_url(re.compile(r"/runs/1$"))
+    expect(page.get_by_text("queued")).to_be_visible()
+    watching.bring_to_front()
+    expect(watching.locator("#list").get_by_role("link", name="1", exact=True)).to_be_visible(
+        timeout=60_000
+    )
+    worker = house.start("worker")
+    page.bring_to_front()
+    expect(page.locator("#state").get_by_text(re.compile("^(done|nothing to do)$"))).to_be_visible(
+        timeout=90_000
+    )
+    worker.terminate()
+
+
+def test_elsewhere_a_key_opens_the_door(
+    house: House, browser: Browser, complaints: Complaints
+) -> None:
+    key = house.json("keys", "create", "ops", "--scope", "operate")["key"]
+    house.environ["HASAT_AUTHENTICATION_ENABLED"] = "true"
+    house.start("serve")
+    eventually(house.ready, "it serves")
+    # Without scripts: whatever can be done can be done by forms.
+    context = browser.new_context(java_script_enabled=False, locale="tr-TR")
+    page = context.new_page()
+    page.goto(f"{house.address}/runs?bad=1")
+    page.get_by_label("Anahtar").fill("hsk_wrong")
+    page.get_by_role("button", name="Giriş yap").click()
+    expect(page.get_by_role("alert")).to_contain_text("Giriş yapılamadı")
+    complaints.of(page)
+    page.get_by_label("Anahtar").fill(key)
+    page.get_by_role("button", name="Giriş yap").click()
+    expect(page).to_have_url(re.compile(r"/runs\?bad=1$"))
+    page.get_by_role("button", name="housekeeping işini şimdi çalıştır").click()
+    expect(page.get_by_text("sırada")).to_be_visible()
+    page.get_by_role("button", name="Çıkış yap").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş")
+    page.goto(f"{house.address}/runs")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş")
+    assert complaints == []
+    context.close()

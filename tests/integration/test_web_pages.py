@@ -1,0 +1,318 @@
+"""The pages as a server answers them: two renderings of one thing, two languages, who may what."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from anyio.from_thread import BlockingPortal
+from fastapi import FastAPI
+from psycopg.types.json import Jsonb
+
+import feed_toys
+from gib_people import people, person
+from hasat.cli.house import catalogue_of, migrations_of
+from hasat.deliver import Event, announce
+from hasat.deliver.endpoints import Endpoint
+from hasat.deliver.outbox import hand_out, list_deliveries, note_failed
+from hasat.jobs.runs import list_runs
+from hasat.serve import create_app
+from hasat.serve.keys import create_key, list_keys, revoke_key
+from hasat.settings import Settings
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.registry import all_sources
+from hasat.store import Store, open_store
+from hasat.testing.database import throw_away_database
+from hasat.testing.http import client_of
+from hasat.web import add_pages
+from hasat.web.pages import PAGES
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+OWN = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
+BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+PATHS = {
+    "/runs/{run}": "/runs/1",
+    "/changes/record": "/changes/record?dataset=einvoice&key=1234567890",
+}
+PREVIEW = {
+    "measures": [
+        {"subject": "einvoice", "what": "removed", "value": 50.0, "limit": 10.0, "exceeded": True}
+    ],
+    "lists": {"PK": {"users": 5, "rejected": 0, "bytes": 100}},
+}
+
+
+@pytest.fixture
+def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
+    made = throw_away_database(server_url, migrations_of())
+    with background.wrap_async_context_manager(made) as database:
+        settings = database.settings(tmp_path)
+        leagues = [{"id": 39, "season": 2026, "name": "Premier League"}]
+        football = type(settings.football).model_validate(
+            settings.football.model_dump() | {"tracked_leagues": leagues}
+        )
+        yield settings.model_copy(update={"football": football})
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    async with open_store(settings, migrations_of()) as store:
+        yield store
+
+
+def app_of(settings: Settings, store: Store) -> FastAPI:
+    catalogue = catalogue_of(settings)
+    app = create_app(settings, store, catalogue, all_sources())
+    add_pages(app, settings, store, catalogue, all_sources())
+    return app
+
+
+def elsewhere(settings: Settings) -> Settings:
+    """The same server where callers must say who they are."""
+    return settings.model_copy(
+        update={"serve": settings.serve.model_copy(update={"host": "192.0.2.10"})}
+    )
+
+
+@pytest.fixture
+async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+    """A house in which something has happened."""
+    await _live_a_little(store)
+    async with client_of(app_of(settings, store)) as client:
+        yield client
+
+
+async def _live_a_little(store: Store) -> None:
+    before = people(person("1234567890", "IŞIK <b>A.Ş.</b>", "urn:mail:pk@isik.tr"))
+    after = people(person("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
+    for state in (before, after):
+        await feed_toys.run(store, state, dataset=DATASETS[0])
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO jobs.run (job, trigger, state, outcome, started_at, finished_at, error)"
+            " VALUES ('gib_sync', 'hand', 'finished', 'held', now(), now(), '<i>no</i>'),"
+            " ('gone_job', 'hand', 'finished', 'failed', now(), now(), 'no')"
+        )
+        await conn.execute(
+            "INSERT INTO gib.held (run, preview, folder) VALUES (1, %s, '/nowhere')",
+            [Jsonb(PREVIEW)],
+        )
+        await announce(conn, Event("SyncCompleted", "Info", "message", {}))
+    await hand_out(store, [Endpoint("http", "https://hooks.example", "http")])
+
+
+async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.Response:
+    return await client.get(path, headers={**BROWSER, **headers})
+
+
+async def test_every_page_is_there_in_both_languages_and_as_json(
+    client: httpx2.AsyncClient,
+) -> None:
+    for page in PAGES:
+        path = PATHS.get(page.path, page.path)
+        english = await _get(client, path)
+        assert (english.status_code, english.headers["content-type"]) == (
+            200,
+            "text/html; charset=utf-8",
+        ), path
+        assert '<html lang="en">' in english.text
+        turkish = await _get(client, path, **{"Accept-Language": "tr"})
+        assert '<html lang="tr">' in turkish.text
+        bare, _, query = path.partition("?")
+        twin = await client.get(f"{page.name if bare == '/' else bare}.json?{query}")
+        by_header = await client.get(path, headers={"Accept": "application/json"})
+        assert twin.status_code == by_header.status_code == 200, path
+        assert twin.json().keys() == by_header.json().keys()
+        for text in (english.text, turkish.text):
+            # No inline script or style would pass the policy; the page must not try.
+            assert "<script>" not in text
+            assert " style=" not in text
+            assert "onclick" not in text
+
+
+async def test_what_the_data_says_cannot_become_markup(client: httpx2.AsyncClient) -> None:
+    story = (await _get(client, PATHS["/changes/record"])).text
+    assert "IŞIK &lt;b&gt;A.Ş.&lt;/b&gt;" in story
+    assert "<b>A.Ş." not in story
+    assert "<i>no</i>" not in (await _get(client, "/runs/1")).text
+
+
+async def test_a_record_shows_what_was_before_and_after(client: httpx2.AsyncClient) -> None:
+    told = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
+    assert told["history"][0]["fields"] == [
+        {"name": "title", "before": "IŞIK <b>A.Ş.</b>", "after": "IŞIK HOLDİNG"}
+    ]
+    begun = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
+    assert (begun["body"], begun["alike"]) == (None, ["1234567890"])
+
+
+async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.AsyncClient) -> None:
+    for query in ("q=1234567890", "q=isik", "alias=PK@isik.tr"):
+        found = (await client.get(f"/taxpayers.json?{query}")).json()["found"][0]
+        assert (found["dataset"], found["total"]) == ("einvoice", 1), query
+    assert (await client.get("/taxpayers.json?q=is")).json()["tooShort"]
+
+
+async def test_problems_are_pages_for_people_and_problems_for_programs(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = await _get(client, "/runs/99", **{"Accept-Language": "tr"})
+    assert (page.status_code, "text/html" in page.headers["content-type"]) == (404, True)
+    assert "Burada bir şey yok" in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'self'")
+    told = await client.get("/runs/99")
+    assert (told.status_code, told.json()["code"]) == (404, "not-found")
+    for path in ("/runs?before=x", "/changes?dataset=none", "/football?day=x", "/runs/x"):
+        assert (await _get(client, path)).status_code in {400, 404}, path
+
+
+async def test_a_run_can_be_started_and_retried_from_here(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    begun = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+    assert begun.status_code == 303
+    again = await client.post("/runs/1/retry", headers=OWN)
+    assert again.status_code == 303
+    newest = await list_runs(store, limit=2)
+    assert [(run.job, run.trigger) for run in newest] == [
+        ("gib_sync", "retry"),
+        ("housekeeping", "hand"),
+    ]
+    assert again.headers["location"] == f"/runs/{newest[0].id}"
+
+
+async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    page = (await _get(client, "/runs/1")).text
+    assert "over the limit" in page
+    assert "/runs/1" in (await _get(client, "/")).text
+    approved = await client.post("/runs/1/approve", headers=OWN)
+    assert approved.status_code == 303
+    assert (await list_runs(store, limit=1))[0].params == {"approve": 1}
+    assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
+    for verb in ("approve", "reject"):
+        assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
+
+
+async def test_dead_letters_are_sent_again(
+    client: httpx2.AsyncClient, store: Store, settings: Settings
+) -> None:
+    await note_failed(store, 1, settings.webhooks, error="no", pause_seconds=0, final=True)
+    assert "dead letter" in (await _get(client, "/delivery")).text
+    sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
+    assert sent.headers["location"] == "/delivery?replayed=1"
+    assert [one.state for one in await list_deliveries(store)] == ["waiting"]
+
+
+async def test_forms_of_other_sites_change_nothing(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        refused = await client.post("/runs", data={"job": "housekeeping"}, headers=headers)
+        assert refused.status_code == 403, headers
+    assert len(await list_runs(store)) == 2
+
+
+async def _log_in(client: httpx2.AsyncClient, key: str, to: str = "/runs") -> httpx2.Response:
+    return await client.post("/login", data={"key": key, "to": to}, headers=OWN)
+
+
+async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
+    settings: Settings, store: Store
+) -> None:
+    made, key = await create_key(store, "ops", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        sent_away = await _get(client, "/runs?bad=1")
+        assert (sent_away.status_code, sent_away.headers["location"]) == (
+            303,
+            "/login?to=/runs%3Fbad%3D1",
+        )
+        assert (await client.get("/runs")).status_code == 401
+        assert (await _get(client, "/login")).status_code == 200
+        wrong = await _log_in(client, "hsk_aaaaaaaaaa_" + "x" * 43)
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        for trap in ("https://evil.example", "//evil.example", "/\\evil.example"):
+            assert (await _log_in(client, key, trap)).headers["location"] == "/"
+        client.cookies.clear()
+        entered = await _log_in(client, key)
+        assert (entered.status_code, entered.headers["location"]) == (303, "/runs")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        assert key.rpartition("_")[2] not in cookie
+        assert "ops" in (await _get(client, "/runs")).text
+        assert (await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)).is_redirect
+        # A cookie alone is no proof of will: whoever sends one also says from where.
+        assert (await client.post("/runs", data={"job": "housekeeping"})).status_code == 403
+        assert (await client.post("/api/v1/dead-letters/replay")).status_code == 403
+        assert [one.id for one in await list_keys(store)] == [made.id]
+        await revoke_key(store, made.id)
+    async with client_of(app_of(elsewhere(settings), store), cookies=client.cookies) as later:
+        assert (await later.get("/runs")).json()["code"] == "key-revoked"
+
+
+async def test_logging_out_ends_the_login_itself(settings: Settings, store: Store) -> None:
+    _, key = await create_key(store, "ops", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        await _log_in(client, key)
+        kept = dict(client.cookies)
+        assert (await client.post("/logout", headers=OWN)).headers["location"] == "/login"
+        assert (await _get(client, "/runs")).status_code == 303
+    async with client_of(app_of(elsewhere(settings), store), cookies=kept) as thief:
+        assert (await thief.get("/runs")).status_code == 401
+        assert (await _log_in(thief, next(iter(kept.values())))).status_code == 401
+
+
+async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
+    settings: Settings, store: Store
+) -> None:
+    _, key = await create_key(store, "reader")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        await _log_in(client, key)
+        page = (await _get(client, "/runs")).text
+        assert "housekeeping" in page
+        assert 'action="/runs"' not in page
+        refused = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+        assert refused.status_code == 403
+        assert (await _get(client, "/doctor")).status_code == 403
+
+
+async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: Store) -> None:
+    """Two readers of one page share one rendering, and both are told."""
+    app = app_of(settings, store)
+    async with client_of(app) as client:
+        page = await _get(client, "/runs")
+        assert 'data-live="/runs"' in page.text
+    live = app.state.live
+    readers = [live.events(live.wanted("/runs", "en", operates=True)) for _ in range(2)]
+    try:
+        for reader in readers:
+            assert "housekeeping" in await _next(reader)
+        assert len(live.shown) == 1
+        async with client_of(app) as client:
+            await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+        for reader in readers:
+            assert "/runs/1" in await _next(reader)
+    finally:
+        for reader in readers:
+            await reader.aclose()
+    assert not live.shown
+
+
+async def _next(reader: AsyncIterator[bytes]) -> str:
+    """The next rendering that a stream tells of."""
+    async for event in reader:
+        if event.startswith(b"data: "):
+            told: str = json.loads(event.removeprefix(b"data: "))
+            return told
+    raise AssertionError("the stream ended")
