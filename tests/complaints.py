@@ -1,6 +1,6 @@
 """What a browser complains about."""
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Request
 
 
 class Complaints(list[str]):
@@ -10,9 +10,10 @@ class Complaints(list[str]):
         page.set_default_timeout(60_000)
         page.on("console", lambda message: self.append(f"{page.url}: {message.text}"))
         page.on("pageerror", lambda error: self.append(f"{page.url}: {error}"))
-        # A stream ends when its page is left.
-        page.on(
-            "requestfailed",
-            lambda request: None if "/live?" in request.url else self.append(request.url),
-        )
+        page.on("requestfailed", self._failed)
         return self
+
+    def _failed(self, request: Request) -> None:
+        # Streams, and what else a page still asks for, end when it is left.
+        if request.failure != "net::ERR_ABORTED":
+            self.append(f"{request.url}: {request.failure}")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from complaints import Complaints
 
@@ -14,6 +14,8 @@ def browser() -> Iterator[Browser]:
     chromium = os.environ.get("HASAT_CHROMIUM")
     if not chromium:
         pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")
+    # A busy machine takes its time.
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium,

@@ -1,14 +1,14 @@
 """The parcels' map in a real browser."""
 
-import os
 import re
 from collections.abc import Iterator
 from importlib.resources import files
 
 import pytest
 from anyio.from_thread import BlockingPortal
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from complaints import Complaints
 from hasat.settings import load_settings
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, open_store
@@ -30,23 +30,10 @@ COLOURS = """canvas => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = os.environ.get("HASAT_CHROMIUM")
-    if not chromium:
-        pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")
-    if not (files("hasat.web") / "static/islands/map.js").is_file():
-        pytest.skip("the islands were not built: npm's registry could not be reached")
-    with sync_playwright() as playwright:
-        # WebGL without a graphics card.
-        arguments = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Iterator[House]:
     """A house that serves, with the street in its mirror."""
+    if not (files("hasat.web") / "static/islands/map.js").is_file():
+        pytest.skip("the islands were not built: npm's registry could not be reached")
     house = House(tmp_path_factory.mktemp("town") / "home")
     sets = [MigrationSet(one.name, one.migrations) for one in all_sources() if one.migrations]
 
@@ -80,18 +67,10 @@ def open_map(page: Page, address: str) -> None:
 
 
 def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
-    town: House, browser: Browser
+    town: House, browser: Browser, complaints: Complaints
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
-    errors: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        # The software renderer itself remarks on slow reads.
-        if "GPU stall" not in message.text:
-            errors.append(message.text)
-
-    page.on("console", note)
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    complaints.of(page)
     open_map(page, f"{town.address}/parcels")
     assert told(page).startswith("26 ")
     page.get_by_label("Colours by").select_option("age")
@@ -114,7 +93,8 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
         page.keyboard.press("Enter")
     expect(page.get_by_text("Questions still to ask")).to_be_visible()
     assert page.get_by_role("textbox").input_value().count(",") == 3
-    assert errors == []
+    # The software renderer itself remarks on slow reads.
+    assert [one for one in complaints if "GPU stall" not in one] == []
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_and_scripts_are_not_needed(

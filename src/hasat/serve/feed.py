@@ -8,7 +8,7 @@ from starlette.responses import Response, StreamingResponse
 
 from hasat.clock import local_time, parse_local_time
 from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, body_limit, dumps
-from hasat.errors import UsageError
+from hasat.errors import NotFoundError, UsageError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
@@ -141,7 +141,7 @@ def feed_router(dataset: Dataset) -> APIRouter:
         "/{key:path}/history",
         summary=f"The story of one record of {name}",
         response_class=Response,
-        responses=answers({"key": "1234567890", "history": []}),
+        responses=answers({"key": "1234567890", "history": []}, NotFoundError),
     )
     async def story(key: Plain, store: TheStore) -> Response:
         """Every change of the record that is still kept, oldest first.

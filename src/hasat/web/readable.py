@@ -64,9 +64,10 @@ class Readable:
 
 
 def _is_for_people(scope: Scope) -> bool:
-    return not scope["path"].startswith("/api/") and "text/html" in Headers(scope=scope).get(
-        "accept", ""
-    )
+    # Not HEAD, whose problems come without a body to read.
+    if scope["method"] not in {"GET", "POST"} or scope["path"].startswith("/api/"):
+        return False
+    return "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _is_problem(message: MutableMapping[str, Any]) -> bool:

@@ -90,7 +90,7 @@ class ParcelMap {
   private readonly map: GlMap;
   private readonly texts: Record<string, string>;
   private readonly drawing: Drawing;
-  private asking = new AbortController();
+  private looks = 0;
   private shownAt = 0;
 
   constructor(private readonly place: HTMLElement) {
@@ -161,10 +161,11 @@ class ParcelMap {
     document.querySelector("[data-map=legend]")?.replaceChildren(...entries);
   }
 
-  /** Bring what is in view: every parcel, or how many there are where they are too many. */
+  /** Bring what is in view: every parcel, or how many there are where they are too many.
+   *
+   * What is no longer in view when it comes is dropped. */
   private async look(): Promise<void> {
-    this.asking.abort();
-    const { signal } = (this.asking = new AbortController());
+    const turn = ++this.looks;
     this.shownAt = Date.now();
     const sides = this.map.getBounds();
     const within = (side: number, most: number): string => Math.max(-most, Math.min(most, side)).toFixed(5);
@@ -175,12 +176,14 @@ class ParcelMap {
       within(sides.getNorth(), 90),
     ].join(",");
     try {
-      const density = await ask<Found>(`/api/v1/parcels/density?bbox=${box}`, signal);
+      const density = await ask<Found>(`/api/v1/parcels/density?bbox=${box}`);
+      if (turn !== this.looks) return;
       let parcels = NOTHING;
       const many = density.numberMatched > MOST;
       if (!many) {
         const path = "/api/v1/parcels/collections/parcels/items";
-        const found = await ask<Found>(`${path}?bbox=${box}&limit=${MOST}`, signal);
+        const found = await ask<Found>(`${path}?bbox=${box}&limit=${MOST}`);
+        if (turn !== this.looks) return;
         const now = Date.now();
         parcels = { ...found, features: found.features.map((one) => prepared(one as Feature, now) as GeoJSON.Feature) };
       }
@@ -189,7 +192,7 @@ class ParcelMap {
       const count = density.numberMatched.toLocaleString(document.documentElement.lang);
       this.say((many ? this.texts.too_many : this.texts.in_view)?.replace("{count}", count) ?? "");
     } catch (error) {
-      if (!signal.aborted) this.say((error as Error).message);
+      if (turn === this.looks) this.say((error as Error).message);
     }
   }
 

@@ -16,7 +16,9 @@ function show(html) {
   for (const part of fresh.content.querySelectorAll("[data-live][id]")) {
     const old = document.getElementById(part.id);
     if (!old || old.isEqualNode(part)) continue;
-    if (old.querySelector("input:focus, select:focus, textarea:focus, details[open]")) continue;
+    if (old.querySelector("input:focus, select:focus, textarea:focus")) continue;
+    const opened = [...old.querySelectorAll("details")].map((one) => one.open);
+    part.querySelectorAll("details").forEach((one, n) => { one.open = opened[n] ?? one.open; });
     const focused = old.contains(document.activeElement) ? sign(document.activeElement) : null;
     const across = old.querySelector(".scroll") ? old.querySelector(".scroll").scrollLeft : 0;
     old.replaceWith(part);

@@ -1,0 +1,71 @@
+"""Charts that the server draws say what the numbers say."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from hasat.web.charts import WIDTH, SpentDay, day_chart, timeline
+from hasat.web.twin import as_json
+
+ZONE = ZoneInfo("Europe/Istanbul")
+MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Ran:
+    run: int
+    job: str
+    how: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+def points(text: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in (one.split(",") for one in text.split())]
+
+
+def test_a_day_is_drawn_up_to_now_and_its_pace_ends_at_the_target() -> None:
+    noon = MIDNIGHT + timedelta(hours=12)
+    day = SpentDay(noon, MIDNIGHT, MIDNIGHT + timedelta(days=1), 1000, 0.5, [50] * 12 + [0] * 12)
+    chart = day_chart(day, ZONE)
+    line, pace = points(chart.line), points(chart.pace)
+    assert line[-1][0] == chart.now_x
+    # 600 of 1000 at noon is above the pace to 500 at midnight, and never falls.
+    assert line[-1][1] < pace[-1][1]
+    assert [y for _, y in line] == sorted((y for _, y in line), reverse=True)
+    assert pace[0] == (chart.left, chart.bottom)
+    assert abs((chart.bottom - pace[-1][1]) - (chart.bottom - chart.limit_y) / 2) < 0.2
+
+
+def test_a_day_without_a_limit_and_one_that_spent_more_can_be_drawn() -> None:
+    for limit, by_hour in ((None, [0] * 24), (10, [500] + [0] * 23), (None, [3] * 25)):
+        day = SpentDay(MIDNIGHT, MIDNIGHT, MIDNIGHT + timedelta(days=1), limit, 0.9, by_hour)
+        assert all(y >= 0 for _, y in points(day_chart(day, ZONE).line))
+
+
+def test_runs_stay_inside_their_time_line_and_can_be_seen() -> None:
+    now = MIDNIGHT + timedelta(hours=6)
+    ran = [
+        Ran(1, "old", "done", MIDNIGHT - timedelta(hours=5), MIDNIGHT + timedelta(hours=1)),
+        Ran(2, "short", "failed", now, now),
+        Ran(3, "short", "running", MIDNIGHT, None),
+    ]
+    drawn = timeline(ran, MIDNIGHT, now, ZONE)
+    assert [row.job for row in drawn.rows] == ["old", "short"]
+    for bar in (bar for row in drawn.rows for bar in row.bars):
+        assert drawn.left <= bar.x
+        assert bar.x + bar.width <= WIDTH + 0.1
+        assert bar.width >= 3
+    assert [tick.label for tick in drawn.ticks] == [f"0{hour}:00" for hour in range(4, 9)]
+
+
+def test_the_twin_spells_fields_like_the_api_and_leaves_data_alone() -> None:
+    told = as_json(Ran(1, "a_b", "done", MIDNIGHT, None))
+    assert told == {
+        "run": 1,
+        "job": "a_b",
+        "how": "done",
+        "startedAt": "2026-11-16T00:00:00+00:00",
+        "finishedAt": None,
+    }
+    assert as_json({"fixture_events": [told]}) == {"fixture_events": [told]}
