@@ -168,7 +168,7 @@ async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
 async def test_when_the_quota_ends_the_scan_goes_on_the_next_day(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with town(database, tmp_path, daily=40) as place:
+    async with town(database, tmp_path, daily=25) as place:
         with pytest.raises(OutOfQuotaError):
             await place.scan()
         first = await place.mirrored()
