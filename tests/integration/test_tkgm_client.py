@@ -294,6 +294,9 @@ async def test_the_plain_client_serves_threads(database: ThrowAwayDatabase, tmp_
         finally:
             await asyncio.to_thread(client.close)
         assert place.asked == 6
+        with client:
+            again = await asyncio.to_thread(client.get_parcel, *points[0])
+        assert again in told
 
 
 def json_urls(path: Path) -> list[str]:

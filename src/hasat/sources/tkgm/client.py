@@ -10,7 +10,7 @@ the same database: the one that the settings name, else the embedded one, starte
 import asyncio
 import atexit
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -144,12 +144,12 @@ class TKGMClient:
     """
 
     def __init__(self, config_path: str | Path, *, settings: Settings | None = None) -> None:
-        self._client = AsyncTKGMClient(config_path, settings=settings)
-        self.workers = self._client.workers
-        self.parallel_tries = self._client.parallel_tries
+        self._given = config_path, settings
+        self._running: _Running | None = None
         self._starting = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        declared = AsyncTKGMClient(config_path, settings=settings)
+        self.workers = declared.workers
+        self.parallel_tries = declared.parallel_tries
 
     def __enter__(self) -> Self:
         return self
@@ -160,55 +160,65 @@ class TKGMClient:
     def close(self) -> None:
         """Write down what is to be remembered, and let the database go."""
         with self._starting:
-            loop, thread = self._loop, self._thread
-            if loop is None or thread is None:
-                return
-            try:
-                _wait_for(self._client.close(), loop)
-            finally:
-                loop.call_soon_threadsafe(loop.stop)
-                thread.join()
-                loop.close()
-                self._loop = self._thread = None
+            running, self._running = self._running, None
+            if running is not None:
                 atexit.unregister(self.close)
+                running.end()
 
     def get_parcel(self, lat: float, lon: float, *, fresh: bool = False) -> dict[str, Any] | None:
         """The parcel at a point as a GeoJSON Feature; None where there is none."""
-        return self._done(self._client.get_parcel(lat, lon, fresh=fresh))
+        return self._done(lambda client: client.get_parcel(lat, lon, fresh=fresh))
 
     def get_parcel_by_number(
         self, mahalle_id: int, ada: str | int, parsel: str | int, *, fresh: bool = False
     ) -> dict[str, Any] | None:
         """The parcel of a number, from an endpoint that answers such questions (`by_number`)."""
-        return self._done(self._client.get_parcel_by_number(mahalle_id, ada, parsel, fresh=fresh))
+        return self._done(
+            lambda client: client.get_parcel_by_number(mahalle_id, ada, parsel, fresh=fresh)
+        )
 
     def get_batch(
         self, coordinates: Iterable[Coordinate], *, fresh: bool = False
     ) -> dict[str, Any]:
         """The parcels at many points: `results` in the order of the points, and `stats`."""
-        return self._done(self._client.get_batch(coordinates, fresh=fresh))
+        return self._done(lambda client: client.get_batch(coordinates, fresh=fresh))
 
-    def _done(self, asking: Coroutine[Any, Any, T]) -> T:
+    def _done(self, ask: Callable[[AsyncTKGMClient], Coroutine[Any, Any, T]]) -> T:
         with self._starting:
-            if self._loop is None:
-                # A loop of its own, so that this works in a notebook, and from several threads.
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="hasat-tkgm", daemon=True
-                )
-                self._thread.start()
+            if self._running is None:
+                path, settings = self._given
+                self._running = _Running(AsyncTKGMClient(path, settings=settings))
                 atexit.register(self.close)
-            loop = self._loop
-        return _wait_for(asking, loop)
+            running = self._running
+        return running.wait_for(ask(running.client))
 
 
-def _wait_for(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    doing = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return doing.result()
-    except BaseException:
-        doing.cancel()
-        raise
+class _Running:
+    """A client on a loop in a thread of its own: so it works in a notebook and for all threads."""
+
+    def __init__(self, client: AsyncTKGMClient) -> None:
+        self.client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hasat-tkgm", daemon=True
+        )
+        self._thread.start()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return doing.result()
+        except BaseException:
+            doing.cancel()
+            raise
+
+    def end(self) -> None:
+        try:
+            self.wait_for(self.client.close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 def _point(coordinate: Coordinate) -> Point:
