@@ -56,6 +56,10 @@ class Family:
                 return
             await asyncio.sleep(0.05)
 
+    async def until_ending(self) -> None:
+        """Until somebody or something said that it is to end."""
+        await self._over.wait()
+
     async def until_over(self) -> None:
         """Until all children are gone for good; raises if one could not even start."""
         await asyncio.gather(*self._keepers)

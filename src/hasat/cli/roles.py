@@ -117,9 +117,13 @@ async def _beside_family(
     doing.add_done_callback(
         lambda done: family.drain() if not done.cancelled() and done.exception() else None
     )
+    ending = asyncio.create_task(family.until_ending(), name="ending")
+    ending.add_done_callback(lambda _: doing.cancel())
     try:
         yield
     finally:
+        ending.cancel()
+        await asyncio.wait({ending})
         doing.cancel()
         await asyncio.wait({doing})
     if not doing.cancelled():

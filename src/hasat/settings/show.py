@@ -1,7 +1,7 @@
 """Settings as people and machines may see them: no secret among them."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, timedelta):
         return format_duration(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value) if isinstance(value, Path) else value
 
 
