@@ -168,7 +168,7 @@ async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
 async def test_when_the_quota_ends_the_scan_goes_on_the_next_day(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with town(database, tmp_path, daily=25) as place:
+    async with town(database, tmp_path, daily=20) as place:
         with pytest.raises(OutOfQuotaError):
             await place.scan()
         first = await place.mirrored()
@@ -273,7 +273,7 @@ async def test_many_parcels_gone_are_held_until_somebody_decides(
 async def test_the_job_goes_on_when_there_is_quota_again(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with town(database, tmp_path, parcels=40, daily=40) as place:
+    async with town(database, tmp_path, parcels=40, daily=20) as place:
         named = {"HASAT_HOME": str(tmp_path), "HASAT_TKGM_WORKERS_FILE": str(place.workers)}
         settings = load_settings(environ=named | {"HASAT_DATABASE_URL": database.url})
         area = json.loads(shapely.to_geojson(place.upstream.cadastre.area()))

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import shapely
 from shapely import Geometry, STRtree
 
@@ -175,7 +176,7 @@ class Checking:
         changed = self._changed_ground()
         near = NEAR_METRES / METRES_PER_DEGREE
         points = [q for q in self._empty if isinstance(q, Point) and q not in self._told]
-        places = shapely.points([(one.lon, one.lat) for one in points])
+        places = shapely.points(np.array([(one.lon, one.lat) for one in points]).reshape(-1, 2))
         doubtful = set(STRtree(changed).query(places, "dwithin", near)[0].tolist())
         for index, point in enumerate(points):
             if index not in doubtful:

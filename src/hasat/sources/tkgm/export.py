@@ -143,7 +143,9 @@ def without_parcels(
         ground = one.ground.intersection(area).difference(shapely.union_all(near))
         # Set operations leave lines and points where outlines touch.
         parts = [
-            part for part in shapely.get_parts(ground).tolist() if isinstance(part, shapely.Polygon)
+            part
+            for part in shapely.get_parts(ground).tolist()
+            if isinstance(part, shapely.Polygon) and not part.is_empty
         ]
         if parts:
             found.append(Unknown(shapely.MultiPolygon(parts), one.chance))
