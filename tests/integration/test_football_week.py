@@ -267,6 +267,8 @@ async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
                 here.environ["BACKFILL_FIXTURES_WINDOW_DAYS"] = "30"
             async with open_store(here.settings(), migrations_of()) as store:
                 days = Days(JOBS, store, here.settings(), here.hands, START)
+                # As its cron has it: every ten minutes.
+                await here.hands.sleep(600)
                 outcome = await days.run(KILLED[0])
                 left = await rows(
                     store, "SELECT count(*) FROM core.backfill_progress WHERE completed"
