@@ -175,6 +175,26 @@ async def test_a_lane_keeps_its_own_guard(store: Store, hands: Hands) -> None:
     assert await drain(hands, upstream, "high") == 150 - 50 - 15
 
 
+async def test_a_smaller_plan_makes_reserves_and_promises_smaller(
+    store: Store, hands: Hands
+) -> None:
+    lanes = (
+        Lane("high", keep=7_500, keep_share=0.1, needs=1_500, early=True),
+        Lane("low", keep=7_500, keep_share=0.1),
+        Lane("sworn", keep=30),
+    )
+    upstream = Upstream("u", day_limit=75_000, lanes=lanes)
+    async with budget_of(store, hands, upstream) as budget:
+        grant = await budget.acquire("low", job="job")
+        await grant.settle("ok", Remaining(day=99, day_limit=100))
+        # Half of the day is over: one in a thousand of half of what was promised for 75,000.
+        assert await take_all(budget, "sworn") == 100 - 1 - 30 - 1
+        assert await take_all(budget, "low") == 30 + 1 - 10 - 1
+        assert await take_all(budget, "high") == 1
+    kept = {lane.name: lane.keep for lane in (await read_quota(store, "u")).lanes}
+    assert kept == {"high": 10, "low": 10, "sworn": 30}
+
+
 async def test_the_first_minutes_belong_to_early_lanes(store: Store, hands: Hands) -> None:
     await hands.turn_to(datetime(2026, 3, 11, 0, 3, tzinfo=UTC))
     upstream = Upstream("u", day_limit=100, lanes=(HIGH, Lane("low"), BACKFILL))

@@ -18,6 +18,8 @@ class Lane:
     name: str
     keep: int = 0
     """What must remain of the day after a grant: an emergency reserve, a `min_daily_quota`."""
+    keep_share: float = 1.0
+    """It is never more than this share of the plan that the upstream states."""
     needs: int = 0
     """What it takes a day, until the ledger knows better; lower lanes leave that much alone."""
     paced: bool = False
@@ -105,6 +107,7 @@ async def declare(
         "shadow": upstream.shadow,
         "lanes": [lane.name for lane in upstream.lanes],
         "keeps": [lane.keep for lane in upstream.lanes],
+        "keep_shares": [lane.keep_share for lane in upstream.lanes],
         "needs": [lane.needs for lane in upstream.lanes],
         "paced": [lane.paced for lane in upstream.lanes],
         "early": [lane.early for lane in upstream.lanes],

@@ -2,6 +2,8 @@
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from hasat.budget import EndpointLimit, Lane, Quota, Upstream, declare, read_quotas
 from hasat.fetch import Endpoint
@@ -18,13 +20,16 @@ def football(settings: Settings) -> Upstream:
     """API-Football: a day that turns at midnight UTC, and a minute."""
     limits = settings.football.rate_limiter
     hard = min(limits.minute_limit, limits.token_bucket_per_minute)
-    reserve = limits.emergency_stop_threshold
+    reserve, of_plan = limits.emergency_stop_threshold, 1.0
     if reserve is None:
-        reserve = limits.daily_limit // 10
+        reserve, of_plan = limits.daily_limit // 10, 0.1
+    lane = partial(Lane, keep=reserve, keep_share=of_plan)
     share = min(1.0, limits.daily_limit / _PLAN)
-    # Two thirds of the day, as the original's 50,000 are of its plan: less than all of any plan.
-    spare = min(settings.football.verification.min_daily_quota, limits.daily_limit * 2 // 3)
-    verify_keep = max(reserve, spare)
+    # At most two thirds of the day, as the original's 50,000 are of its plan: less than all of any.
+    guard = settings.football.verification.min_daily_quota
+    verify = lane("verify", paced=True, share=0.05)
+    if reserve < min(guard, limits.daily_limit * 2 // 3):
+        verify = replace(verify, keep=guard, keep_share=2 / 3)
     return Upstream(
         "football",
         zone="UTC",
@@ -35,11 +40,11 @@ def football(settings: Settings) -> Upstream:
         opening_seconds=limits.opening_minutes * 60,
         shadow=limits.shadow,
         lanes=(
-            Lane("finalise", keep=reserve, needs=round(_FINALISE * share), early=True),
-            Lane("daily", keep=reserve, needs=round(_DAILY * share), early=True),
-            Lane("details", keep=reserve, needs=round(_DETAILS * share)),
-            Lane("backfill", keep=reserve, paced=True),
-            Lane("verify", keep=verify_keep, paced=True, share=0.05),
+            lane("finalise", needs=round(_FINALISE * share), early=True),
+            lane("daily", needs=round(_DAILY * share), early=True),
+            lane("details", needs=round(_DETAILS * share)),
+            lane("backfill", paced=True),
+            verify,
         ),
     )
 

@@ -2,12 +2,13 @@
 WITH declared AS (
     INSERT INTO budget.upstream AS known (
         name, zone, day_limit, target, minute_limit, minute_hard, opening_seconds, endpoint_limit,
-        endpoint_seconds, has_endpoints, shadow, lanes, keeps, needs, paced, early, shares
+        endpoint_seconds, has_endpoints, shadow, lanes, keeps, keep_shares, needs, paced,
+        early, shares
     ) VALUES (
         %(name)s, %(zone)s, %(day_limit)s, %(target)s, %(minute_limit)s, %(minute_hard)s,
         %(opening_seconds)s, %(endpoint_limit)s, %(endpoint_seconds)s, %(has_endpoints)s,
-        %(shadow)s, %(lanes)s::text[], %(keeps)s::bigint[], %(needs)s::bigint[],
-        %(paced)s::boolean[], %(early)s::boolean[], %(shares)s::float8[]
+        %(shadow)s, %(lanes)s::text[], %(keeps)s::bigint[], %(keep_shares)s::float8[],
+        %(needs)s::bigint[], %(paced)s::boolean[], %(early)s::boolean[], %(shares)s::float8[]
     )
     ON CONFLICT (name) DO UPDATE SET
         zone = excluded.zone, day_limit = excluded.day_limit, target = excluded.target,
@@ -15,7 +16,7 @@ WITH declared AS (
         opening_seconds = excluded.opening_seconds, endpoint_limit = excluded.endpoint_limit,
         endpoint_seconds = excluded.endpoint_seconds, has_endpoints = excluded.has_endpoints,
         shadow = excluded.shadow, lanes = excluded.lanes, keeps = excluded.keeps,
-        needs = excluded.needs, paced = excluded.paced, early = excluded.early,
+        keep_shares = excluded.keep_shares, needs = excluded.needs, paced = excluded.paced, early = excluded.early,
         shares = excluded.shares
     WHERE NOT %(if_missing)s
     RETURNING name

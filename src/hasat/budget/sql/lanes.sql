@@ -1,6 +1,6 @@
 -- Today's use of each lane, what it may still take now, and what it took in the last hour.
 SELECT
-    lane.name, lane.paced, lane.keep,
+    lane.name, lane.paced, least(lane.keep, kept.units) AS keep,
     coalesce(used.units, 0)::bigint AS spent, coalesce(used.grants, 0)::bigint AS grants,
     coalesce(used.waits, 0)::bigint AS waits,
     coalesce(used.waited_seconds, 0)::float8 AS waited_seconds,
@@ -10,11 +10,15 @@ SELECT
     CASE WHEN u.day_limit IS NOT NULL THEN greatest(
         0, budget.remaining(
             u.day_limit, d.plan, coalesce(d.spent, 0), coalesce(d.foreign_use, 0), d.exhausted_at
-        ) - budget.kept(lane.keep, lane.paced, u.day_limit, d.plan, u.target) - promise.units
+        ) - kept.units - promise.units
     ) END AS may_spend
 FROM budget.upstream u
-CROSS JOIN LATERAL unnest(u.lanes, u.paced, u.keeps) WITH ORDINALITY AS lane (name, paced, keep, no)
+CROSS JOIN LATERAL unnest(u.lanes, u.paced, u.keeps, u.keep_shares)
+    WITH ORDINALITY AS lane (name, paced, keep, share, no)
 LEFT JOIN budget.day d ON d.upstream = u.name AND d.day = %(day)s
+CROSS JOIN LATERAL (
+    SELECT budget.kept(lane.keep, lane.share, lane.paced, u.day_limit, d.plan, u.target) AS units
+) AS kept
 CROSS JOIN LATERAL (
     SELECT coalesce(budget.promised_above(
         u.promised, lane.no::integer,

@@ -20,6 +20,7 @@ CREATE TABLE budget.upstream (
     -- Lanes by worth; position i of each list speaks of lane i.
     lanes           text[] NOT NULL,
     keeps           bigint[] NOT NULL,
+    keep_shares     float8[] NOT NULL,
     needs           bigint[] NOT NULL,
     paced           boolean[] NOT NULL,
     early           boolean[] NOT NULL,
@@ -115,27 +116,31 @@ COMMENT ON COLUMN budget.request.would_have IS 'in shadow mode: why it would not
 
 -- For each lane and hour: what the lanes above it are likely to need from then to the day's end.
 -- The mean of the last seven days that have a ledger, or the same weekday's if that was more;
--- what was declared as long as there is none. A paced lane takes what is left and needs nothing.
+-- what was declared as long as there is none, and less of it where the upstream stated a smaller
+-- plan. A paced lane takes what is left and needs nothing.
 CREATE FUNCTION budget.promised(_u budget.upstream, _day date) RETURNS float8[]
 LANGUAGE sql STABLE AS $$
     WITH days AS (
         SELECT count(DISTINCT day)::float8 AS n FROM budget.usage
         WHERE upstream = (_u).name AND day BETWEEN _day - 7 AND _day - 1
+    ), stated AS (
+        SELECT coalesce(least(1, min(plan)::float8 / nullif((_u).day_limit, 0)), 1) AS share
+        FROM budget.day WHERE upstream = (_u).name AND day BETWEEN _day - 7 AND _day
     ), lane AS (
         SELECT name, no, paced, need
         FROM unnest((_u).lanes, (_u).paced, (_u).needs) WITH ORDINALITY AS l (name, paced, need, no)
     ), need AS (
         SELECT lane.no, slot, CASE
             WHEN lane.paced OR slot = 25 THEN 0
-            WHEN days.n = 0 THEN lane.need * greatest(0, 24 - slot) / 24.0
+            WHEN days.n = 0 THEN lane.need * stated.share * greatest(0, 24 - slot) / 24.0
             ELSE greatest(
                 coalesce(sum(s.units), 0) / days.n,
                 coalesce(sum(s.units) FILTER (WHERE s.day = _day - 7), 0)
             ) END AS units
-        FROM days, lane CROSS JOIN generate_series(0, 25) AS slot
+        FROM days, stated, lane CROSS JOIN generate_series(0, 25) AS slot
         LEFT JOIN budget.usage s ON s.upstream = (_u).name AND s.lane = lane.name
             AND s.day BETWEEN _day - 7 AND _day - 1 AND s.hour >= slot
-        GROUP BY lane.no, lane.paced, lane.need, slot, days.n
+        GROUP BY lane.no, lane.paced, lane.need, slot, days.n, stated.share
     )
     SELECT array_agg(above ORDER BY no, slot) FROM (
         SELECT no, slot, coalesce(sum(units) OVER (
@@ -160,13 +165,17 @@ CREATE FUNCTION budget.remaining(
     ) END
 $$;
 
--- What a lane leaves alone: its reserve, and for a paced one all beyond the day's target.
+-- What a lane leaves alone: its reserve, which a small plan makes smaller, and for a paced one all
+-- beyond the day's target.
 CREATE FUNCTION budget.kept(
-    _keep bigint, _paced boolean, _limit bigint, _plan bigint, _target float8
+    _keep bigint, _share float8, _paced boolean, _limit bigint, _plan bigint, _target float8
 ) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN _paced THEN greatest(
-        _keep, least(_limit, _plan) - floor(least(_limit, _plan) * _target + 1e-6)::bigint
-    ) ELSE _keep END
+    SELECT greatest(
+        least(_keep, floor(least(_limit, _plan) * _share + 1e-6)::bigint),
+        CASE WHEN _paced
+            THEN least(_limit, _plan) - floor(least(_limit, _plan) * _target + 1e-6)::bigint
+        END
+    )
 $$;
 
 -- What the lanes above one will need before the day ends, so many hours into it.
@@ -330,7 +339,9 @@ BEGIN
         remaining := budget.remaining(
             u.day_limit, d.plan, d.spent, d.foreign_use, d.exhausted_at
         );
-        keep := budget.kept(u.keeps[i], u.paced[i], u.day_limit, d.plan, u.target);
+        keep := budget.kept(
+            u.keeps[i], u.keep_shares[i], u.paced[i], u.day_limit, d.plan, u.target
+        );
         spendable := remaining - keep;
         IF i > 1 THEN
             spendable := spendable - budget.promised_above(u.promised, i, hours);
@@ -545,6 +556,9 @@ BEGIN
             foreign_use, coalesce(_day_limit, plan, u.day_limit) - _day_left - spent
         )
     WHERE upstream = r.upstream AND day = r.day;
+    IF _day_limit < least(d.plan, u.day_limit) THEN
+        UPDATE budget.upstream SET promised = budget.promised(u, newest.day) WHERE name = u.name;
+    END IF;
     IF _minute_left <= (u.minute_hard - u.minute_limit) / 2 THEN
         UPDATE budget.day SET sent_at = greatest(
             sent_at, t + make_interval(secs => least(10, 60.0 / (_minute_left + 1)))
