@@ -233,6 +233,7 @@ def _reference_part(user: minidom.Element) -> Any:
     nameless = any("" in names for names in active.values())
     unreadable = (
         user.getElementsByTagName("User")
+        or any(len(_elements(user, name)) > 1 for name in (*texts[1:], "Documents"))
         or len(identifiers) != 1
         or not re.fullmatch(r"\S{1,40}", next(iter(identifiers)))
         or any(_elements(node) for node in plain)
@@ -345,6 +346,27 @@ def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
             pytest.fail(f"HASAT_FUZZ_SEED={seed}, list {number}: {error!r}\n{data!r}")
     print(state)
     assert all(state.values())
+
+
+def test_a_cut_across_two_users_hides_neither() -> None:
+    seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
+    print(f"HASAT_FUZZ_SEED={seed}")
+    dice = random.Random(seed)
+    users = [
+        f"<User>\n <Identifier>{name}</Identifier>\n <Title>T</Title>\n <Type>OZEL</Type>\n"
+        "<FirstCreationTime>2020-01-01T00:00:00</FirstCreationTime><Documents>"
+        '<Document type="Invoice"><Alias><Name>urn:mail:pk</Name><CreationTime>'
+        "2020-01-01T00:00:00</CreationTime></Alias></Document></Documents></User>\n"
+        for name in ("1111111111", "2222222222", "3333333333")
+    ]
+    whole = f"<UserList>{''.join(users)}</UserList>".encode()
+    first, second = whole.index(b"</Title>"), whole.index(b"2222222222")
+    for _ in range(ROUNDS // 2):
+        start = dice.randrange(first + len("</Title>"), whole.index(b"</User>") + len("</User>"))
+        end = dice.randrange(second - len("<User>  <Identifier>"), whole.index(b"<Title>", second))
+        found = _read(whole[:start] + whole[end:])
+        assert found.may_be_anybody or "2222222222" in found.identifiers, (seed, start, end)
+        assert found.may_be_anybody or "1111111111" in found.identifiers, (seed, start, end)
 
 
 def test_a_damaged_archive_is_refused_or_read_unharmed() -> None:

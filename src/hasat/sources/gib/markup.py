@@ -25,6 +25,9 @@ _FIELDS = frozenset(
     )
 )
 
+# A User that has one of these twice is two, with what was between them gone.
+_ONCE = frozenset(("Title", "Type", "FirstCreationTime", "AccountType", "Documents"))
+
 _IDENTIFIER = re.compile(r"\S{1,40}").fullmatch
 _LEGIBLE_IDENTIFIER = re.compile(rb"<Identifier>\s*([0-9]{10,11})\s*</Identifier>").findall
 _TAG_NAMES = re.compile(rb"<(/?)([A-Za-z]+)(?=[\s>])").findall
@@ -129,6 +132,9 @@ def read_element(user: Element) -> Part:
     if user.holds_user:
         raise UnreadableError("another User stands inside of it")
     identifier = _identifier(user)
+    names = [child.name for child in user.children if child.name in _ONCE]
+    if len(set(names)) < len(names):
+        raise UnreadableError("it has parts of two Users")
     fields: dict[str, str] = {}
     extra: list[tuple[str, str]] = []
     aliases: list[tuple[str, Element]] = []
@@ -221,15 +227,18 @@ def _active(
 def legible_identifier(damaged: bytes) -> str | None:
     """Whose record this was, if it is certain that it was one record of one taxpayer.
 
-    One tag may be lost, or one misspelt. Where more of them lost their partners, the damage may
-    have swallowed other Users whole.
+    One tag may be lost, or one misspelt. Where more of them lost their partners, or one is there
+    twice that a User has once, the damage may have swallowed other Users whole.
     """
     identifiers = _LEGIBLE_IDENTIFIER(damaged)
-    if len(identifiers) != 1 or damaged.count(b"<Identifier") != 1:
+    tags = Counter(_TAG_NAMES(damaged))
+    names = {"User", "Identifier", *_ONCE}
+    twice = any(count > 1 and name.decode() in names for (_, name), count in tags.items())
+    if len(identifiers) != 1 or damaged.count(b"<Identifier") != 1 or twice:
         return None
     partners: Counter[bytes] = Counter()
-    for slash, name in _TAG_NAMES(damaged):
-        partners[name] += -1 if slash else 1
+    for (slash, name), count in tags.items():
+        partners[name] += -count if slash else count
     alone = [name for name, count in partners.items() for _ in range(abs(count))]
     misspelt = len(alone) == 2 and sum(partners.values()) == 0 and len(set(map(len, alone))) == 1
     if len(alone) > 1 and not misspelt:
