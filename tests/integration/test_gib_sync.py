@@ -277,6 +277,22 @@ async def test_an_unreadable_user_keeps_his_last_good_part(
     assert (await sync(town.publish(), most_new=most_new)).outcome == "unchanged"
 
 
+async def test_what_could_not_be_read_and_who_is_there_twice_is_told_each_time(
+    sync: Sync, town: Town
+) -> None:
+    def tamper(_: str, xml: str) -> str:
+        users = xml.split("</User>")
+        return "</User>".join(
+            [users[0], users[0].replace("<UserList>", ""), "<User><Alias/>", *users[1:]]
+        )
+
+    town.grow(200)
+    lists = town.publish(tamper)
+    told = [(await sync(lists)).lists["pk"] for _ in range(2)]
+    told.append((await sync({**lists, "GB": town.publish(tamper)["GB"]})).lists["pk"])
+    assert {(one.rejected, one.duplicates) for one in told} == {(1, 1)}
+
+
 @pytest.mark.parametrize("most_new", [50_000, 0])
 async def test_if_nobody_knows_whose_record_it_is_nobody_is_removed(
     sync: Sync, town: Town, most_new: int

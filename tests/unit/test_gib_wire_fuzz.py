@@ -30,7 +30,7 @@ from hasat.sources.gib.wire import (
     part_of,
 )
 
-ROUNDS = 100 * int(os.environ.get("HASAT_CAMPAIGN", "10"))
+ROUNDS = 100 * int(os.environ.get("HASAT_CAMPAIGN", "5"))
 HIDDEN = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>", re.DOTALL)
 IDENTIFIER = re.compile(rb"<Identifier>([0-9]{10,11})</Identifier>")
 

@@ -145,7 +145,8 @@ def test_a_question_given_back_may_be_asked_again(town: Cadastre) -> None:
     assert set(planner.next_batch()) & set(batch)
 
 
-def test_wide_empty_ground_around_costs_little(town: Cadastre) -> None:
+def test_wide_empty_ground_around_costs_little() -> None:
+    town = generate_cadastre("town", 250, seed=5)
     west, south, east, north = town.area().bounds
     width, height = east - west, north - south
     around = shapely.box(west - width, south - height, east + width, north + height)

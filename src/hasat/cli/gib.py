@@ -333,7 +333,7 @@ def _told(result: dict[str, Any]) -> Text:
     for name, one in result["lists"].items():
         lines.append(
             f"  {name} list: {one['users']:,} users, {one['rejected']:,} unreadable, "
-            f"{one['bytes']:,} bytes"
+            f"{one.get('duplicates', 0):,} of taxpayers named before, {one['bytes']:,} bytes"
         )
     for name, one in result["datasets"].items():
         lines.append(

@@ -97,6 +97,7 @@ class Fetcher:
             run=asker.run,
             timeout=patience,
         )
+        self._client.ready()
         started = time.monotonic()
         answer: Answer | None = None
         verdict: Verdict | None = None

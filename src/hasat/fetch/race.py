@@ -79,6 +79,7 @@ class Racer:
         """
         able = sum(s.endpoint.path_for(question) is not None for s in self._pool.standings)
         race = _Race(question, asker, most_tries(able))
+        self._client.ready()
         first = await self._pool.take(question, asker)
         self._hedges.earn()
         self._failovers.earn()

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
-from hasat.doors import TheStore, answers, require
+from hasat.doors import Plain, TheStore, answers, require
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
 from hasat.store import Store
 
@@ -37,7 +37,7 @@ _DELIVERY = {
     "lastError": "It answered 503",
 }
 
-Endpoint = Annotated[str | None, Query(description="Only of this endpoint.")]
+Endpoint = Annotated[Plain | None, Query(description="Only of this endpoint.")]
 Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only with a lower number.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at the most.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The delivery's number.")]
@@ -48,7 +48,7 @@ class Which(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    endpoint: str | None = Field(default=None, max_length=200, examples=["http"])
+    endpoint: Plain | None = Field(default=None, max_length=200, examples=["http"])
 
 
 @router.get(
@@ -110,9 +110,12 @@ async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
     dependencies=[Depends(require("operate"))],
     responses=answers({"replayed": [17, 18]}, DatabaseError),
 )
-async def replay_all(store: TheStore, which: Which | None = None) -> dict[str, list[int]]:
-    """All of them, or those of one endpoint, in their old order."""
-    return {"replayed": await replay(store, None, which.endpoint if which else None)}
+async def replay_all(
+    store: TheStore, which: Which | None = None, endpoint: Endpoint = None
+) -> dict[str, list[int]]:
+    """All of them, or those of one endpoint (in the address or the body), in their old order."""
+    only = which.endpoint if which and which.endpoint is not None else endpoint
+    return {"replayed": await replay(store, None, only)}
 
 
 async def delivery_metrics(store: Store) -> Iterable[Metric]:

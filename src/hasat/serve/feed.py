@@ -83,6 +83,8 @@ def feed_router(dataset: Dataset) -> APIRouter:
         whoever sees 1, 2, 3, ... knows that nothing is missing.
         """
         if since is None:
+            if until is not None or {"page", "pageSize"} & request.query_params.keys():
+                raise UsageError("`until`, `page` and `pageSize` go with `since`.")
             return await _told(request, store, dataset, ask, last_event_id)
         if ask.after is not None:
             raise UsageError("`after` and `since` are two ways to say the same; use one.")

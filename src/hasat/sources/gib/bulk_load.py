@@ -18,7 +18,7 @@ from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import Unreadable
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import ListState, in_order, new_seed
+from hasat.sources.gib.state import ListState, duplicates_in, in_order, new_seed
 
 if TYPE_CHECKING:
     from hasat.sources.gib.sync import _Task as Task
@@ -58,18 +58,20 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             for box in BOXES:
                 fingerprints[box].append(merged.fingerprints[box])
                 identifiers[box].append(merged.identifiers[box])
-    states = {
-        box: ListState(
+    states = {}
+    for box in BOXES:
+        whose = b"".join(identifiers.pop(box))
+        states[box] = ListState(
             box,
             task.run,
             shelved[box].tally.users,
+            shelved[box].tally.set_aside,
+            duplicates_in(whose),
             shelved[box].tally.bytes,
             task.hashes[box],
             seeds[box],
-            *in_order(b"".join(fingerprints.pop(box)), b"".join(identifiers.pop(box))),
+            *in_order(b"".join(fingerprints.pop(box)), whose),
         )
-        for box in BOXES
-    }
     return Loaded(
         {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
         {box: found.tally for box, found in shelved.items()},

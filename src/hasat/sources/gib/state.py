@@ -20,7 +20,7 @@ _ROOM = "hasat.sources.gib"
 
 @dataclass(frozen=True)
 class ListState:
-    """One list as of the last good run.
+    """One list as of the last good run; `duplicates` are records beyond their taxpayer's first.
 
     Fingerprints and identifiers are parallel arrays, in order of the fingerprints: what is in order
     already is put in order for a search at once.
@@ -29,6 +29,8 @@ class ListState:
     name: str
     run: int | None
     users: int
+    rejected: int
+    duplicates: int
     xml_bytes: int
     sha256: bytes
     seed: int
@@ -64,8 +66,8 @@ async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
     """The state of each list that was ever read."""
     async with conn.cursor(row_factory=class_row(ListState), binary=True) as cursor:
         await cursor.execute(
-            "SELECT name, run, users, xml_bytes, sha256, seed, fingerprints, identifiers"
-            " FROM gib.list"
+            "SELECT name, run, users, rejected, duplicates, xml_bytes, sha256, seed, fingerprints,"
+            " identifiers FROM gib.list"
         )
         return {state.name: state async for state in cursor}
 
@@ -77,6 +79,13 @@ async def save_state(
     # Tens of megabytes, which are not written again when they are the same.
     same = before is not None and state.arrays == before.arrays
     await conn.execute(statement(_ROOM, "save_list_again" if same else "save_list"), vars(state))
+
+
+def duplicates_in(identifiers: bytes) -> int:
+    """How many records are beyond the first of their taxpayer."""
+    numbers = np.frombuffer(identifiers, np.uint64)
+    usual = numbers[numbers != ODD]
+    return len(usual) - len(np.unique(usual))
 
 
 def in_order(fingerprints: bytes, identifiers: bytes) -> tuple[bytes, bytes]:

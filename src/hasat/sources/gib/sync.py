@@ -35,7 +35,7 @@ from hasat.sources.gib.reading import (
 )
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import ListState, load_states, save_state, sha256_of
+from hasat.sources.gib.state import ListState, duplicates_in, load_states, save_state, sha256_of
 from hasat.store import Store
 
 ADVISORY_LOCK = 8370142691
@@ -52,6 +52,8 @@ class ListReport:
     users: int
     rejected: int
     bytes: int
+    duplicates: int
+    """Records beyond the first of their taxpayer: merged with it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ class Found:
 
     def reports(self) -> dict[str, ListReport]:
         return {
-            box.lower(): ListReport(tally.users, len(self.set_aside.get(box, [])), tally.bytes)
+            box.lower(): ListReport(
+                tally.users, tally.set_aside, tally.bytes, self.states[box].duplicates
+            )
             for box, tally in self.tallies.items()
         }
 
@@ -137,7 +141,8 @@ async def synchronise(
         if exceeded(measures) and approving is None:
             raise HeldBackError(measures, found.reports(), task.counts)
         for box, state in found.states.items():
-            await save_state(work.connection, state, states.get(box))
+            if state is not states.get(box):
+                await save_state(work.connection, state, states.get(box))
         await keep_set_aside(work.connection, run, found.set_aside)
         version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
         if version.changed or approving is not None:
@@ -247,7 +252,8 @@ class _Task:
         await keep_taxpayers(self.work.connection, after)
         return Found(
             {box: self._tally(box, readings) for box in BOXES},
-            {box: self._next_state(box, reading, after) for box, reading in readings.items()},
+            self.states
+            | {box: self._next_state(box, reading, after) for box, reading in readings.items()},
             {box: reading.set_aside for box, reading in readings.items()},
         )
 
@@ -275,7 +281,7 @@ class _Task:
         if box in readings:
             return readings[box].tally
         state = self.states[box]
-        return Tally(users=state.users, bytes=state.xml_bytes)
+        return Tally(users=state.users, set_aside=state.rejected, bytes=state.xml_bytes)
 
     def _next_state(
         self, box: str, reading: Reading, after: dict[str, dict[str, list[Any]]]
@@ -286,18 +292,24 @@ class _Task:
             for identifier, parts in reading.new.items()
             for fingerprint, _ in parts
         ]
+        before = self.states[box]
+        fingerprints, identifiers = before.moved(
+            reading.gone - kept,
+            b"".join([fingerprint for fingerprint, _ in new]),
+            pack_identifiers(identifier for _, identifier in new),
+        )
+        same = identifiers == before.identifiers
         return ListState(
             box,
             self.run,
             reading.tally.users,
+            reading.tally.set_aside,
+            before.duplicates if same else duplicates_in(identifiers),
             reading.tally.bytes,
             self.hashes[box],
-            self.states[box].seed,
-            *self.states[box].moved(
-                reading.gone - kept,
-                b"".join([fingerprint for fingerprint, _ in new]),
-                pack_identifiers(identifier for _, identifier in new),
-            ),
+            before.seed,
+            fingerprints,
+            identifiers,
         )
 
 

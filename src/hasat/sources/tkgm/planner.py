@@ -43,8 +43,8 @@ SAMPLE_SQUARE_METRES = 5000.0
 SMALL_SQUARE_METRES = 60.0
 # So many changed tiles are looked at anew in one call: those that matter most, and besides some
 # that changed long ago and are not likely to be asked about soon.
-LOOKS = 16
-CATCH_UP = 4
+LOOKS = 24
+CATCH_UP = 6
 # A gap likelier than this is as good as any other such; the widest goes first.
 LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
