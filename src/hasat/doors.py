@@ -98,7 +98,9 @@ def _storable(text: str) -> str:
 
 TheStore = Annotated[Store, Depends(_store)]
 TheSettings = Annotated[Settings, Depends(_settings)]
-Plain = Annotated[str, AfterValidator(_storable)]
+Plain = Annotated[
+    str, AfterValidator(_storable), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})
+]
 """Text that is looked for in the database."""
 
 
