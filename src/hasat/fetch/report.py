@@ -6,7 +6,6 @@ from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from psycopg.rows import class_row
 
 from hasat.fetch.sketch import LatencySketch
 from hasat.store import Store
@@ -51,12 +50,8 @@ async def read_endpoints(
     store: Store, upstream: str, *, zone: str = "Europe/Istanbul"
 ) -> list[EndpointReport]:
     """Every endpoint of an upstream, also those that are no longer declared."""
-    async with store.connection() as conn:
-        cursor = conn.cursor(row_factory=class_row(EndpointReport))
-        await cursor.execute(
-            statement("hasat.fetch", "endpoints"), {"upstream": upstream, "zone": zone}
-        )
-        return await cursor.fetchall()
+    values = {"upstream": upstream, "zone": zone}
+    return await store.rows(EndpointReport, statement("hasat.fetch", "endpoints"), values)
 
 
 class EndpointMetrics(Collector):

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+from psycopg.abc import Params
+from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hasat.errors import DatabaseError
@@ -25,6 +26,7 @@ _RECONNECT_SECONDS = 15.0
 _CONNECT_SECONDS = 10
 
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+T = TypeVar("T")
 
 
 class Store:
@@ -50,6 +52,12 @@ class Store:
             if explain.is_lost(error):
                 raise explain.lost(error, self.label, embedded=self.embedded) from error
             raise
+
+    async def rows(self, kind: type[T], query: str, values: Params | None = None) -> list[T]:
+        """What a question is answered with, each row as one of that kind, by its columns' names."""
+        async with self.connection() as conn, conn.cursor(row_factory=class_row(kind)) as cursor:
+            await cursor.execute(query, values)
+            return await cursor.fetchall()
 
     async def now(self) -> datetime:
         """The database's clock, the one that decides."""

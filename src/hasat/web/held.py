@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from psycopg.rows import class_row
-
 from hasat.web.page import House
 
 
@@ -34,9 +32,5 @@ async def of_run(house: House, run: int) -> Held | None:
 async def _read(house: House, which: str, values: list[int]) -> Sequence[Held]:
     if not any(source.name == "gib" for source in house.sources):
         return []
-    async with house.store.connection() as conn, conn.cursor(row_factory=class_row(Held)) as cursor:
-        await cursor.execute(
-            f"SELECT run, at, state, decided_at, preview FROM gib.held {which}",  # noqa: S608 - fixed
-            values,
-        )
-        return await cursor.fetchall()
+    query = f"SELECT run, at, state, decided_at, preview FROM gib.held {which}"  # noqa: S608 - fixed
+    return await house.store.rows(Held, query, values)

@@ -8,7 +8,6 @@ from datetime import date as day
 from typing import Any
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from hasat.errors import NotFoundError
 from hasat.sources.football.told import Elements, Fixtures, FixtureTold
@@ -159,20 +158,13 @@ async def fixtures_told(
     status: str | None = None,
 ) -> list[FixtureTold]:
     """Matches by whatever is given, the latest first."""
-    async with (
-        store.connection() as conn,
-        conn.cursor(row_factory=class_row(FixtureTold)) as cursor,
-    ):
-        await cursor.execute(
-            statement(_ROOM, "tool_fixtures"),
-            {
-                "ids": None if ids is None else list(ids),
-                "league": league,
-                "season": season,
-                "team": team,
-                "date": date,
-                "status": status,
-                "limit": limit,
-            },
-        )
-        return await cursor.fetchall()
+    values = {
+        "ids": None if ids is None else list(ids),
+        "league": league,
+        "season": season,
+        "team": team,
+        "date": date,
+        "status": status,
+        "limit": limit,
+    }
+    return await store.rows(FixtureTold, statement(_ROOM, "tool_fixtures"), values)

@@ -124,16 +124,12 @@ class FootballTools:
 
     async def get_backfill_progress(self, job_name: Text | None = None) -> Backfills:
         """How far the backfills of each league's season are; everything before next_date is in."""
-        async with (
-            self._store.connection() as conn,
-            conn.cursor(row_factory=class_row(BackfillTold)) as cursor,
-        ):
-            await cursor.execute(
-                "SELECT * FROM core.backfill_progress WHERE %(job)s::text IS NULL OR job = %(job)s"
-                " ORDER BY job, league_id, season",
-                {"job": job_name},
-            )
-            items = await cursor.fetchall()
+        items = await self._store.rows(
+            BackfillTold,
+            "SELECT * FROM core.backfill_progress WHERE %(job)s::text IS NULL OR job = %(job)s"
+            " ORDER BY job, league_id, season",
+            {"job": job_name},
+        )
         done = sum(item.completed for item in items)
         return Backfills(
             ts_utc=await at(self._store), completed=done, total=len(items), items=items
@@ -141,17 +137,13 @@ class FootballTools:
 
     async def get_last_sync_time(self, endpoint: Text | None = None) -> SyncTimes:
         """When each endpoint of the API, e.g. /fixtures, last answered."""
-        async with (
-            self._store.connection() as conn,
-            conn.cursor(row_factory=class_row(SyncTold)) as cursor,
-        ):
-            await cursor.execute(
-                "SELECT endpoint, max(last_fetched_at) AS last_fetched_at FROM raw.api_responses"
-                " WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s"
-                " GROUP BY endpoint ORDER BY endpoint",
-                {"endpoint": endpoint and f"/{endpoint.strip('/')}"},
-            )
-            items = await cursor.fetchall()
+        items = await self._store.rows(
+            SyncTold,
+            "SELECT endpoint, max(last_fetched_at) AS last_fetched_at FROM raw.api_responses"
+            " WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s"
+            " GROUP BY endpoint ORDER BY endpoint",
+            {"endpoint": endpoint and f"/{endpoint.strip('/')}"},
+        )
         return SyncTimes(ts_utc=await at(self._store), items=items)
 
     async def get_raw_error_summary(self, hours: Hours = 24) -> ErrorSummary:
@@ -179,17 +171,13 @@ class FootballTools:
 
     async def get_raw_error_samples(self, limit: Limit = 10) -> ErrorSamples:
         """The newest pieces of answers that could not be read, with the reason."""
-        async with (
-            self._store.connection() as conn,
-            conn.cursor(row_factory=class_row(ErrorSample)) as cursor,
-        ):
-            await cursor.execute(
-                "SELECT at, run, origin, reason,"
-                " encode(substring(content FOR 500), 'escape') AS content"
-                " FROM raw.set_aside WHERE source = %s ORDER BY id DESC LIMIT %s",
-                [SOURCE, limit],
-            )
-            items = await cursor.fetchall()
+        items = await self._store.rows(
+            ErrorSample,
+            "SELECT at, run, origin, reason,"
+            " encode(substring(content FOR 500), 'escape') AS content"
+            " FROM raw.set_aside WHERE source = %s ORDER BY id DESC LIMIT %s",
+            [SOURCE, limit],
+        )
         return ErrorSamples(ts_utc=await at(self._store), items=items)
 
     async def list_tracked_leagues(self) -> TrackedLeagues:

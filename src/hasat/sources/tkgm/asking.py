@@ -100,7 +100,7 @@ class Registry:
         while waiting:
             batch = waiting.popleft()
             try:
-                told = await self._one_batch(batch, asker)
+                told = await self.some(batch, asker)
             except OutOfQuotaError:
                 most = self._pool.most_left()
                 if not 0 < most < len(batch):
@@ -124,9 +124,6 @@ class Registry:
 
     async def some(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         """One request for up to twenty points; what an endpoint leaves unanswered is left out."""
-        return await self._one_batch(points, asker)
-
-    async def _one_batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
         if len(points) == 1:
             [point] = points
             try:

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from hasat.sources.tkgm.looking import TOUCHES, sides_of
 from hasat.sources.tkgm.selection import Box
@@ -74,6 +73,4 @@ async def told_by(store: Store, scan: int) -> Sequence[tuple[str, str]]:
 
 async def scans(store: Store, limit: int = MOST_SCANS) -> Sequence[ScanLine]:
     """The latest scans first."""
-    async with store.connection() as conn, conn.cursor(row_factory=class_row(ScanLine)) as cursor:
-        await cursor.execute(statement(_PACKAGE, "scans"), {"limit": limit})
-        return await cursor.fetchall()
+    return await store.rows(ScanLine, statement(_PACKAGE, "scans"), {"limit": limit})

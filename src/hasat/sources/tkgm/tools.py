@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from psycopg.rows import class_row
 from pydantic import BaseModel, Field
 from shapely import Point
 from shapely.geometry import shape
@@ -86,12 +85,8 @@ class TkgmTools:
 
     async def get_scan_progress(self, limit: Limit = 10) -> ScansTold:
         """Scans of areas, newest first: questions answered so far, parcels found, the result."""
-        async with (
-            self._store.connection() as conn,
-            conn.cursor(row_factory=class_row(ScanTold)) as cursor,
-        ):
-            await cursor.execute(statement("hasat.sources.tkgm", "scan_progress"), {"limit": limit})
-            items = await cursor.fetchall()
+        query = statement("hasat.sources.tkgm", "scan_progress")
+        items = await self._store.rows(ScanTold, query, {"limit": limit})
         return ScansTold(ts_utc=await at(self._store), items=items)
 
     async def _parcel(self, feature: dict[str, Any], told_at: datetime) -> ParcelTold:

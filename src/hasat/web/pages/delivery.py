@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from psycopg.rows import class_row
-
 from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.outbox import list_deliveries, replay
 from hasat.errors import HasatError
@@ -107,12 +105,7 @@ async def _tallies(
 
 
 async def _followers(house: House) -> Sequence[Follower]:
-    async with (
-        house.store.connection() as conn,
-        conn.cursor(row_factory=class_row(Follower)) as cursor,
-    ):
-        await cursor.execute(statement("hasat.web", "followers"))
-        return await cursor.fetchall()
+    return await house.store.rows(Follower, statement("hasat.web", "followers"))
 
 
 PAGES = (Page("/delivery", "delivery", delivery, "delivery"),)

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 import psycopg
-from psycopg.rows import class_row
 
 from hasat.budget import Quota
 from hasat.errors import HasatError
@@ -151,12 +150,7 @@ async def _checks(house: House, source: Source) -> Mapping[str, Any]:
 
 
 async def _heads(house: House) -> Sequence[DatasetLine]:
-    async with (
-        house.store.connection() as conn,
-        conn.cursor(row_factory=class_row(DatasetLine)) as cursor,
-    ):
-        await cursor.execute(statement("hasat.web", "heads"))
-        return await cursor.fetchall()
+    return await house.store.rows(DatasetLine, statement("hasat.web", "heads"))
 
 
 PAGES = (Page("/", "overview", overview, "overview"),)

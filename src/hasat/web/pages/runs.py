@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from psycopg.rows import class_row
-
 from hasat.errors import ConflictError, NotFoundError
 from hasat.jobs.queue import queue_run, retry_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
@@ -195,12 +193,8 @@ def _number(asked: Asked) -> int:
 
 
 async def _timeline(house: House, since: datetime, job: str | None) -> Sequence[Stretch]:
-    async with (
-        house.store.connection() as conn,
-        conn.cursor(row_factory=class_row(Stretch)) as cursor,
-    ):
-        await cursor.execute(statement("hasat.web", "timeline"), {"since": since, "job": job})
-        return await cursor.fetchall()
+    values = {"since": since, "job": job}
+    return await house.store.rows(Stretch, statement("hasat.web", "timeline"), values)
 
 
 async def _costs(
@@ -208,11 +202,8 @@ async def _costs(
 ) -> Sequence[Cost]:
     if started_at is None:
         return []
-    async with house.store.connection() as conn, conn.cursor(row_factory=class_row(Cost)) as cursor:
-        await cursor.execute(
-            statement("hasat.web", "run_costs"), {"run": run, "since": started_at, "until": until}
-        )
-        return await cursor.fetchall()
+    values = {"run": run, "since": started_at, "until": until}
+    return await house.store.rows(Cost, statement("hasat.web", "run_costs"), values)
 
 
 PAGES = (Page("/runs", "runs", runs, "runs"), Page("/runs/{run}", "run", one_run, "runs"))
