@@ -16,7 +16,7 @@ from hasat.feed.dataset import Dataset, XmlForm
 # As small as zlib's level 4 in an eighth of its time; `bench/archive.py` measures it.
 _LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
 _GZIP = 16 + isal_zlib.MAX_WBITS
-_GROUP_BYTES = 32 << 20
+_GROUP_BYTES = 16 << 20
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -21,7 +21,7 @@ from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weig
 from hasat.feed.head import Head
 from hasat.store.statements import statement
 
-_BATCH_BYTES = 2 << 20
+_BATCH_BYTES = 512 << 10
 _CONNECT_SECONDS = 10
 # A row: the digest in hex, the separator, the line.
 _LINE = 2 * SIZE + 1

@@ -23,6 +23,7 @@ from hasat.sources.gib.events import sync_completed
 from hasat.sources.gib.fingerprints import pack_identifiers
 from hasat.sources.gib.keeping import decide_held, keep_set_aside, keep_taxpayers, parts_of
 from hasat.sources.gib.lines import published
+from hasat.sources.gib.memory import return_large_arrays
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.reading import (
     MOST_NEW,
@@ -117,6 +118,7 @@ async def synchronise(
     `approving` names the held run whose lists these are: the guard lets them pass.
     """
     began = time.monotonic()
+    return_large_arrays()
     async with (
         _working_folder(settings, run) as folder,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
@@ -223,6 +225,8 @@ class _Task:
 
     async def _differences(self, readings: dict[str, Reading]) -> Found:
         """Merge anew those taxpayers of whom a record came or went."""
+        # All is read: what the readers hold is better free.
+        self.elsewhere.end()
         unreadable = {box: Unreadable.of(found.set_aside) for box, found in readings.items()}
         affected: set[str] = set()
         odd = False
