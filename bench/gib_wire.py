@@ -33,6 +33,7 @@ from hasat.sources.gib.wire import (
     Known,
     Reader,
     difference,
+    identifier_of,
     open_list,
     published,
     read_shelf,
@@ -87,9 +88,10 @@ def merge_shelf(folder: Path, number: int) -> dict[str, int]:
     """(d): one shelf's taxpayers as rows in the database's own format, in a file a dataset."""
     rows = dict.fromkeys(DOCUMENT_OF, 0)
     files = {name: (folder / f"{name}.{number:02d}").open("wb") for name in rows}
-    for identifier, pk, gb in read_shelf(folder, number).groups.values():
+    for token, (pk, gb) in read_shelf(folder, number).taxpayers.items():
+        key = identifier_of(token).encode()
         for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
-            files[name].write(pack_row(identifier.encode(), body, record_digest(body)))
+            files[name].write(pack_row(key, body, record_digest(body)))
             rows[name] += 1
     for file in files.values():
         file.close()

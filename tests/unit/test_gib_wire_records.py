@@ -15,6 +15,7 @@ from hasat.sources.gib.wire import (
     Reader,
     body,
     canonical_body,
+    identifier_of,
     line_of,
     merge,
     moment,
@@ -286,9 +287,9 @@ def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
         assert shelved.tally.users == 301
         assert len(shelved.set_aside) == 1
     found = {
-        group.identifier: (len(group.pk), len(group.gb))
+        identifier_of(token): (len(pk), len(gb))
         for number in range(7)
-        for group in read_shelf(tmp_path, number).groups.values()
+        for token, (pk, gb) in read_shelf(tmp_path, number).taxpayers.items()
     }
     assert len(found) == 500
     assert found["0000000000"] == (2, 0)

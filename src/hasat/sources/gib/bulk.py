@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from zlib import crc32
 
 from hasat.sources.gib.errors import ListError
 from hasat.sources.gib.fingerprints import SIZE
-from hasat.sources.gib.lines import identifier_of
+from hasat.sources.gib.lines import token_of
 from hasat.sources.gib.opening import ListFile, open_list
 from hasat.sources.gib.parts import BOXES, Kept
 from hasat.sources.gib.records import SetAside
@@ -45,15 +45,8 @@ class Shelved:
         return cls(tally, [one for share in shares for one in share.set_aside])
 
 
-class Group(NamedTuple):
-    """All lines of one taxpayer, each with the fingerprint of its record."""
-
-    identifier: str
-    pk: list[Kept]
-    gb: list[Kept]
-
-    def of(self, box: str) -> list[Kept]:
-        return self.pk if box == "PK" else self.gb
+KeptLines = tuple[list[Kept], list[Kept]]
+"""All lines of one taxpayer in the PK list and in the GB list, with their fingerprints."""
 
 
 def shelves_for(lists: Iterable[Path], batch_size: int) -> int:
@@ -101,7 +94,7 @@ def shelve(
         for batch in reader:
             set_aside += batch.set_aside
             for found in batch.new:
-                waiting[shelf_of(identifier_of(found[1]), count)].append(found)
+                waiting[shelf_of(token_of(found[1]), count)].append(found)
             held += len(batch.new)
             if held >= _IN_MEMORY:
                 _lay(waiting, shelves)
@@ -126,35 +119,38 @@ def clear_shelves(folder: Path, box: str) -> None:
         path.unlink()
 
 
-def shelf_of(identifier: str, shelves: int) -> int:
+def shelf_of(token: bytes, shelves: int) -> int:
     """The number of the shelf on which a taxpayer's lines lie."""
-    return crc32(identifier.encode()) % shelves
+    return crc32(token) % shelves
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """One shelf's taxpayers; of each list, fingerprints and identifiers of its records in order."""
+    """One shelf's taxpayers by the token of their identifier.
 
-    groups: dict[str, Group]
+    And of each list, the fingerprints and the tokens of its records in order.
+    """
+
+    taxpayers: dict[bytes, KeptLines]
     fingerprints: dict[str, bytes]
-    identifiers: dict[str, list[str]]
+    tokens: dict[str, list[bytes]]
 
 
 def read_shelf(folder: Path, number: int) -> Shelf:
     """The taxpayers of one shelf, with all their lines."""
-    groups: dict[str, Group] = {}
+    taxpayers: dict[bytes, KeptLines] = {}
     fingerprints: dict[str, bytes] = {}
-    identifiers: dict[str, list[str]] = {}
-    for box in BOXES:
+    tokens: dict[str, list[bytes]] = {}
+    for place, box in enumerate(BOXES):
         prints, lines = _laid(sorted(folder.glob(f"{box}.{number:03d}.*")))
-        names = identifiers[box] = [identifier_of(line) for line in lines]
         fingerprints[box] = prints
-        for place, (identifier, line) in enumerate(zip(names, lines, strict=True)):
-            group = groups.get(identifier)
-            if group is None:
-                group = groups[identifier] = Group(identifier, [], [])
-            group.of(box).append((prints[place * SIZE : (place + 1) * SIZE], line))
-    return Shelf(groups, fingerprints, identifiers)
+        tokens[box] = [token_of(line) for line in lines]
+        each = [prints[at : at + SIZE] for at in range(0, len(prints), SIZE)]
+        for token, kept in zip(tokens[box], zip(each, lines, strict=True), strict=True):
+            if token not in taxpayers:
+                taxpayers[token] = ([], [])
+            taxpayers[token][place].append(kept)
+    return Shelf(taxpayers, fingerprints, tokens)
 
 
 def _laid(paths: Iterable[Path]) -> tuple[bytes, list[bytes]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hasat.feed.copying import pack_row
 from hasat.feed.digest import record_digest, weight
-from hasat.sources.gib.bulk import Group, Shelf, read_shelf, shelf_of
+from hasat.sources.gib.bulk import KeptLines, Shelf, read_shelf, shelf_of
 from hasat.sources.gib.fingerprints import pack_identifiers
-from hasat.sources.gib.lines import published
+from hasat.sources.gib.lines import identifier_of, published, token_for
 from hasat.sources.gib.merging import DOCUMENT_OF
 from hasat.sources.gib.parts import BOXES, Kept, dump_parts, load_parts
 from hasat.sources.gib.reading import Unreadable, remaining
@@ -46,7 +46,7 @@ def shelve_old(folder: Path, shelves: int, rows: list[tuple[str, str]]) -> None:
     """Lay kept lines of the last run beside the new ones, for those who may need them."""
     lines: dict[int, list[str]] = {}
     for identifier, parts in rows:
-        number = shelf_of(identifier, shelves)
+        number = shelf_of(token_for(identifier), shelves)
         lines.setdefault(number, []).append(json.dumps([identifier, parts]) + "\n")
     for number, batch in lines.items():
         with _old_shelf(folder, number).open("a", encoding="utf-8") as file:
@@ -60,7 +60,8 @@ def merge_shelf(folder: Path, number: int, unreadable: dict[str, Unreadable]) ->
     packed: dict[str, list[bytes]] = {name: [] for name in DOCUMENT_OF}
     weights = dict.fromkeys(packed, 0)
     kept: list[bytes] = []
-    for identifier, pk, gb in shelf.groups.values():
+    for token, (pk, gb) in shelf.taxpayers.items():
+        identifier = identifier_of(token)
         key = identifier.encode()
         for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
             digest = record_digest(body)
@@ -75,7 +76,7 @@ def merge_shelf(folder: Path, number: int, unreadable: dict[str, Unreadable]) ->
         },
         _written(kept, folder / f"taxpayers.{number:03d}"),
         shelf.fingerprints,
-        {box: pack_identifiers(names) for box, names in shelf.identifiers.items()},
+        {box: pack_identifiers(map(identifier_of, tokens)) for box, tokens in shelf.tokens.items()},
     )
 
 
@@ -91,27 +92,27 @@ def _add_old(shelf: Shelf, folder: Path, number: int, unreadable: dict[str, Unre
         return
     with old_file.open(encoding="utf-8") as file:
         for identifier, parts in map(json.loads, file):
-            group = shelf.groups.get(identifier, Group(identifier, [], []))
-            for box, kept in _still_kept(group, load_parts(parts), unreadable):
-                group.of(box).append(kept)
+            token = token_for(identifier)
+            mine = shelf.taxpayers.get(token, ([], []))
+            for box, kept in _still_kept(identifier, mine, load_parts(parts), unreadable):
+                mine[BOXES.index(box)].append(kept)
                 shelf.fingerprints[box] += kept[0]
-                shelf.identifiers[box].append(identifier)
-            if group.pk or group.gb:
-                shelf.groups[identifier] = group
+                shelf.tokens[box].append(token)
+            if any(mine):
+                shelf.taxpayers[token] = mine
 
 
 def _still_kept(
-    group: Group, old: dict[str, list[Kept]], unreadable: dict[str, Unreadable]
+    identifier: str, mine: KeptLines, old: dict[str, list[Kept]], unreadable: dict[str, Unreadable]
 ) -> Iterator[tuple[str, Kept]]:
-    for box in BOXES:
-        new = group.of(box)
+    for box, new in zip(BOXES, mine, strict=True):
         present = {fingerprint for fingerprint, _ in new}
         gone = [kept for kept in old[box] if kept[0] not in present]
         after = remaining(
             gone,
             {kept[0] for kept in gone},
             new,
-            named=group.identifier in unreadable[box].named,
+            named=identifier in unreadable[box].named,
             anybody=unreadable[box].anybody,
         )
         yield from [(box, kept) for kept in after if kept[0] not in present]

@@ -22,12 +22,13 @@ _BODY = (
     b'{"accountType":%b,"aliases":[%b],"firstCreationTime":%b,"identifier":%b,"title":%b,"type":%b}'
 )
 _ENTRIES: Final = {
-    box: b'{"alias":%%b,"creationTime":%%b,"type":"%b"}' % box.encode() for box in ("PK", "GB")
+    box: b'{"alias":"%%b","creationTime":%%b,"type":"%b"}' % box.encode() for box in ("PK", "GB")
 }
 _DATASET_OF: Final = {b'"%b"' % kind.encode(): name for name, kind in DOCUMENT_OF.items()}
 
 _SPACE = r"[ \t\r\n]*+"
-_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+# As long as a time and of its characters: one that is none is kept as it is, here as elsewhere.
+_TIME = r"[0-9T:-]{19}"
 # Nothing that XML or JSON spells otherwise, no '>' as it may end a forbidden ']]>', and no byte
 # that begins the characters U+FFFE and U+FFFF, which XML forbids.
 _TITLE = r'[^<>&"\\\x00-\x1f\xef]*+'
@@ -57,9 +58,14 @@ _RECORD = re.compile(
     ).encode(),
     re.DOTALL,
 ).fullmatch
-_STEP = re.compile(
-    rf"{_OPEN_ALIAS}{_CLOSED}{_ALIAS_END}|{_DOCUMENT}|({_DOCUMENT_END})".encode()
-).match
+_STEPS = re.compile(
+    rf"{_OPEN_ALIAS}{_CLOSED}{_ALIAS_END}|{_DOCUMENT}|({_DOCUMENT_END})|(.+)".encode(), re.DOTALL
+).findall
+# Of two such times the earlier one sorts first; the month's last days are left to the calendar.
+_PLAIN_TIME = re.compile(
+    rb'"[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])'
+    rb'T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"'
+).fullmatch
 
 
 def read_line(piece: bytes) -> bytes | None:
@@ -71,7 +77,9 @@ def read_line(piece: bytes) -> bytes | None:
     match = _RECORD(piece)
     if match is None:
         return None
-    identifier, title, type_, first, account, kind, alias, created, *second, others = match.groups()
+    identifier, title, type_, first, account, kind, alias, time, kind_2, alias_2, time_2, others = (
+        match.groups()
+    )
     if not title.isascii():
         try:
             title.decode()
@@ -84,36 +92,38 @@ def read_line(piece: bytes) -> bytes | None:
         _NULL if account is None else b'"%b"' % account,
         first,
     )
-    if others is None:
-        line = b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (head, kind, alias, created)
-        if second[0] is None:
-            return line
-        return None if second[0] == kind else b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (line, *second)
-    documents = _read_documents(others)
-    return None if documents is None else head + documents
+    if kind is None:
+        documents = _read_documents(others)
+        return None if documents is None else head + documents
+    line = b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (head, kind, alias, time)
+    if kind_2 is None:
+        return line
+    return (
+        None if kind_2 == kind else b'%b\x1f"%b"\x1e"%b"\x1e"%b"' % (line, kind_2, alias_2, time_2)
+    )
 
 
 def _read_documents(others: bytes) -> bytes | None:
     """The documents' fields of a line, if nothing but documents and aliases is there."""
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
     active: list[tuple[bytes, bytes]] | None = None
-    place = 0
-    while step := _STEP(others, place):
-        alias, created, closed, kind, end = step.groups()
-        if end is not None:
+    for alias, created, closed, kind, end, anything_else in _STEPS(others):
+        if anything_else:
+            return None
+        if alias:
+            if active is None:
+                return None
+            if not closed:
+                active.append((alias, created))
+        elif end:
             if active is None:
                 return None
             active = None
-        elif kind is not None:
+        else:
             if active is not None or kind in found:
                 return None
             active = found[kind] = []
-        elif active is None:
-            return None
-        elif closed is None:
-            active.append((alias, created))
-        place = step.end()
-    if place < len(others) or active is not None:
+    if active is not None:
         return None
     return b"".join(
         [
@@ -169,37 +179,66 @@ def part_of(line: bytes) -> Part:
     return Part(identifier, title, type_, account, first, active, extras, flat)
 
 
-def identifier_of(line: bytes) -> str:
-    """Whose line this is."""
-    token = line[: line.index(_FIELD)].decode()
-    return token[1:-1] if "\\" not in token else str(json.loads(token))
+def token_of(line: bytes) -> bytes:
+    """The token of whose line this is: the same for all lines of a taxpayer."""
+    return line[: line.index(_FIELD)]
+
+
+def token_for(identifier: str) -> bytes:
+    """The token of an identifier."""
+    return _token(identifier).encode()
+
+
+def identifier_of(token: bytes) -> str:
+    """Whose token this is."""
+    text = token.decode()
+    return text[1:-1] if "\\" not in text else str(json.loads(text))
 
 
 def published(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
     """What each dataset publishes about the taxpayer of these lines, as canonical JSON."""
-    if len(pk) > 1 or len(gb) > 1 or (pk and gb and b"\\" in pk[0] + gb[0]):
+    if len(pk) + len(gb) == 1:
+        return _published_alone(pk[0], "PK") if pk else _published_alone(gb[0], "GB")
+    if len(pk) > 1 or len(gb) > 1 or b"\\" in pk[0] + gb[0]:
         return _published_by_parts(pk, gb)
-    identifier, title, type_, account, created, _, *documents = (pk or gb)[0].split(_FIELD)
-    if pk and gb:
-        _, title_gb, type_gb, account_gb, created_gb, _, *others = gb[0].split(_FIELD)
-        title = title_gb if title == _NULL else title
-        type_ = type_gb if type_ == _NULL else type_
-        account = account_gb if account == _NULL else account
-        if created != created_gb:
-            created = _token(earlier(json.loads(created), json.loads(created_gb))).encode()
-        aliases = _aliases_of_both(documents, others)
-    else:
-        entry = _ENTRIES["PK" if pk else "GB"]
-        aliases = {}
-        for document in documents:
-            kind, *texts = document.split(_INNER)
-            if kind in _DATASET_OF:
-                pairs = zip(texts[::2], texts[1::2], strict=True)
-                aliases[kind] = b",".join([entry % pair for pair in pairs])
+    identifier, title, type_, account, created, _, *documents = pk[0].split(_FIELD)
+    _, title_gb, type_gb, account_gb, created_gb, _, *others = gb[0].split(_FIELD)
+    title = title_gb if title == _NULL else title
+    type_ = type_gb if type_ == _NULL else type_
+    account = account_gb if account == _NULL else account
+    if created != created_gb:
+        created = _earlier(created, created_gb)
     return {
         _DATASET_OF[kind]: _BODY % (account, listed, created, identifier, title, type_)
-        for kind, listed in aliases.items()
+        for kind, listed in _aliases_of_both(documents, others).items()
     }
+
+
+def _published_alone(line: bytes, box: str) -> dict[str, bytes]:
+    entry = _ENTRIES[box]
+    identifier, title, type_, account, created, _, *documents = line.split(_FIELD)
+    bodies = {}
+    for document in documents:
+        kind, *texts = document.split(_INNER)
+        dataset = _DATASET_OF.get(kind)
+        if dataset is not None:
+            pairs = zip(texts[::2], texts[1::2], strict=True)
+            aliases = [entry % (alias[1:-1], time) for alias, time in pairs]
+            bodies[dataset] = _BODY % (
+                account,
+                b",".join(aliases),
+                created,
+                identifier,
+                title,
+                type_,
+            )
+    return bodies
+
+
+def _earlier(one: bytes, other: bytes) -> bytes:
+    if _PLAIN_TIME(one) and _PLAIN_TIME(other):
+        return min(one, other)
+    return _token(earlier(json.loads(one), json.loads(other))).encode()
 
 
 def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
@@ -209,15 +248,12 @@ def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
         for document in documents:
             kind, *texts = document.split(_INNER)
             if kind in _DATASET_OF:
-                pairs = zip(texts[::2], texts[1::2], strict=True)
-                found.setdefault(kind, []).extend(
-                    [(alias[1:-1], box, time) for alias, time in pairs]
-                )
-    # Without a backslash in it, a token sorts as the text it stands for.
+                some = found.setdefault(kind, [])
+                # Without its quotes and a backslash in it, a token sorts as the text it stands for.
+                for alias, time in zip(texts[::2], texts[1::2], strict=True):
+                    some.append((alias[1:-1], box, time))
     return {
-        kind: b",".join(
-            [_ENTRIES[box] % (b'"%b"' % name, time) for name, box, time in sorted(some)]
-        )
+        kind: b",".join([_ENTRIES[box] % (name, time) for name, box, time in sorted(some)])
         for kind, some in found.items()
     }
 

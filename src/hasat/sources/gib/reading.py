@@ -1,6 +1,7 @@
 """Reading both lists at once, each in a process of its own: what is new, what is gone."""
 
 import asyncio
+import gc
 import multiprocessing
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from hasat.errors import HasatError
 from hasat.sources.gib.fingerprints import SIZE, Known
-from hasat.sources.gib.lines import identifier_of
+from hasat.sources.gib.lines import identifier_of, token_of
 from hasat.sources.gib.opening import open_list
 from hasat.sources.gib.parts import Kept
 from hasat.sources.gib.records import SetAside
@@ -63,7 +64,7 @@ def read_changes(path: Path, name: str, fingerprints: bytes, seed: int, most_new
     for batch in reader:
         reading.set_aside += batch.set_aside
         for found in batch.new:
-            new[identifier_of(found[1])].append(found)
+            new[identifier_of(token_of(found[1]))].append(found)
         count += len(batch.new)
         if count > most_new:
             return Reading(reader.tally, too_many=True)
@@ -101,7 +102,10 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
     if not apart:
         pool = ThreadPoolExecutor(count)
     else:
-        pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        # Millions of records and no cycles among them: looking for some only takes time.
+        pool = ProcessPoolExecutor(
+            count, mp_context=multiprocessing.get_context("spawn"), initializer=gc.disable
+        )
         # They start while this process still prepares their work.
         for _ in range(count):
             pool.submit(_nothing)

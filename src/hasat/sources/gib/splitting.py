@@ -55,18 +55,18 @@ _MANY = 10_000
 
 @dataclass
 class Batch:
-    """Some of a list: its readable Users, the lines of those not seen before, those set aside."""
+    """Some of a list: how many Users were seen before, the lines of new ones, those set aside."""
 
-    users: int = 0
+    seen: int = 0
     new: list[tuple[bytes, bytes]] = field(default_factory=list)
     set_aside: list[SetAside] = field(default_factory=list)
     undecodable: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
-    def add(self, fingerprint: bytes, line: bytes) -> None:
-        """A User that was not seen before."""
-        self.users += 1
-        self.new.append((fingerprint, line))
+    @property
+    def users(self) -> int:
+        """All readable ones."""
+        return self.seen + len(self.new)
 
 
 @dataclass
@@ -183,12 +183,11 @@ class Reader:
         places = None if self._known is None else self._known.find(fingerprints)
         unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
         batch = Batch(len(pieces) - len(unseen))
-        for index in unseen:
-            found = read_line(pieces[index])
-            if found is None:
-                found = self._odd(pieces, index, offset, batch)
+        lines = map(read_line, [pieces[index] for index in unseen])
+        for index, line in zip(unseen, lines, strict=True):
+            found = line or self._odd(pieces, index, offset, batch)
             if found is not None:
-                batch.add(fingerprints[index * SIZE : (index + 1) * SIZE], found)
+                batch.new.append((fingerprints[index * SIZE : (index + 1) * SIZE], found))
         if self._known is not None and places is not None:
             self._known.mark(places)
         return batch
@@ -243,10 +242,10 @@ class Reader:
             places = self._known.find(fingerprint)
             if places[0] >= 0:
                 self._known.mark(places)
-                batch.users += 1
+                batch.seen += 1
                 return
         try:
-            batch.add(fingerprint, line_of(read_element(user)))
+            batch.new.append((fingerprint, line_of(read_element(user))))
         except UnreadableError as error:
             batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
 

@@ -6,10 +6,10 @@ is new, groups them on shelves on disk (`shelve`, `read_shelf`). `Part` and `mer
 forms of a line and of publishing, for what is unusual.
 """
 
-from hasat.sources.gib.bulk import Group, Shelf, Shelved, read_shelf, shelve
+from hasat.sources.gib.bulk import KeptLines, Shelf, Shelved, read_shelf, shelve
 from hasat.sources.gib.errors import ListError
 from hasat.sources.gib.fingerprints import Difference, Known, difference
-from hasat.sources.gib.lines import line_of, part_of, published, read_line
+from hasat.sources.gib.lines import identifier_of, line_of, part_of, published, read_line
 from hasat.sources.gib.merging import DOCUMENT_OF, Taxpayer, body, canonical_body, merge
 from hasat.sources.gib.opening import Limits, ListFile, open_list
 from hasat.sources.gib.records import Part, SetAside
@@ -20,7 +20,7 @@ __all__ = [
     "DOCUMENT_OF",
     "Batch",
     "Difference",
-    "Group",
+    "KeptLines",
     "Known",
     "Limits",
     "ListError",
@@ -35,6 +35,7 @@ __all__ = [
     "body",
     "canonical_body",
     "difference",
+    "identifier_of",
     "line_of",
     "merge",
     "moment",
