@@ -58,10 +58,29 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             for box in BOXES:
                 fingerprints[box].append(merged.fingerprints[box])
                 identifiers[box].append(merged.identifiers[box])
-    states = {}
+        # Put in order while PostgreSQL builds its indexes.
+        states = asyncio.create_task(
+            asyncio.to_thread(_states, task, shelved, seeds, fingerprints, identifiers)
+        )
+    return Loaded(
+        {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
+        {box: found.tally for box, found in shelved.items()},
+        await states,
+        {box: found.set_aside for box, found in shelved.items()},
+    )
+
+
+def _states(
+    task: "Task",
+    shelved: dict[str, Shelved],
+    seeds: dict[str, int],
+    fingerprints: dict[str, list[bytes]],
+    identifiers: dict[str, list[bytes]],
+) -> dict[str, ListState]:
+    found = {}
     for box in BOXES:
         whose = b"".join(identifiers.pop(box))
-        states[box] = ListState(
+        found[box] = ListState(
             box,
             task.run,
             shelved[box].tally.users,
@@ -72,12 +91,7 @@ async def load_everything(task: "Task", *, spare: bool) -> Loaded:
             seeds[box],
             *in_order(b"".join(fingerprints.pop(box)), whose),
         )
-    return Loaded(
-        {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
-        {box: found.tally for box, found in shelved.items()},
-        states,
-        {box: found.set_aside for box, found in shelved.items()},
-    )
+    return found
 
 
 async def _shelve(task: "Task", box: str, seed: int, shelves: int) -> Shelved:

@@ -115,6 +115,15 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
     parser.EndElementHandler = end
     parser.CharacterDataHandler = text
     try:
+        _parse(parser, content, closed=closed)
+    finally:
+        # Else the parser and its handlers hold each other, until somebody looks for cycles.
+        parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
+    return root.children, bool(root.text.strip())
+
+
+def _parse(parser: expat.XMLParserType, content: bytes, *, closed: bool) -> None:
+    try:
         parser.Parse(_START + content, closed)
     except expat.ExpatError as error:
         place = max(0, parser.ErrorByteIndex - len(_START))
@@ -124,7 +133,6 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
             parser.Parse(_END, True)
         except expat.ExpatError as error:
             raise OpenEndedError(expat.ErrorString(error.code)) from error
-    return root.children, bool(root.text.strip())
 
 
 def read_element(user: Element) -> Part:

@@ -102,9 +102,12 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
     if not apart:
         pool = ThreadPoolExecutor(count)
     else:
-        # Millions of records and no cycles among them: looking for some only takes time.
+        # Millions of records and hardly a cycle among them: it is enough to look for some seldom.
         pool = ProcessPoolExecutor(
-            count, mp_context=multiprocessing.get_context("spawn"), initializer=gc.disable
+            count,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=gc.set_threshold,
+            initargs=(10_000,),
         )
         # They start while this process still prepares their work.
         for _ in range(count):
