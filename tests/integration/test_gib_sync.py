@@ -189,7 +189,9 @@ class Sync:
 
 @pytest.fixture
 def sync(store: Store, settings: Settings) -> Sync:
-    return Sync(store, settings)
+    # So few at a time that every run merges in several batches.
+    gib = settings.gib.model_copy(update={"batch_size": 7})
+    return Sync(store, settings.model_copy(update={"gib": gib}))
 
 
 async def test_mirror_and_feed_follow_the_lists_through_any_history(

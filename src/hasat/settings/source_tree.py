@@ -25,7 +25,7 @@ class Gib(Section):
         default=25_000,
         ge=1,
         le=100_000,
-        description="About how many taxpayers a sync that reads everything merges at a time.",
+        description="About how many taxpayers a sync merges at a time.",
     )
     download_timeout: kinds.UpToAnHour = Field(
         default=timedelta(minutes=10), description="How long the download of a list may take."

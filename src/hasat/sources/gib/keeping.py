@@ -1,6 +1,6 @@
 """What a sync keeps beside the mirror: taxpayers' parts, and records that could not be read."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -17,14 +17,20 @@ Parts = dict[str, list[Kept]]
 """A taxpayer's lines by list."""
 
 
-async def parts_of(
-    conn: AsyncConnection[Any], identifiers: Collection[str], *, odd: bool
-) -> dict[str, Parts]:
-    """The kept parts of taxpayers; with `odd`, also of all whose identifier is not a number."""
+async def parts_of(conn: AsyncConnection[Any], identifiers: Sequence[str]) -> dict[str, Parts]:
+    """The kept parts of taxpayers."""
     cursor = await conn.execute(
-        statement(_ROOM, "parts_of"), {"identifiers": list(identifiers), "odd": odd}
+        "SELECT identifier, parts FROM gib.taxpayer WHERE identifier = ANY (%s)", [identifiers]
     )
     return {identifier: load_parts(parts) async for identifier, parts in cursor}
+
+
+async def odd_identifiers(conn: AsyncConnection[Any]) -> set[str]:
+    """Those that are no number, so that fingerprints do not tell whose they are."""
+    cursor = await conn.execute(
+        "SELECT identifier FROM gib.taxpayer WHERE identifier !~ '^[0-9]{1,18}$'"
+    )
+    return {identifier async for (identifier,) in cursor}
 
 
 async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts]) -> None:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 # Beyond so many new records, everything is read anew through shelves on disk, in bounded memory.
 MOST_NEW = 50_000
+# Those that are gone are only named, not held.
+_GONE_FOR_NEW = 6
 _WORTH_PROCESSES = 2_000_000
 
 
@@ -70,7 +72,7 @@ def read_changes(path: Path, name: str, fingerprints: bytes, seed: int, most_new
             return Reading(reader.tally, too_many=True)
     reading.new = dict(new)
     gone = known.gone()
-    if len(gone) > most_new * SIZE:
+    if len(gone) > _GONE_FOR_NEW * most_new * SIZE:
         return Reading(reader.tally, too_many=True)
     reading.gone = {gone[at : at + SIZE] for at in range(0, len(gone), SIZE)}
     return reading

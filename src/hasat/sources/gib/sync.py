@@ -3,8 +3,8 @@
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from psycopg import sql
 
 from hasat.deliver import announce
 from hasat.errors import HeldError
+from hasat.feed.copying import pack
 from hasat.feed.dataset import Scope
 from hasat.feed.guard import Counts, Limits, Measure, exceeded, measure_changes, measure_drop, share
 from hasat.feed.reconcile import Reconcile, Record, Version
@@ -21,10 +22,17 @@ from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.events import sync_completed
 from hasat.sources.gib.fingerprints import pack_identifiers
-from hasat.sources.gib.keeping import decide_held, keep_set_aside, keep_taxpayers, parts_of
+from hasat.sources.gib.keeping import (
+    Parts,
+    decide_held,
+    keep_set_aside,
+    keep_taxpayers,
+    odd_identifiers,
+    parts_of,
+)
 from hasat.sources.gib.lines import published
 from hasat.sources.gib.memory import return_large_arrays
-from hasat.sources.gib.parts import BOXES
+from hasat.sources.gib.parts import BOXES, Kept
 from hasat.sources.gib.reading import (
     MOST_NEW,
     Processes,
@@ -224,51 +232,72 @@ class _Task:
         return Found(loaded.tallies, loaded.states, loaded.set_aside)
 
     async def _differences(self, readings: dict[str, Reading]) -> Found:
-        """Merge anew those taxpayers of whom a record came or went."""
+        """Merge anew those taxpayers of whom a record came or went, some at a time."""
         # All is read: what the readers hold is better free.
         self.elsewhere.end()
         unreadable = {box: Unreadable.of(found.set_aside) for box, found in readings.items()}
+        affected = await self._affected(readings)
+        kept: dict[str, set[bytes]] = {box: set() for box in readings}
+        async with AsyncExitStack() as stack:
+            put = {
+                dataset.name: await stack.enter_async_context(self.work.staging(dataset))
+                for dataset in DATASETS
+            }
+            for first in range(0, len(affected), self.batch_size):
+                some = affected[first : first + self.batch_size]
+                after = await self._merged_again(some, readings, unreadable)
+                for name, records in _published(after).items():
+                    await put[name](pack(records))
+                await keep_taxpayers(self.work.connection, after)
+                for box, reading in readings.items():
+                    prints = (print_ for parts in after.values() for print_, _ in parts[box])
+                    kept[box].update(reading.gone.intersection(prints))
+        touched = Scope(
+            {"whole": True}, sql.SQL("m.key = ANY (%(touched)s)"), {"touched": affected}
+        )
+        for dataset in DATASETS:
+            self.counts[dataset.name] = await self.work.diff(dataset, touched)
+        return Found(
+            {box: self._tally(box, readings) for box in BOXES},
+            self.states
+            | {box: self._next_state(box, reading, kept[box]) for box, reading in readings.items()},
+            {box: reading.set_aside for box, reading in readings.items()},
+        )
+
+    async def _affected(self, readings: dict[str, Reading]) -> list[str]:
+        """Whose records came or went."""
         affected: set[str] = set()
         odd = False
         for box, reading in readings.items():
             owners, has_odd = self.states[box].whose(reading.gone)
             affected |= owners | reading.new.keys()
             odd |= has_odd
-        old = await parts_of(self.work.connection, affected, odd=odd)
-        affected |= old.keys()
-        after: dict[str, dict[str, list[Any]]] = {}
-        records: dict[str, list[Record]] = {dataset.name: [] for dataset in DATASETS}
-        for identifier in affected:
-            parts = after[identifier] = {
+        if odd:
+            affected |= await odd_identifiers(self.work.connection)
+        return list(affected)
+
+    async def _merged_again(
+        self,
+        identifiers: Sequence[str],
+        readings: dict[str, Reading],
+        unreadable: dict[str, Unreadable],
+    ) -> dict[str, Parts]:
+        old = await parts_of(self.work.connection, identifiers)
+        return {
+            identifier: {
                 box: self._after(identifier, box, old, readings, unreadable) for box in BOXES
             }
-            if not any(parts.values()):
-                continue
-            bodies = published(*([line for _, line in parts[box]] for box in BOXES))
-            for name, body in bodies.items():
-                records[name].append(Record(identifier, body))
-        touched = Scope(
-            {"whole": True}, sql.SQL("m.key = ANY (%(touched)s)"), {"touched": list(affected)}
-        )
-        for dataset in DATASETS:
-            await self.work.stage(dataset, records[dataset.name])
-            self.counts[dataset.name] = await self.work.diff(dataset, touched)
-        await keep_taxpayers(self.work.connection, after)
-        return Found(
-            {box: self._tally(box, readings) for box in BOXES},
-            self.states
-            | {box: self._next_state(box, reading, after) for box, reading in readings.items()},
-            {box: reading.set_aside for box, reading in readings.items()},
-        )
+            for identifier in identifiers
+        }
 
     def _after(
         self,
         identifier: str,
         box: str,
-        old: dict[str, dict[str, list[Any]]],
+        old: dict[str, Parts],
         readings: dict[str, Reading],
         unreadable: dict[str, Unreadable],
-    ) -> list[Any]:
+    ) -> list[Kept]:
         before = old[identifier][box] if identifier in old else []
         reading = readings.get(box)
         if reading is None:
@@ -287,10 +316,7 @@ class _Task:
         state = self.states[box]
         return Tally(users=state.users, set_aside=state.rejected, bytes=state.xml_bytes)
 
-    def _next_state(
-        self, box: str, reading: Reading, after: dict[str, dict[str, list[Any]]]
-    ) -> ListState:
-        kept = {fingerprint for parts in after.values() for fingerprint, _ in parts[box]}
+    def _next_state(self, box: str, reading: Reading, kept: set[bytes]) -> ListState:
         new = [
             (fingerprint, identifier)
             for identifier, parts in reading.new.items()
@@ -315,6 +341,17 @@ class _Task:
             fingerprints,
             identifiers,
         )
+
+
+def _published(after: Mapping[str, Parts]) -> dict[str, list[Record]]:
+    """By dataset, what taxpayers with these parts are published as."""
+    records: dict[str, list[Record]] = {dataset.name: [] for dataset in DATASETS}
+    for identifier, parts in after.items():
+        if any(parts.values()):
+            bodies = published(*([line for _, line in parts[box]] for box in BOXES))
+            for name, body in bodies.items():
+                records[name].append(Record(identifier, body))
+    return records
 
 
 def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
