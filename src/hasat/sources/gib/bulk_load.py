@@ -120,6 +120,8 @@ async def _tables(task: "Task") -> AsyncIterator[tuple[dict[str, Put], Keep]]:
     """Where rows go: all tables side by side, so that PostgreSQL has work while others merge."""
     # Three primary keys are built in this transaction, and the whole run is to stay small.
     await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
+    # What is copied goes to the disk meanwhile, not all of it at the commit.
+    await task.work.connection.execute("SET LOCAL backend_flush_after = '1MB'")
     first = task.work.never_filled(EINVOICE)
     async with AsyncExitStack() as stack:
         put = {}

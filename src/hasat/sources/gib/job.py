@@ -26,6 +26,7 @@ from hasat.sources.gib.events import (
     sync_skipped,
 )
 from hasat.sources.gib.fetching import forget, obtain
+from hasat.sources.gib.memory import give_back
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.search_rows import order_search
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise
@@ -77,6 +78,7 @@ async def _run(context: RunContext, began: float) -> Outcome:
             detail={"lists": {k: asdict(v) for k, v in error.lists.items()}},
             message=error.message,
         )
+    give_back()
     if approve is not None:
         await asyncio.to_thread(shutil.rmtree, held_folder(context.settings, int(approve)), True)
     archives = await _archive(context)

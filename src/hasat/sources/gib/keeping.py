@@ -1,6 +1,6 @@
 """What a sync keeps beside the mirror: taxpayers' parts, and records that could not be read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -31,6 +31,15 @@ async def odd_identifiers(conn: AsyncConnection[Any]) -> set[str]:
         "SELECT identifier FROM gib.taxpayer WHERE identifier !~ '^[0-9]{1,18}$'"
     )
     return {identifier async for (identifier,) in cursor}
+
+
+async def note_touched(conn: AsyncConnection[Any], identifiers: Iterable[str]) -> None:
+    """Put down, until the transaction ends, of which taxpayers a record came or went."""
+    await conn.execute('CREATE TEMP TABLE touched (key text COLLATE "C" NOT NULL) ON COMMIT DROP')
+    async with conn.cursor() as cursor, cursor.copy("COPY touched FROM STDIN") as copy:
+        for identifier in identifiers:
+            await copy.write_row((identifier,))
+    await conn.execute("ANALYZE touched")
 
 
 async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts]) -> None:

@@ -1,4 +1,7 @@
-"""Large arrays go back to the system when they are freed, instead of into the allocator's stock."""
+"""What a sync needed goes back to the system, instead of into the allocator's stock.
+
+Python's allocator is the C library's for everything large. Elsewhere than on glibc nothing is done.
+"""
 
 import ctypes
 
@@ -6,12 +9,19 @@ _MMAP_THRESHOLD = -3
 # Above the blocks of which a list is read: those are better kept.
 _LARGE = 4 << 20
 
+_LIBRARY = ctypes.CDLL(None)
 
-def return_large_arrays() -> None:
+
+def map_large_arrays() -> None:
     """Fix from which size on memory is mapped by itself: glibc moves it up with each one it frees.
 
-    The arrays of a million taxpayers would stay as holes in the heap, for as long as a worker runs.
+    Else the arrays of a million taxpayers are taken from the heap, and leave holes in it.
     """
-    change = getattr(ctypes.CDLL(None), "mallopt", None)
-    if change is not None:
-        change(_MMAP_THRESHOLD, _LARGE)
+    if hasattr(_LIBRARY, "mallopt"):
+        _LIBRARY.mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def give_back() -> None:
+    """Give the system all that is free, for as long as what follows may take."""
+    if hasattr(_LIBRARY, "malloc_trim"):
+        _LIBRARY.malloc_trim(0)

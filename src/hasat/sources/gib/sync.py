@@ -27,11 +27,12 @@ from hasat.sources.gib.keeping import (
     decide_held,
     keep_set_aside,
     keep_taxpayers,
+    note_touched,
     odd_identifiers,
     parts_of,
 )
 from hasat.sources.gib.lines import published
-from hasat.sources.gib.memory import return_large_arrays
+from hasat.sources.gib.memory import map_large_arrays
 from hasat.sources.gib.parts import BOXES, Kept
 from hasat.sources.gib.reading import (
     MOST_NEW,
@@ -49,6 +50,8 @@ from hasat.store import Store
 
 ADVISORY_LOCK = 8370142691
 """The original service's lock; it only tells a second sync early that it is not needed."""
+
+_TOUCHED = Scope({"whole": True}, sql.SQL("m.key IN (SELECT key FROM touched)"))
 
 Outcome = Literal["committed", "unchanged"]
 Tell = Callable[[float, float | None, str], Awaitable[None]]
@@ -126,7 +129,7 @@ async def synchronise(
     `approving` names the held run whose lists these are: the guard lets them pass.
     """
     began = time.monotonic()
-    return_large_arrays()
+    map_large_arrays()
     async with (
         _working_folder(settings, run) as folder,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
@@ -252,11 +255,9 @@ class _Task:
                 for box, reading in readings.items():
                     prints = (print_ for parts in after.values() for print_, _ in parts[box])
                     kept[box].update(reading.gone.intersection(prints))
-        touched = Scope(
-            {"whole": True}, sql.SQL("m.key = ANY (%(touched)s)"), {"touched": affected}
-        )
+        await note_touched(self.work.connection, affected)
         for dataset in DATASETS:
-            self.counts[dataset.name] = await self.work.diff(dataset, touched)
+            self.counts[dataset.name] = await self.work.diff(dataset, _TOUCHED)
         return Found(
             {box: self._tally(box, readings) for box in BOXES},
             self.states
