@@ -5,6 +5,7 @@ HASAT_CAMPAIGN says how many syncs are killed.
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
 from hasat.feed.read import changes_after, changes_between, head_of
 from hasat.settings import Settings
 from hasat.sim.gib_lists import Publisher
+from hasat.sources.gib.errors import ReplacedListError
 from hasat.sources.gib.sync import Report, synchronise
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
@@ -169,6 +171,24 @@ async def test_a_connection_cut_while_copying_changes_nothing(
     await synchronise(store, settings, second, run=4)
     for dataset in DATASETS:
         assert await _is_sound(store, dataset, before[dataset])
+
+
+async def test_a_list_that_is_replaced_while_it_is_read_changes_nothing(
+    store: Store, settings: Settings, publish: Publishing
+) -> None:
+    first = publish()
+    await synchronise(store, settings, first, run=1)
+    before = {dataset: await _mirror(store, dataset) for dataset in DATASETS}
+    second, third = publish(), publish()
+
+    async def replace(_done: float, _total: float | None, note: str) -> None:
+        if note == "reading the lists":
+            shutil.copyfile(third["PK"], second["PK"])
+
+    with pytest.raises(ReplacedListError, match="PK list was replaced"):
+        await synchronise(store, settings, second, run=2, tell=replace)
+    for dataset in DATASETS:
+        assert await _mirror(store, dataset) == before[dataset]
 
 
 async def test_a_clock_set_back_an_hour_loses_no_change(

@@ -117,6 +117,14 @@ async def test_what_was_before_is_told_on_request(client: httpx2.AsyncClient, st
     assert [entry["changeType"] for entry in story] == ["removed"]
 
 
+async def test_a_record_without_a_story_is_not_a_record_that_never_was(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    assert (await client.get("/api/v1/toys/a/history")).json()["history"] == []
+    assert (await client.get("/api/v1/toys/b/history")).status_code == 404
+
+
 async def test_an_expired_cursor_is_a_problem_that_names_the_way_back(
     client: httpx2.AsyncClient, store: Store
 ) -> None:

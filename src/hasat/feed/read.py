@@ -173,6 +173,12 @@ async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequenc
     return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
 
 
+async def is_there(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> bool:
+    """Whether the dataset has a record of that key now."""
+    query = sql.SQL("SELECT FROM {} WHERE key = %s").format(dataset.table)
+    return (await conn.execute(query, [key])).rowcount > 0
+
+
 async def record_as_of(
     conn: AsyncConnection[Any], dataset: Dataset, key: str, at: datetime
 ) -> AsOf:

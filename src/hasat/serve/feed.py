@@ -12,7 +12,7 @@ from hasat.errors import NotFoundError, UsageError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import ExpiredError, changes_between, head_of, history
+from hasat.feed.read import ExpiredError, changes_between, head_of, history, is_there
 from hasat.serve.following import (
     MOST_ON_A_PAGE,
     PAGE,
@@ -153,6 +153,10 @@ def feed_router(dataset: Dataset) -> APIRouter:
         async with store.connection() as conn:
             head = await head_of(conn, name)
             found = await history(conn, name, key)
+            if not found and not await is_there(conn, dataset, key):
+                raise NotFoundError(
+                    f"No record of {name} has this key, and no change of one is kept."
+                )
         assert head.committed_at is not None
         content = {
             "key": key,

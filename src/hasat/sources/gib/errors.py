@@ -8,7 +8,8 @@ ListError                   the list cannot be used; the message says what and w
 ├── ForbiddenMarkupError    it declares a document type or entities
 ├── TruncatedListError      it ends before its end
 ├── EmptyListError          it names nobody
-└── DamagedListError        too little of it is legible
+├── DamagedListError        too little of it is legible
+└── ReplacedListError       the file became another one while it was read
 """
 
 from hasat.errors import HasatError
@@ -73,3 +74,9 @@ class DamagedListError(ListError):
     """Too little of it is legible."""
 
     code = "list-damaged"
+
+
+class ReplacedListError(ListError):
+    """The file became another one while it was read."""
+
+    code = "list-replaced"

@@ -34,6 +34,11 @@ async def obtain(
     """The list as a local file; a download is kept in `folder` and only renewed when it changed."""
     if "://" not in source or source.startswith("file://"):
         return _local(source, name)
+    if not source.lower().startswith(("http://", "https://")):
+        raise UsageError(
+            f"The {name} list cannot be fetched from {source}: only http(s) is spoken here.",
+            remedy="Name an http(s) address, or fetch the list by other means and name the file.",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     download = _Download(source, name, folder / f"{name.lower()}.zip")
     try:

@@ -20,6 +20,7 @@ from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.settings import Settings
 from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.errors import ReplacedListError
 from hasat.sources.gib.events import sync_completed
 from hasat.sources.gib.fingerprints import pack_identifiers
 from hasat.sources.gib.keeping import (
@@ -45,7 +46,14 @@ from hasat.sources.gib.reading import (
 )
 from hasat.sources.gib.records import SetAside
 from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import ListState, duplicates_in, load_states, save_state, sha256_of
+from hasat.sources.gib.state import (
+    ListState,
+    duplicates_in,
+    file_of,
+    load_states,
+    save_state,
+    sha256_of,
+)
 from hasat.store import Store
 
 ADVISORY_LOCK = 8370142691
@@ -136,6 +144,7 @@ async def synchronise(
     ):
         async with processes(sum(lists[box].stat().st_size for box in BOXES)) as elsewhere:
             states = await load_states(work.connection)
+            files = {box: file_of(lists[box]) for box in BOXES}
             hashes = {box: await asyncio.to_thread(sha256_of, lists[box]) for box in BOXES}
             task = _Task(
                 work,
@@ -150,6 +159,10 @@ async def synchronise(
                 tell or _quiet,
             )
             found = await task.find()
+        for box in BOXES:
+            # It was opened several times: only one and the same file has that hash and these users.
+            if file_of(lists[box]) != files[box]:
+                raise ReplacedListError(f"The {box} list was replaced while it was read.")
         measures = _measures(settings, task, found)
         if exceeded(measures) and approving is None:
             raise HeldBackError(measures, found.reports(), task.counts)

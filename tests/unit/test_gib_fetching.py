@@ -1,0 +1,18 @@
+"""Where a list may come from."""
+
+from pathlib import Path
+
+import pytest
+
+from hasat.errors import UsageError
+from hasat.sources.gib.fetching import obtain
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("source", ["ftp://example.org/pk.zip", "s3://lists/pk.zip", "://"])
+async def test_an_address_that_nobody_here_speaks_is_refused_at_once(
+    source: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="only http"):
+        await obtain(source, "PK", tmp_path, timeout_seconds=5, pauses=())
+    assert not list(tmp_path.iterdir())
