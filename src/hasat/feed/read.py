@@ -3,7 +3,6 @@
 Every answer is one statement, so it is one snapshot: head, floor and changes always fit together.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +11,6 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
-from psycopg.types.json import set_json_loads
 
 from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor
@@ -113,10 +111,10 @@ async def changes_after(
         "before": before,
         "keys": None if keys is None else list(keys),
     }
-    async with conn.cursor() as reading:
-        set_json_loads(_text if as_text else _loads, reading)
-        await reading.execute(statement("hasat.feed", name), values)
-        rows = await reading.fetchall()
+    query = sql.SQL(statement("hasat.feed", name)).format(
+        kind=sql.SQL("text" if as_text else "jsonb")
+    )
+    rows = await (await conn.execute(query, values)).fetchall()
     tops = [row for row in rows if row[0] is not None]
     if not tops or tops[0][2] is None:
         raise never_filled(dataset)
@@ -206,15 +204,6 @@ def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> 
         raise ExpiredError(dataset, "This cursor is ahead of the feed.")
     if cursor.seq < floor:
         raise ExpiredError(dataset, f"Changes up to {floor} are no longer kept.")
-
-
-def _text(given: str | bytes) -> str:
-    return given if isinstance(given, str) else str(given, "utf-8")
-
-
-def _loads(given: str | bytes) -> Any:
-    # Left to itself, json would look for other encodings.
-    return json.loads(_text(given))
 
 
 def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -140,10 +140,11 @@ def written(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
 
     Where a change shows its body's own fields, their text is copied and never taken apart.
     """
-    if dataset.flat and not include and change.body not in {None, "{}"}:
+    if dataset.flat and not include and change.body != "{}":
         at = _moment(change.changed_at)
         own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
-        return f"{{{own},{change.body[1:]}"
+        fields = dumps(dataset.spell(change.key, None)) if change.body is None else change.body
+        return f"{{{own},{fields[1:]}"
     body, before = (
         None if one is None else json.loads(one) for one in (change.body, change.before)
     )
