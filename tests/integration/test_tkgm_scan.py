@@ -137,6 +137,11 @@ async def test_the_plain_grid(database: ThrowAwayDatabase, tmp_path: Path) -> No
         assert 0 < course.found <= len(place.keys)
 
 
+# Where it is cut off while it reads what is known, psycopg leaves the cursor to the collector.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <function ServerCursorMixin:"
+    "pytest.PytestUnraisableExceptionWarning"
+)
 async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
