@@ -256,8 +256,8 @@ def scaled(parcels: int, quality: str) -> Scaled:
             planner.tell(question, answer)
             known += isinstance(answer, Parcel)
     # A scan would have looked at every tile on its way here.
-    for tile in list(planner._stale):
-        planner._look(tile)
+    for tile in list(planner._terrain.stale):
+        planner._terrain.look(tile)
     spent = []
     for _ in range(SCALE_BATCHES):
         started = time.process_time()

@@ -96,6 +96,16 @@ def test_dxf_is_in_metres_of_the_right_zone(tmp_path: Path) -> None:
     assert "2705/1" in path.read_text(errors="replace")
 
 
+def test_dxf_of_parcels_far_from_turkey_is_in_metres_too(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.dxf"
+    ground = shapely.box(-76.7, 37.27, -76.699, 37.271)
+    export([parcel(1, shapely.geometry.mapping(ground))], path)
+    _, _, geometries, _ = pyogrio.raw.read(path)
+    west, south, east, north = shapely.total_bounds(shapely.from_wkb(geometries)).tolist()
+    assert 80 < east - west < 95
+    assert 105 < north - south < 115
+
+
 def test_csv_for_turkish_excel(tmp_path: Path) -> None:
     path = tmp_path / "parcels.csv"
     export(PARCELS, path, turkish=True)

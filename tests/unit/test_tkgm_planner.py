@@ -168,6 +168,17 @@ def test_a_small_or_empty_area_ends_soon(town: Cadastre, in_town: bool) -> None:
     assert bool(found) == in_town
 
 
+@pytest.mark.parametrize("metres", [0.1, 2.0])
+def test_a_corridor_or_a_spot_is_asked_about(town: Cadastre, metres: float) -> None:
+    lon, lat = town.parcels[40].ground.centroid.coords[0]
+    long = 0.001 if metres > 1 else metres / 100_000
+    area = shapely.box(lon - long, lat, lon + long, lat + metres / 100_000)
+    found, _ = run(Planner(area), town)
+    touched = {p.key for p in town.parcels if p.ground.intersection(area).length > 1e-4}
+    assert town.parcels[40].key in found
+    assert len(touched & found) >= 0.8 * len(touched)
+
+
 def test_the_estimate_brackets_what_there_is(town: Cadastre) -> None:
     planner = Planner(town.area())
     run(planner, town)

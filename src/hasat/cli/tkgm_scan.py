@@ -146,7 +146,7 @@ def told_scan(result: dict[str, Any]) -> Text:
         lines.append(f"{result['exported']:,} parcels of the area are in {result['file']}.")
     if result["unknownFile"]:
         count = result["unknown"]
-        lines.append(f"{count:,} places that may still hide one are in {result['unknownFile']}.")
+        lines.append(f"Places that may still hide one: {count:,}, in {result['unknownFile']}.")
     if result["picture"]:
         lines.append(f"A picture of it is {result['picture']}.")
     return Text("\n".join(lines))
@@ -165,7 +165,7 @@ def _told_completeness(result: dict[str, Any]) -> list[str]:
         return []
     if result["complete"]:
         if share is None:
-            return ["No parcel was found there."]
+            return ["No parcel was found there. Is it the right place? Longitude comes first."]
         return [
             f"About {share['share']:.2%} of the parcels were found; with 95 % confidence at least "
             f"{share['low']:.2%}."

@@ -100,9 +100,15 @@ class EndpointPool:
         now = time.monotonic()
         return max((s.left for s in self.standings if not s.day_is_over(1, now)), default=0)
 
-    async def take(self, question: Question, asker: Asker) -> Taken:
+    def set_aside(self, url: str) -> None:
+        """Leaves an endpoint alone that cannot be believed, unless it is the last one."""
+        rest = [standing for standing in self.standings if standing.endpoint.url != url]
+        self.standings = rest or self.standings
+
+    async def take(self, question: Question, asker: Asker, *, only: str | None = None) -> Taken:
         """The endpoint of choice, as soon as it may be asked; who waits is served in order."""
-        refused: set[str] = set()
+        urls = {standing.endpoint.url for standing in self.standings}
+        refused = urls - {only} if only else set[str]()
         last: OutOfQuotaError | None = None
         while True:
             async with self._turn:

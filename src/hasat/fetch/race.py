@@ -71,16 +71,17 @@ class Racer:
         self._failovers = Allowance(_FAILOVER_SHARE, most=_FAILOVERS_SAVED, saved=_FAILOVERS_SAVED)
         self._failing = 0.0
 
-    async def ask(self, question: Question, asker: Asker) -> Fetched:
+    async def ask(self, question: Question, asker: Asker, *, only: str | None = None) -> Fetched:
         """The first definitive answer, whatever it says; else one that could not be read.
 
+        `only` names the one endpoint that is to be asked.
         Raises SettingsError when the key is refused, OutOfQuotaError when every endpoint has spent
         its day, UnavailableError when nobody can be asked or nobody answered.
         """
         able = sum(s.endpoint.path_for(question) is not None for s in self._pool.standings)
-        race = _Race(question, asker, most_tries(able))
+        race = _Race(question, asker, 1 if only else most_tries(able))
         self._client.ready()
-        first = await self._pool.take(question, asker)
+        first = await self._pool.take(question, asker, only=only)
         self._hedges.earn()
         self._failovers.earn()
         try:

@@ -21,7 +21,7 @@ class Aim:
 AIMS: dict[str, Aim] = {
     "fast": Aim(missing=0.015, smallest_gap=3, usual_cost=1.5),
     "standard": Aim(missing=0.002, smallest_gap=2, usual_cost=1.8),
-    "thorough": Aim(missing=0.0002, smallest_gap=2, usual_cost=2.3),
+    "thorough": Aim(missing=0.0002, smallest_gap=2, usual_cost=3.0),
 }
 # Ground without parcels is mostly road up to this share; the rest is open and takes so many
 # questions a tile.

@@ -93,7 +93,7 @@ def _from_file(path: Path) -> Area:
         ]
     except DataSourceError as error:
         raise UsageError(
-            f"{path} cannot be read as an area: {error}.",
+            f"{path} cannot be read as an area: {str(error).partition(';')[0].rstrip('.')}.",
             remedy="Use a GeoJSON, KML or GeoPackage file.",
         ) from error
     return _whole(found, str(path))

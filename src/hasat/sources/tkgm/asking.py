@@ -1,5 +1,6 @@
 """Asking the registry over the pool of endpoints: points in batches, numbers one by one."""
 
+import asyncio
 import json
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
@@ -35,10 +36,11 @@ _MOST_TRIES = 6
 
 @dataclass(frozen=True)
 class Told:
-    """The registry's word on a question: the parcel, or that there is none."""
+    """The registry's word on a question: the parcel, or that there is none; and by whom."""
 
     question: Question
     parcel: Registered | None
+    endpoint: str = ""
 
 
 class Registry:
@@ -60,19 +62,11 @@ class Registry:
         self.requests = 0
         self._keyed = keyed
 
-    async def parcel(self, lat: float, lon: float, asker: Asker) -> Registered | None:
-        """The parcel at a point."""
-        seconds = self._tkgm.single_timeout.total_seconds()
-        return self._read(await self._ask(Request(f"/parsel/{lat}/{lon}", seconds), asker))
-
-    async def numbered(
-        self, mahalle: int, ada: str, parsel: str, asker: Asker
-    ) -> Registered | None:
-        """The parcel of a number, from an endpoint that answers such questions."""
-        where = {"mahalleId": str(mahalle), "adaNo": ada, "parselNo": parsel}
-        seconds = self._tkgm.single_timeout.total_seconds()
-        request = Request("", seconds, kind="number", by_number=where)
-        return self._read(await self._ask(request, asker))
+    async def told(self, question: Question, asker: Asker, *, only: str | None = None) -> Told:
+        """The parcel at a point or of a number; `only` names the endpoint to be asked."""
+        request = _single(question, self._tkgm.single_timeout.total_seconds())
+        fetched = await self._ask(request, asker, only)
+        return Told(question, self._read(fetched), fetched.endpoint)
 
     async def quota_left(self, store: Store) -> int | None:
         """How many questions its endpoints may still be asked today; None before the first."""
@@ -84,19 +78,26 @@ class Registry:
         ]
         return sum(left) if left else None
 
-    async def batch(self, points: Sequence[Point], asker: Asker) -> list[Told]:
-        """Up to twenty points in one request; only those left unanswered are asked again."""
-        return [told async for answers in self.answers(points, asker) for told in answers]
+    def set_aside(self, endpoint: str) -> None:
+        """Asks an endpoint no more, as long as this registry is open."""
+        self._pool.set_aside(endpoint)
+        self._urls.discard(endpoint)
 
-    async def answers(self, points: Sequence[Point], asker: Asker) -> AsyncIterator[list[Told]]:
-        """What `batch` is told, request by request, so that the caller can keep it whatever comes.
+    async def answers(
+        self, questions: Sequence[Question], asker: Asker, waits: Sequence[float] = ()
+    ) -> AsyncIterator[list[Told]]:
+        """What is told of up to twenty points and any numbers, request by request, so that the
+        caller can keep it whatever comes; only what is left unanswered is asked again.
 
-        A batch about which nothing is said is divided, so that one bad point spoils no other; one
-        that is larger than what any endpoint has left today is made smaller.
+        Points about which nothing is said are divided, so that one bad point spoils no other; if
+        they are more than what any endpoint has left today, fewer are asked at once. Where no
+        endpoint answers it is asked again after each of the `waits`, in seconds.
         """
-        waiting = deque([list(points)])
-        tries: Counter[Point] = Counter()
-        given_up = 0
+        points = [one for one in questions if isinstance(one, Point)]
+        waiting: deque[list[Question]] = deque([[*points]] if points else [])
+        waiting.extend([one] for one in questions if isinstance(one, Number))
+        pauses, tries = iter(waits), Counter[Question]()
+        most_tries, given_up = _MOST_TRIES + len(waits), 0
         while waiting:
             batch = waiting.popleft()
             try:
@@ -107,27 +108,38 @@ class Registry:
                     raise
                 waiting.extendleft((batch[most:], batch[:most]))
                 continue
+            except UnavailableError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+                waiting.appendleft(batch)
+                continue
             if told:
+                pauses = iter(waits)
                 yield told
+            else:
+                await asyncio.sleep(next(pauses, 0.0))
             done = {one.question for one in told}
-            left = [point for point in batch if point not in done]
+            left = [one for one in batch if one not in done]
             tries.update(left)
-            again = [point for point in left if tries[point] < _MOST_TRIES]
+            again = [one for one in left if tries[one] < most_tries]
             given_up += len(left) - len(again)
             half = len(again) if told else (len(again) + 1) // 2
             waiting.extend(part for part in (again[:half], again[half:]) if part)
         if given_up:
             raise UnavailableError(
-                f"{given_up} of {len(points)} points were left unanswered {_MOST_TRIES} times.",
+                f"{given_up} of {len(questions)} points were left unanswered {most_tries} times.",
                 remedy="Ask again later.",
             )
 
-    async def some(self, points: Sequence[Point], asker: Asker) -> list[Told]:
-        """One request for up to twenty points; what an endpoint leaves unanswered is left out."""
-        if len(points) == 1:
-            [point] = points
+    async def some(self, questions: Sequence[Question], asker: Asker) -> list[Told]:
+        """One request, for up to twenty points or a number; what is not answered is left out."""
+        points = [one for one in questions if isinstance(one, Point)]
+        if len(questions) == 1:
+            [one] = questions
             try:
-                return [Told(point, await self.parcel(point.lat, point.lon, asker))]
+                return [await self.told(one, asker)]
             except BrokenAnswerError:
                 return []
         request = Request(
@@ -142,9 +154,9 @@ class Registry:
         fetched = await self._ask(request, asker)
         return _results(fetched, points, keyed=self._keyed)
 
-    async def _ask(self, request: Request, asker: Asker) -> Fetched:
+    async def _ask(self, request: Request, asker: Asker, only: str | None = None) -> Fetched:
         self.requests += 1
-        return await self._racer.ask(request, asker)
+        return await self._racer.ask(request, asker, only=only)
 
     def _read(self, fetched: Fetched) -> Registered | None:
         match fetched.verdict.outcome:
@@ -156,6 +168,15 @@ class Registry:
                 raise BrokenAnswerError(
                     f"The registry's answer could not be used: {fetched.verdict.reason}."
                 )
+
+
+def _single(question: Question, seconds: float) -> Request:
+    match question:
+        case Point(lat, lon):
+            return Request(f"/parsel/{lat}/{lon}", seconds)
+        case Number(mahalle, ada, parsel):
+            where = {"mahalleId": str(mahalle), "adaNo": ada, "parselNo": parsel}
+            return Request("", seconds, kind="number", by_number=where)
 
 
 def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[Told]:
@@ -171,11 +192,11 @@ def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[
         match result:
             case {"status": "found", "data": dict(feature)}:
                 try:
-                    found.append(Told(point, read_feature(feature, keyed=keyed)))
+                    found.append(Told(point, read_feature(feature, keyed=keyed), fetched.endpoint))
                 except BrokenAnswerError:
                     continue
             case {"status": "empty"}:
-                found.append(Told(point, None))
+                found.append(Told(point, None, fetched.endpoint))
     return found
 
 

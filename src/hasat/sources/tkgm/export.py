@@ -3,6 +3,7 @@
 import csv
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +25,7 @@ from hasat.sources.tkgm.aims import Unknown
 
 _WGS84 = "EPSG:4326"
 # TUREF / TM27 ... TM45: zones of three degrees, by their central meridian.
-_ZONES = {meridian: 5253 + number for number, meridian in enumerate(range(27, 46, 3))}
+_ZONES = {meridian: f"EPSG:{5253 + number}" for number, meridian in enumerate(range(27, 46, 3))}
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 _FIRST = ("mahalleId", "adaNo", "parselNo")
 
@@ -179,18 +180,21 @@ def _write_with_gdal(
         columns = _columns(parcels)
         if driver == "LIBKML":
             columns = [Column("Name", [_label(one) for one in parcels]), *columns]
-        pyogrio.raw.write(
-            path,
-            _wkb([one.geometry for one in parcels]),
-            field_data=[column.array for column in columns],
-            field_mask=[column.missing for column in columns],
-            fields=[column.name for column in columns],
-            geometry_type="MultiPolygon",
-            crs=_WGS84,
-            driver=driver,
-            layer=layer,
-            **_options(driver, parcels),
-        )
+        with warnings.catch_warnings():
+            # A shapefile's names have ten letters at most; nothing can be done about it.
+            warnings.filterwarnings("ignore", "Normalized/laundered field name")
+            pyogrio.raw.write(
+                path,
+                _wkb([one.geometry for one in parcels]),
+                field_data=[column.array for column in columns],
+                field_mask=[column.missing for column in columns],
+                fields=[column.name for column in columns],
+                geometry_type="MultiPolygon",
+                crs=_WGS84,
+                driver=driver,
+                layer=layer,
+                **_options(driver, parcels),
+            )
 
     return write
 
@@ -208,9 +212,8 @@ def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
     """Outlines and labels in metres, in the zone in which most of the parcels lie."""
     geometries = [one.geometry for one in parcels]
     lie = [geometry for geometry in geometries if geometry is not None]
-    middle = float(np.median([geometry.centroid.x for geometry in lie])) if lie else 33.0
-    zone = min(_ZONES, key=lambda meridian: abs(meridian - middle))
-    flat = Transformer.from_crs(_WGS84, f"EPSG:{_ZONES[zone]}", always_xy=True)
+    zone = _zone(float(np.median([geometry.centroid.x for geometry in lie])) if lie else 33.0)
+    flat = Transformer.from_crs(_WGS84, zone, always_xy=True)
 
     def metres(geometry: BaseGeometry) -> BaseGeometry:
         return shapely.transform(
@@ -236,10 +239,17 @@ def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
         field_data=[np.array(layers, object), np.array(texts, object)],
         fields=["Layer", "OGR_STYLE"],
         geometry_type="Unknown",
-        crs=f"EPSG:{_ZONES[zone]}",
+        crs=zone,
         driver="DXF",
         layer="entities",
     )
+
+
+def _zone(lon: float) -> str:
+    """The zone of a longitude; elsewhere on earth, one made in the same way."""
+    meridian = 3 * round(lon / 3)
+    made = f"+proj=tmerc +lat_0=0 +lon_0={meridian} +k=1 +x_0=500000 +y_0=0 +ellps=GRS80 +units=m"
+    return _ZONES.get(meridian, made)
 
 
 def _write_parquet(parcels: Sequence[Fetched], path: Path) -> None:

@@ -80,6 +80,14 @@ class ScanRecord:
             )
         return {spelled(one.question): one.parcel for one in told}
 
+    async def forget(self, questions: Sequence[str]) -> None:
+        """What was told to questions, as they are spelled, counts no more."""
+        async with self.store.connection() as conn:
+            await conn.execute(
+                "DELETE FROM tkgm.told WHERE scan = %s AND question = ANY (%s)",
+                (self.id, list(questions)),
+            )
+
     async def empty_points(self) -> list[Point]:
         """Where there is no parcel, as far as was told to this scan and those before."""
         async with self.store.connection() as conn:

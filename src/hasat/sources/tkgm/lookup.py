@@ -75,17 +75,13 @@ class Lookup:
         """The parcel at a point."""
         if not fresh and (known := await self._known_points([point])):
             return known[point]
-        parcel = await self._registry.parcel(point.lat, point.lon, self._asker)
-        return (await self._keep([Told(point, parcel)]))[point]
+        return (await self._keep([await self._registry.told(point, self._asker)]))[point]
 
     async def numbered(self, number: Number, *, fresh: bool = False) -> Known:
         """The parcel of a number."""
         if not fresh and (known := await self._known_number(number)):
             return known
-        parcel = await self._registry.numbered(
-            number.mahalle_id, number.ada, number.parsel, self._asker
-        )
-        return (await self._keep([Told(number, parcel)]))[number]
+        return (await self._keep([await self._registry.told(number, self._asker)]))[number]
 
     async def each(
         self, points: Sequence[Point], *, fresh: bool = False

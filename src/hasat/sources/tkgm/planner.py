@@ -27,13 +27,12 @@ from hasat.sources.tkgm.aims import (
     Quality,
     Unknown,
 )
-from hasat.sources.tkgm.coverage import Box, Coverage, spread
-from hasat.sources.tkgm.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
+from hasat.sources.tkgm.gaps import OPEN, TILE
 from hasat.sources.tkgm.numbering import Numbering
-from hasat.sources.tkgm.odds import START, Odds, Vector, describe
+from hasat.sources.tkgm.odds import Odds, Vector
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
-from hasat.sources.tkgm.shelf import Shelf, Tile
+from hasat.sources.tkgm.terrain import FIRST_SCALE, Terrain
 
 # The first questions go to random points, one for each so much ground: they tell what the scan will
 # cost.
@@ -49,18 +48,15 @@ CATCH_UP = 6
 LIKELY = 0.6
 # Gaps less likely than this are not shown as unknown.
 DOUBT = 0.01
-FIRST_SCALE = 20.0
-# Empty points in open ground speak against parcels so many tiles around. Where no parcel is known
-# beside, a tile is asked about once, no finer, and counts for less: what lies in open country lies
-# together.
-FAR_TILES = 4
-BARREN = 2
 # Before a scan counts as complete, random gaps among those left are asked about, this share of
 # the parcels found; the model is not believed before so many in a row were rightly left.
 AUDIT_SHARE = 0.025
 AUDIT_LEAST = 20
 # Below so many parcels expected in all that is left, a small area is complete at any quality.
 NEGLIGIBLE = 0.1
+# Parts of an area nowhere wider than twice this hold no gap that would be asked about: they are
+# widened by it.
+NARROW_METRES = 3.0
 
 
 @dataclass(frozen=True)
@@ -95,26 +91,19 @@ class Planner:
         self._aim = AIMS[quality]
         self._batch = batch
         self._plane = Plane.around([area])
-        self._coverage = Coverage(self._plane.to_metres(area), MARGIN)
-        self._shelf = Shelf(len(START))
         self._odds = Odds(learnt)
         self._numbering = Numbering() if by_number else None
+        ground = _widened(self._plane.to_metres(area))
+        self._terrain = Terrain(ground, self._aim.smallest_gap, self._odds, self._numbering)
+        self._coverage, self._shelf = self._terrain.coverage, self._terrain.shelf
         self._known: set[ParcelKey] = set()
         self._counted = 0
         self._pending: dict[Question, _Asked] = {}
-        self._marks: dict[Tile, list[tuple[int, int, bool]]] = {}
-        self._scales: dict[Tile, tuple[int, float]] = {}
-        self._scale_sum = 0.0
-        self._blocks: dict[Tile, set[tuple[int, str]]] = {}
-        self._stale: dict[Tile, None] = {}
-        self._changed: dict[Tile, None] = {}
         self._sampled: list[float] = []
         self._audited = 0
-        self._open_empty: dict[Tile, int] = {}
         self._done = False
         self._sample = self._random_places() if learnt is None else []
         self._sample_size = len(self._sample)
-        self._lay_out()
 
     @property
     def complete(self) -> bool:
@@ -145,8 +134,8 @@ class Planner:
             return self._ask_sample()
         if self._odds.fit():
             self._shelf.weigh(self._odds.weights)
-        for tile in [tile for tile, _ in zip(self._changed, range(CATCH_UP), strict=False)]:
-            self._look(tile)
+        self._terrain.catch_up(CATCH_UP)
+        unseen = self._terrain.stale
         looks = LOOKS
         while True:
             shelf = self._shelf
@@ -154,14 +143,14 @@ class Planner:
             enough = float(chance.sum()) <= max(self._aim.missing * self._counted, NEGLIGIBLE)
             order = self._order(chance)
             tiles = [shelf.tiles[slot] for slot in order.tolist()]
-            stale = [tile for tile in tiles[: 2 * self._batch] if tile in self._stale]
+            stale = [tile for tile in tiles[: 2 * self._batch] if tile in unseen]
             if enough or not tiles:
-                stale = list(self._stale)
-            fresh = not self._trusted() if enough else any(t not in self._stale for t in tiles)
+                stale = list(unseen)
+            fresh = not self._trusted() if enough else any(t not in unseen for t in tiles)
             if not stale or (looks <= 0 and fresh):
                 break
             for tile in list(dict.fromkeys(stale))[: LOOKS // 2]:
-                self._look(tile)
+                self._terrain.look(tile)
             looks -= LOOKS // 2
         if enough and not self._trusted():
             order, enough = self._random_slots(chance), False
@@ -189,7 +178,8 @@ class Planner:
             if counts:
                 self._audited = 0
         if self._coverage.window(asked.column, asked.row, 1, 1)[0, 0]:
-            self._mark(asked, isinstance(answer, Parcel))
+            road = not isinstance(answer, Parcel)
+            self._terrain.mark(asked.column, asked.row, road=road, in_the_open=asked.open)
 
     def forget(self, question: Question) -> None:
         """Gives a question back that will not be answered; its place may be asked again."""
@@ -203,7 +193,7 @@ class Planner:
         alive = shelf.alive[: shelf.top]
         chance = shelf.chances[: shelf.top][alive]
         side = np.minimum(2 * shelf.radii[: shelf.top][alive], TILE) * self._coverage.cell
-        fits = np.maximum(1.0, (side / self._scale_everywhere()) ** 2)
+        fits = np.maximum(1.0, (side / self._terrain.scale) ** 2)
         missing = float((chance * fits).sum())
         spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
         # While most is unknown, gaps tell less than the sample.
@@ -291,23 +281,6 @@ class Planner:
                     break
         return places
 
-    def _lay_out(self) -> None:
-        """Takes all ground for open until a tile is looked at for the first time."""
-        open_ground = describe(Gap(0, 0, OPEN, OPEN, FAR, False, 0, 0.0, 1, False), 1.0, 0.0, 0.0)
-        for tile in self._coverage.tiles(TILE):
-            middle = (tile[0] * TILE + TILE // 2, tile[1] * TILE + TILE // 2)
-            self._shelf.put(
-                tile,
-                [open_ground],
-                [middle],
-                [OPEN],
-                FIRST_SCALE,
-                rank=spread(*tile),
-                share=1.0,
-                weights=self._odds.weights,
-            )
-            self._stale[tile] = None
-
     def _ask_sample(self) -> list[Question]:
         asked: list[Question] = []
         while self._sample and len(asked) < self._batch:
@@ -349,7 +322,7 @@ class Planner:
         for slot in order.tolist() if not enough else ():
             if len(questions) >= self._batch:
                 break
-            if shelf.tiles[slot] in self._stale:
+            if shelf.tiles[slot] in self._terrain.stale:
                 continue
             while len(questions) < self._batch and (by_number := self._number(float(chance[slot]))):
                 questions.append(by_number)
@@ -402,18 +375,10 @@ class Planner:
         """Notes a new parcel; False if it is too small to be looked for."""
         self._known.add(parcel.key)
         ground = self._plane.to_metres(parcel.geometry)
-        area = max(float(ground.area), 1.0)
-        box = self._coverage.cover(ground)
-        self._touch(box)
-        tile = _tile((box[0] + box[2]) // 2, (box[1] + box[3]) // 2)
-        count, total = self._scales.get(tile, (0, 0.0))
-        side = math.log(max(3.0, math.sqrt(area)))
-        self._scales[tile] = (count + 1, total + side)
-        self._scale_sum += side
+        self._terrain.cover(ground, parcel.key[:2])
         if self._numbering is not None:
             self._numbering.know(parcel.key)
-            self._blocks.setdefault(tile, set()).add(parcel.key[:2])
-        counts = area >= SMALL_SQUARE_METRES
+        counts = float(ground.area) >= SMALL_SQUARE_METRES
         self._counted += counts
         return counts
 
@@ -424,97 +389,14 @@ class Planner:
         ground = self._coverage.area_cells * self._coverage.cell**2
         return ground / max(float(self._plane.to_metres(answer.geometry).area), 1.0)
 
-    def _mark(self, asked: _Asked, parcel: bool) -> None:
-        """Remembers a place that stays unknown though it was asked about."""
-        column, row = asked.column, asked.row
-        tile = _tile(column, row)
-        self._marks.setdefault(tile, []).append((column, row, not parcel))
-        self._touch((column, row, column, row))
-        if not parcel and asked.open:
-            self._open_empty[tile] = self._open_empty.get(tile, 0) + 1
-            for beside in _around(tile, FAR_TILES):
-                if self._coverage.any_in(beside[0] * TILE, beside[1] * TILE, TILE):
-                    self._stale[beside] = None
 
-    def _touch(self, box: Box) -> None:
-        """Marks the tiles for a new look whose gaps a change in the box may alter."""
-        low, high = _tile(box[0] - MARGIN, box[1] - MARGIN), _tile(box[2] + MARGIN, box[3] + MARGIN)
-        for column in range(low[0], high[0] + 1):
-            for row in range(low[1], high[1] + 1):
-                tile = (column, row)
-                if self._coverage.any_in(column * TILE, row * TILE, TILE):
-                    self._stale[tile] = None
-                    self._changed[tile] = None
-                else:
-                    self._shelf.drop(tile)
-                    self._stale.pop(tile, None)
-                    self._changed.pop(tile, None)
-
-    def _look(self, tile: Tile) -> None:
-        """Finds the gaps of a tile anew."""
-        self._stale.pop(tile, None)
-        self._changed.pop(tile, None)
-        column, row = tile[0] * TILE, tile[1] * TILE
-        unknown = self._coverage.window(column - MARGIN, row - MARGIN, WINDOW, WINDOW)
-        if not unknown[MARGIN:-MARGIN, MARGIN:-MARGIN].any():
-            self._shelf.drop(tile)
-            return
-        marks = [
-            Mark(c - column + MARGIN, r - row + MARGIN, road)
-            for beside in _around(tile)
-            for c, r, road in self._marks.get(beside, ())
-            if abs(c - column - TILE // 2) < WINDOW // 2 and abs(r - row - TILE // 2) < WINDOW // 2
-        ]
-        scale = self._scale_at(tile)
-        sealed, barren = self._sealed(tile), self._barren(tile)
-        apart = min(20, max(5, int(scale / self._coverage.cell / 2)))
-        if barren >= BARREN:
-            apart = TILE
-        gaps = find_gaps(unknown, marks, self._aim.smallest_gap, apart)
-        self._shelf.put(
-            tile,
-            [describe(gap, scale, sealed, math.log1p(barren)) for gap in gaps],
-            [(column + gap.column, row + gap.row) for gap in gaps],
-            [gap.radius for gap in gaps],
-            scale / self._coverage.cell,
-            rank=spread(*tile),
-            share=1.0 / (1.0 + barren),
-            weights=self._odds.weights,
-        )
-
-    def _barren(self, tile: Tile) -> int:
-        """How many open places around were empty; nought as soon as a parcel is known beside."""
-        if any(beside in self._scales for beside in _around(tile)):
-            return 0
-        return sum(self._open_empty.get(beside, 0) for beside in _around(tile, FAR_TILES))
-
-    def _scale_at(self, tile: Tile) -> float:
-        """The side of a square as large as the parcels around are on (geometric) average."""
-        count, total = 2.0, 2.0 * math.log(self._scale_everywhere())
-        for beside in _around(tile):
-            known = self._scales.get(beside)
-            if known is not None:
-                count, total = count + known[0], total + known[1]
-        return math.exp(total / count)
-
-    def _scale_everywhere(self) -> float:
-        if not self._known:
-            return FIRST_SCALE
-        return math.exp(self._scale_sum / len(self._known))
-
-    def _sealed(self, tile: Tile) -> float:
-        if self._numbering is None:
-            return 0.0
-        blocks = set().union(*(self._blocks.get(beside, set()) for beside in _around(tile)))
-        if not blocks:
-            return 0.0
-        return sum(self._numbering.complete(block) for block in blocks) / len(blocks)
-
-
-def _tile(column: int, row: int) -> Tile:
-    return (column // TILE, row // TILE)
-
-
-def _around(tile: Tile, reach: int = 1) -> list[Tile]:
-    span = range(-reach, reach + 1)
-    return [(tile[0] + i, tile[1] + j) for i in span for j in span]
+def _widened(area: Polygon | MultiPolygon) -> Polygon | MultiPolygon:
+    """The area in metres; a corridor, or a spot, as wide as it must be to be asked about."""
+    parts = shapely.get_parts(area)
+    narrow = shapely.is_empty(shapely.buffer(parts, -NARROW_METRES))
+    if not narrow.any():
+        return area
+    parts[narrow] = shapely.buffer(parts[narrow], NARROW_METRES)
+    whole = shapely.union_all(parts)
+    assert isinstance(whole, Polygon | MultiPolygon)
+    return whole

@@ -9,22 +9,24 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, Protocol
 
-from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
+import structlog
+
+from hasat.errors import HasatError, HeldError, OutOfQuotaError, UnavailableError
 from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
 from hasat.sources.tkgm.aims import Estimate, Forecast, Unknown
-from hasat.sources.tkgm.asking import Registry, Told, spelled
-from hasat.sources.tkgm.checking import Checking
+from hasat.sources.tkgm.asking import Registry, spelled
+from hasat.sources.tkgm.checking import Checking, inside_point
 from hasat.sources.tkgm.datasets import PARCELS
+from hasat.sources.tkgm.doubting import Doubts
 from hasat.sources.tkgm.features import key_text
 from hasat.sources.tkgm.grid import GridPlanner
 from hasat.sources.tkgm.keeping import ScanRecord
 from hasat.sources.tkgm.planner import Planner
 from hasat.sources.tkgm.publishing import publish
-from hasat.sources.tkgm.questions import Answer, Empty, Number, Parcel, Point, Question
+from hasat.sources.tkgm.questions import Answer, Empty, Parcel, Point, Question
 from hasat.sources.tkgm.wire import Registered
 from hasat.sources.tkgm.wishes import Wish
 from hasat.store import Store
@@ -36,9 +38,13 @@ _MOST_ABREAST = 6
 _WAITS = (1.0, 2.0, 5.0, 10.0, 20.0)
 # So few parcels that seem to be gone are believed, whatever their share.
 _BELIEVED_GONE = 10
+# Who denies so many parcels that others have told is believed no more.
+_CONTROLS = 2
 # A look at the budget takes a few queries; nobody watches more often.
 _QUOTA_EVERY_SECONDS = 5.0
 
+
+log = structlog.get_logger(__name__)
 
 Removals = Literal["hold", "accept", "reject"]
 
@@ -98,18 +104,22 @@ class Scan:
     _unpublished: dict[str, Registered] = field(default_factory=dict)
     _began: float = 0.0
     _quota: tuple[float, int | None] = (float("-inf"), None)
+    _doubts: Doubts = field(default_factory=Doubts)
+    _began_anew: bool = False
+    _paid: int = 0
 
     async def run(self) -> Course:
         """Ask until the area is complete, the wish's limit or the quota ends; then say how far."""
-        record, planning = await self._take_up()
+        record = await self._take_up()
         clock, foretold = time.monotonic, False
         published = clock()
-        while not self._is_over_limit():
-            batches = await asyncio.to_thread(self._next_round, planning, record.abreast)
+        while True:
+            batches = await asyncio.to_thread(self._next_round, record.abreast)
             if not batches:
                 self.complete = True
                 break
-            await self._round(planning, batches)
+            if not await self._round(record, batches):
+                break
             if not foretold and (forecast := self.forecast()) is not None:
                 foretold = True
                 if self.foretell is not None:
@@ -129,12 +139,11 @@ class Scan:
 
     async def look_ahead(self) -> Forecast | None:
         """Ask no more than the sample that tells what the scan will cost; it is not asked twice."""
-        record, planning = await self._take_up()
+        record = await self._take_up()
         while self.forecast() is None:
-            batches = await asyncio.to_thread(self._next_round, planning, record.abreast)
-            if not batches:
+            batches = await asyncio.to_thread(self._next_round, record.abreast)
+            if not batches or not await self._round(record, batches):
                 break
-            await self._round(planning, batches)
         await self._publish()
         return self.forecast()
 
@@ -169,16 +178,15 @@ class Scan:
             await self._quota_left(),
         )
 
-    async def _take_up(self) -> tuple[ScanRecord, _Planning]:
+    async def _take_up(self) -> ScanRecord:
         """Go on with the scan of this wish that is not finished, or begin one."""
         self._began = time.monotonic()
         abreast = max(1, min(self.registry.endpoints, _MOST_ABREAST))
         age = self.registry.known_age
         record = await ScanRecord.take_up(self.store, self.wish, abreast=abreast, age=age)
-        planning = await asyncio.to_thread(self._begin, record)
-        self._record, self._planning = record, planning
+        self._record, self._planning = record, await asyncio.to_thread(self._begin, record)
         self.found = {key_text(one.parcel.key) for one in record.known.parcels if one.fresh}
-        return record, planning
+        return record
 
     def _begin(self, record: ScanRecord) -> _Planning:
         wish, by_number, known = self.wish, self.registry.by_number, record.known
@@ -197,23 +205,29 @@ class Scan:
                 return planner
         return None
 
-    def _is_over_limit(self) -> bool:
+    def _pay(self, wanted: int) -> int:
+        """How many of the questions wanted the wish's limit allows; they count as asked."""
         most = self.wish.max_questions
-        return most is not None and self.asked >= most
+        allowed = wanted if most is None else min(wanted, most - self._paid)
+        self._paid += allowed
+        return allowed
 
-    @staticmethod
-    def _next_round(planning: _Planning, abreast: int) -> list[list[Question]]:
+    def _next_round(self, abreast: int) -> list[list[Question]]:
+        assert self._planning is not None
         batches = []
         for _ in range(abreast):
-            batch = planning.next_batch()
+            batch = self._planning.next_batch()
             if not batch:
                 break
             batches.append(batch)
         return batches
 
-    async def _round(self, planning: _Planning, batches: Sequence[list[Question]]) -> None:
-        """Ask what is not known yet, and take all answers in, in the order of the questions."""
-        asking = [asyncio.ensure_future(self._answers(batch)) for batch in batches]
+    async def _round(self, record: ScanRecord, batches: Sequence[list[Question]]) -> bool:
+        """Ask what is not known yet, and take all answers in, in the order of the questions.
+
+        False if the limit ended it before: what was told is kept, but a round counts as a whole.
+        """
+        asking = [asyncio.ensure_future(self._answers(record, batch)) for batch in batches]
         try:
             answers = await asyncio.gather(*asking)
         except (OutOfQuotaError, UnavailableError):
@@ -221,65 +235,76 @@ class Scan:
             await asyncio.gather(*asking, return_exceptions=True)
             await self._publish()
             raise
+        if lies := await self._lies():
+            # Over what is left the planner comes to where it would be without them.
+            await record.forget(lies)
+            self._planning = await asyncio.to_thread(self._begin, record)
+            self._began_anew = True
+            return True
+        if not all(len(told) == len(batch) for told, batch in zip(answers, batches, strict=True)):
+            return False
+        planning = self._planning
+        assert planning is not None
 
         def take_in() -> None:
             for batch, told in zip(batches, answers, strict=True):
                 for question in batch:
-                    parcel = told[spelled(question)]
-                    planning.tell(question, _answer(parcel))
-                    if parcel is not None:
-                        self.found.add(key_text(parcel.key))
+                    planning.tell(question, _answer(told[spelled(question)]))
 
         await asyncio.to_thread(take_in)
+        return True
 
-    async def _answers(self, batch: Sequence[Question]) -> dict[str, Registered | None]:
+    async def _lies(self) -> list[str]:
+        """What endpoints that deny parcels have told this scan; they are asked no more."""
+        lies: list[str] = []
+        for endpoint in self._doubts.raised():
+            if await self._is_lying(endpoint):
+                log.warning(
+                    "An endpoint says that there is nothing where others find a parcel. This scan "
+                    "believes none of its empty answers and asks it no more.",
+                    endpoint=endpoint,
+                )
+                self.registry.set_aside(endpoint)
+                lies += self._doubts.denied(endpoint)
+        return lies
+
+    async def _is_lying(self, endpoint: str) -> bool:
+        for _ in range(_CONTROLS):
+            ground = self._doubts.control(endpoint)
+            if ground is None or not self._pay(1):
+                return False
+            try:
+                told = await self.registry.told(inside_point(ground), self.asker, only=endpoint)
+            except HasatError:
+                # Who cannot be asked now cannot be accused.
+                return False
+            self.asked += 1
+            if told.parcel is not None:
+                return False
+        return True
+
+    async def _answers(
+        self, record: ScanRecord, batch: Sequence[Question]
+    ) -> dict[str, Registered | None]:
         """The answers to a batch: those paid for earlier, and the others asked for now."""
-        record = self._record
-        assert record is not None
         known = await record.kept(batch)
         # A scan that died may have been told what it did not publish.
-        self._note_unpublished(known.values())
-        self.known_before += len(known)
+        self._note(known.values())
+        self.known_before += 0 if self._began_anew else len(known)
         unknown = [one for one in batch if spelled(one) not in known]
-        open_points = [one for one in unknown if isinstance(one, Point)]
-        while open_points:
-            told = await self._patiently(partial(self._ask, open_points))
-            known |= await self._keep(record, told)
-            answered = {one.question for one in told}
-            open_points = [one for one in open_points if one not in answered]
-        for one in unknown:
-            if isinstance(one, Number):
-                told = await self._patiently(partial(self._ask, [one]))
-                known |= await self._keep(record, told)
+        asked = unknown[: self._pay(len(unknown))]
+        async for told in self.registry.answers(asked, self.asker, _WAITS):
+            fresh = await record.keep(told)
+            self._note(fresh.values())
+            self._doubts.note(told)
+            self.asked += len(told)
+            known |= fresh
         return known
 
-    async def _keep(self, record: ScanRecord, told: Sequence[Told]) -> dict[str, Registered | None]:
-        known = await record.keep(told)
-        self._note_unpublished(known.values())
-        self.asked += len(told)
-        return known
-
-    async def _ask(self, questions: Sequence[Question]) -> list[Told]:
-        """One request; an endpoint may leave some of the points unanswered, but not all."""
-        if isinstance(one := questions[0], Number):
-            parcel = await self.registry.numbered(one.mahalle_id, one.ada, one.parsel, self.asker)
-            return [Told(one, parcel)]
-        points = [one for one in questions if isinstance(one, Point)]
-        if not (told := await self.registry.some(points, self.asker)):
-            raise UnavailableError("No point was answered.", remedy="Ask again later.")
-        return told
-
-    async def _patiently(self, ask: Callable[[], Awaitable[list[Told]]]) -> list[Told]:
-        """Endpoints that fail for a moment are no reason to give up what may take hours."""
-        for seconds in _WAITS:
-            try:
-                return await ask()
-            except UnavailableError:
-                await asyncio.sleep(seconds)
-        return await ask()
-
-    def _note_unpublished(self, parcels: Iterable[Registered | None]) -> None:
-        self._unpublished |= {key_text(one.key): one for one in parcels if one is not None}
+    def _note(self, parcels: Iterable[Registered | None]) -> None:
+        told = {key_text(one.key): one for one in parcels if one is not None}
+        self._unpublished |= told
+        self.found |= told.keys()
 
     def _gone(self) -> list[str]:
         """The parcels of the area that were known before and are no more.
