@@ -1,8 +1,8 @@
 // A day's spending as a chart that answers to the pointer. It stands in the place of the picture
-// that the page has without scripts, and reads the same numbers from the page's JSON twin.
+// and the legend that the page has without scripts, and draws the same numbers.
 //
-//   <div data-island="chart" data-source="/quota.json" data-at="upstreams.0.day"
-//        data-zone="Europe/Istanbul" data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture </div>
+//   <div data-island="chart" data-day='{"now": "...", "byHour": [...], ...}' data-zone="Europe/Istanbul"
+//        data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture and legend </div>
 import uPlot from "uplot";
 
 interface Day {
@@ -27,12 +27,6 @@ const seconds = (text: string): number => Date.parse(text) / 1000;
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#555";
-}
-
-function found(tree: unknown, path: string): unknown {
-  return path
-    .split(".")
-    .reduce<unknown>((at, name) => (at as Record<string, unknown> | undefined)?.[name], tree);
 }
 
 /** Hours as the x axis; what was spent by then, the pace that reaches the target, the limit. */
@@ -96,12 +90,8 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   };
 }
 
-async function show(place: HTMLElement): Promise<void> {
-  const { source, at } = place.dataset;
-  if (!source || !at) return;
-  const answer = await fetch(source, { headers: { Accept: "application/json" } });
-  if (!answer.ok) return;
-  const day = found(await answer.json(), at) as Day | undefined;
+function show(place: HTMLElement): void {
+  const day = JSON.parse(place.dataset.day ?? "null") as Day | null;
   if (!day) return;
   const width = Math.max(280, place.clientWidth);
   const made = options(width, place, day.limit !== null);
@@ -114,10 +104,7 @@ async function show(place: HTMLElement): Promise<void> {
 
 function showAll(): void {
   // A part of the page that was brought up to date has its picture again.
-  for (const place of document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))")) {
-    // Without the numbers, the picture stays.
-    show(place).catch(() => undefined);
-  }
+  document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))").forEach(show);
 }
 
 addEventListener("hasat:shown", showAll);
