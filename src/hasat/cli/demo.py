@@ -105,7 +105,9 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
         "jobs": {"schedule": schedule, "drain_seconds": _DRAIN_SECONDS},
     }
     text = yaml.safe_dump(settings, sort_keys=False)
-    (folder / "hasat.yaml").write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
+    path = folder / "hasat.yaml"
+    path.touch(mode=0o600)
+    path.write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
 
 
 def _tell_story(settings: Settings, upstreams: str) -> None:

@@ -51,7 +51,7 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   const texts = JSON.parse(place.dataset.texts ?? "{}") as Texts;
   const language = document.documentElement.lang;
   const number = new Intl.NumberFormat(language);
-  const value = (_: uPlot, told: number | null): string => (told === null ? "–" : number.format(told));
+  const value = (_: uPlot, told: number | null): string => (told === null ? "" : number.format(told));
   const axis: uPlot.Axis = {
     stroke: colour("--quiet"),
     grid: { stroke: colour("--line"), width: 1 },
@@ -72,7 +72,7 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
     width,
     height: HEIGHT,
     series: [
-      { label: "", value: (_, time) => (time === null ? "–" : at(time)) },
+      { label: "", value: (_, time) => (time === null ? "" : at(time)) },
       {
         label: texts.spent,
         stroke: colour("--leaf"),
