@@ -119,12 +119,12 @@ class House:
         place = self.folder / f"{self.users}-{name}"
         return [str(place / f"newUser{box.title()}Listxml.zip") for box in BOXES]
 
-    def write_lists(self) -> None:
-        """The lists as first seen and a step on."""
-        if all(Path(path).exists() for name in ("first", "changed") for path in self.lists(name)):
+    def write_lists(self, names: Sequence[str]) -> None:
+        """The lists as first seen, and a step on."""
+        if all(Path(path).exists() for name in names for path in self.lists(name)):
             return
         publisher = Publisher(self.users)
-        for name in ("first", "changed"):
+        for name in names:
             place = self.folder / f"{self.users}-{name}"
             place.mkdir(parents=True, exist_ok=True)
             publisher.write(place, Wish())
@@ -152,8 +152,9 @@ class House:
             there = await conn.execute("SELECT FROM feed.head WHERE dataset = 'parcels'")
             if there.rowcount:
                 return
-        for do in (self.write_lists, lambda: self.sync("first"), self.prepare_search):
-            await asyncio.to_thread(do)
+        await asyncio.to_thread(self.write_lists, ["first"])
+        await asyncio.to_thread(self.sync, "first")
+        await asyncio.to_thread(self.prepare_search)
         numbers = range(self.parcels)
         for begin in range(0, self.parcels, 5_000):
             told = [read_feature(_parcel(number)) for number in numbers[begin : begin + 5_000]]
@@ -174,10 +175,13 @@ class House:
         assert row is not None
         return {"identifier": row[0], "alias": row[1]}
 
+    def _serve(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "hasat", "serve"], env=self.environ)
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[psutil.Process]:
         """The server, as soon as it answers."""
-        server = subprocess.Popen([sys.executable, "-m", "hasat", "serve"], env=self.environ)
+        server = self._serve()
         try:
             async with httpx2.AsyncClient() as client:
                 while True:
@@ -195,10 +199,11 @@ class House:
 
 _SOME_RUNS = """
 INSERT INTO jobs.run (job, trigger, queued_at, started_at, finished_at, state, outcome, requests)
-SELECT (ARRAY['gib_sync', 'daily_standings', 'injuries_hourly', 'tkgm_scan', 'housekeeping'])[1 + n %% 5],
-       'hand', at, at, at + interval '20 seconds', 'finished',
+SELECT (ARRAY['gib_sync', 'daily_standings', 'injuries_hourly', 'tkgm_scan'])[1 + n %% 4], 'hand',
+       at, at, at + interval '20 seconds', 'finished',
        (ARRAY['done', 'done', 'nothing', 'failed'])[1 + n %% 4], n %% 40
-  FROM generate_series(1, %(count)s) AS n, LATERAL (SELECT now() - n * interval '90 seconds') AS t (at)
+  FROM (SELECT n, now() - n * interval '90 seconds' AS at
+          FROM generate_series(1, %(count)s) AS n) AS t
 """
 _SOME_REQUESTS = """
 INSERT INTO budget.request (at, upstream, day, lane, job, cost, waited_seconds, outcome, latency_ms)
@@ -365,7 +370,7 @@ async def measure(house: House, readers: int, minutes: float) -> tuple[list[Page
             pages = await ask_for_pages(house, values)
             if not minutes:
                 return pages, None
-            await asyncio.to_thread(house.write_lists)
+            await asyncio.to_thread(house.write_lists, ["first", "changed"])
             return pages, await watch(house, server, readers, minutes)
 
 
