@@ -315,7 +315,7 @@ def _standings(api: Football, asked: Mapping[str, str], now: datetime) -> list[A
     if not matches or matches[0].league.is_cup:
         return []
     results: dict[int, list[tuple[int, int]]] = {team: [] for team in matches[0].league.teams}
-    for moment in sorted((match.at(now) for match in matches), key=lambda one: one.match.kickoff):
+    for moment in sorted((match.at(now) for match in matches), key=lambda one: one.match.kick_off):
         home, away = moment.score()
         if moment.is_finished and home is not None and away is not None:
             results[moment.match.home].append((home, away))

@@ -102,11 +102,11 @@ def _sentences() -> Sequence[tuple[re.Pattern[str], str]]:
 
 @lru_cache(maxsize=2000)
 def _turkish(text: str) -> str | None:
-    # First what happened, then what to do: each is a sentence of its own.
-    for end in re.finditer(r"(?<=[.?]) ", text):
+    # First what happened, then what to do: each is a sentence of its own; notes are lists.
+    for end in re.finditer(r"(?<=[.?]) |, ", text):
         parts = _turkish(text[: end.start()]), _turkish(text[end.end() :])
         if None not in parts:
-            return " ".join(part for part in parts if part)
+            return end.group().join(part for part in parts if part)
     for form, turkish in _sentences():
         if fits := form.fullmatch(text):
             return turkish.format_map({k: _turkish(v) or v for k, v in fits.groupdict().items()})

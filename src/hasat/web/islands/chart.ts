@@ -71,6 +71,7 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   return {
     width,
     height: HEIGHT,
+    padding: [null, 24, null, null],
     series: [
       { label: "", value: (_, time) => (time === null ? "" : at(time)) },
       {
