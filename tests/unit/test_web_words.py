@@ -68,13 +68,18 @@ def test_what_programs_say_is_translated_as_they_say_it() -> None:
             "Bu işin 14 numaralı çalışması henüz bitmemişti.",
         ),
         (
-            "The guard holds this run: einvoice: removed 49.9 % (limit 10 %). Nothing was changed.",
-            "Koruma bu çalışmayı bekletiyor: einvoice: silinen %49.9 (sınır %10). "
-            "Hiçbir şey değişmedi.",
+            "The guard holds this run: einvoice: removed 49.9 % (limit 10 %); "
+            "edespatch: removed 50 % (limit 10 %). Nothing was changed.",
+            "Koruma bu çalışmayı bekletiyor: einvoice: silinen %49.9 (sınır %10); "
+            "edespatch: silinen %50 (sınır %10). Hiçbir şey değişmedi.",
         ),
         (
             "No worker is alive. Start one: `hasat worker`.",
             "Çalışan işçi yok. Birini başlatın: `hasat worker`.",
+        ),
+        (
+            "1,024 parcels, 31 questions, 5.9/s",
+            "1,024 parsel, 31 soru, saniyede 5.9",
         ),
         ("Something that nobody has translated.", None),
         ("No worker is alive. Something that nobody has translated.", None),

@@ -103,7 +103,7 @@ def _sentences() -> Sequence[tuple[re.Pattern[str], str]]:
 @lru_cache(maxsize=2000)
 def _turkish(text: str) -> str | None:
     # First what happened, then what to do: each is a sentence of its own; notes are lists.
-    for end in re.finditer(r"(?<=[.?]) |, ", text):
+    for end in re.finditer(r"(?<=[.?]) |[,;] ", text):
         parts = _turkish(text[: end.start()]), _turkish(text[end.end() :])
         if None not in parts:
             return end.group().join(part for part in parts if part)
