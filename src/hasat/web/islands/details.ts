@@ -28,7 +28,8 @@ function first(told: Feature["properties"], texts: Record<string, string>): [nam
   const language = document.documentElement.lang;
   const where = [told.mahalleAd, told.ilceAd, told.ilAd].filter(Boolean).join(", ");
   const size = typeof told.alan === "number" ? told.alan.toLocaleString(language) : told.alan;
-  const at = told.fetchedAt ? new Date(String(told.fetchedAt)).toLocaleString(language) : "";
+  // Swedes write times as the pages do: the year first.
+  const at = told.fetchedAt ? new Date(String(told.fetchedAt)).toLocaleString("sv", { timeZone: texts.zone }) : "";
   const entries: [string, unknown][] = [
     [texts.place ?? "", where],
     [texts.use ?? "", told.nitelik],
