@@ -176,8 +176,8 @@ class House:
         """A taxpayer to be looked for."""
         async with store.connection() as conn:
             found = await conn.execute(
-                "SELECT key, body #>> '{aliases,0,name}' FROM core.einvoice"
-                " WHERE body #>> '{aliases,0,name}' IS NOT NULL LIMIT 1"
+                "SELECT key, body #>> '{aliases,0,alias}' FROM core.einvoice"
+                " WHERE body #>> '{aliases,0,alias}' IS NOT NULL LIMIT 1"
             )
             row = await found.fetchone()
         assert row is not None
@@ -223,7 +223,7 @@ INSERT INTO jobs.run (job, trigger, queued_at, started_at, finished_at, state, o
 SELECT (ARRAY['gib_sync', 'daily_standings', 'injuries_hourly', 'tkgm_scan'])[1 + n %% 4], 'hand',
        at, at, at + interval '20 seconds', 'finished',
        (ARRAY['done', 'done', 'nothing', 'failed'])[1 + n %% 4], n %% 40
-  FROM (SELECT n, now() - n * interval '90 seconds' AS at
+  FROM (SELECT n, now() - (%(count)s - n) * interval '90 seconds' AS at
           FROM generate_series(1, %(count)s) AS n) AS t
 """
 _SOME_REQUESTS = """
