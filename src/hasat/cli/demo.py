@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import typer
@@ -20,6 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of
 from hasat.cli.roles import flags_of, run_up
+from hasat.errors import UnavailableError
 from hasat.jobs import Catalogue, Run
 from hasat.settings import Settings
 from hasat.settings.environment import without_settings
@@ -56,7 +58,6 @@ def demo(ctx: typer.Context) -> None:
 
     Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
     """
-    from hasat.serve.listen import bind
     from hasat.sim.story import Past, settings_for, workers_of
 
     flags = flags_of(ctx)
@@ -69,10 +70,9 @@ def demo(ctx: typer.Context) -> None:
     alone = without_settings(os.environ, _KEPT)
     os.environ.clear()
     os.environ.update(alone)
-    with bind("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
-    upstreams = f"http://127.0.0.1:{port}"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    port = _port(home)
+    upstreams = f"http://127.0.0.1:{port}"
     now = datetime.now(UTC)
     past = Past.read(home, now)
     past.write(home)
@@ -88,6 +88,21 @@ def demo(ctx: typer.Context) -> None:
         await _harvest(store, settings)
 
     manners.run_async(run_up(settings, flags, beside, begin))
+
+
+def _port(home: Path) -> int:
+    """Where the upstreams listen: where they did before, or to Hasat they would be new ones."""
+    from hasat.serve.listen import bind
+
+    try:
+        workers = json.loads((home / "workers.json").read_text("utf-8"))["workers"]
+        earlier = urlsplit(workers[0]["url"]).port or 0
+    except (OSError, ValueError, LookupError):
+        earlier = 0
+    with contextlib.suppress(UnavailableError), bind("127.0.0.1", earlier) as free:
+        return int(free.getsockname()[1])
+    with bind("127.0.0.1", 0) as free:
+        return int(free.getsockname()[1])
 
 
 def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime) -> None:
