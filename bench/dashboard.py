@@ -194,7 +194,7 @@ class House:
             async with httpx2.AsyncClient() as client:
                 while True:
                     with contextlib.suppress(httpx2.HTTPError):
-                        if (await client.get(f"{self.address}/health/ready")).is_success:
+                        if (await client.get(f"{self.address}/taxpayers")).is_success:
                             break
                     if server.poll() is not None:
                         raise SystemExit("The server has ended.")

@@ -28,7 +28,7 @@ from hasat.web.words import Language, language_of
 
 TICK_SECONDS = 2.0
 # After a round the pages rest so many times as long as it took: collectors come first.
-_REST = 4.0
+_REST, _LONGEST_REST_SECONDS = 4.0, 3.0
 _ANYWAY_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 15.0
 # A reader comes again after that, and is looked at again: a key may have been revoked.
@@ -141,10 +141,9 @@ class Live:
                 await self._render(list(self.shown.values()), everything=everything)
             except (HasatError, psycopg.Error) as error:
                 log.debug("the pages cannot be brought up to date for now", reason=str(error))
-            rested_at = loop.time() + _REST * (loop.time() - began)
+            rested_at = loop.time() + min(_REST * (loop.time() - began), _LONGEST_REST_SECONDS)
             await self._bell.wait(ring, TICK_SECONDS)
-            while not self._bell.closed and (left := rested_at - loop.time()) > 0:
-                await self._bell.wait(self._bell.next_ring(), left)
+            await asyncio.sleep(rested_at - loop.time())
         for shown in self.shown.values():
             shown.wake()
 
