@@ -1,5 +1,6 @@
 """The pages as a server answers them: two renderings of one thing, two languages, who may what."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -205,6 +206,27 @@ async def test_dead_letters_are_sent_again(
     sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
     assert sent.headers["location"] == "/delivery?replayed=1"
     assert [one.state for one in await list_deliveries(store)] == ["waiting"]
+
+
+async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(
+    settings: Settings, store: Store
+) -> None:
+    await _live_a_little(store)
+    _, token = await create_key(store, "the shop", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        assert (await client.get("/delivery.json")).json()["followers"] == []
+        place = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
+        await client.get("/api/v1/einvoice/changes", params={"after": place})
+        async with asyncio.timeout(60):
+            while not (found := (await client.get("/delivery.json")).json()["followers"]):  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.1)
+        assert [(one["name"], one["dataset"], one["lag"]) for one in found] == [
+            ("the shop", "einvoice", 0)
+        ]
+        await feed_toys.run(store, people(), dataset=DATASETS[0])
+        found = (await client.get("/delivery.json")).json()["followers"]
+        assert found[0]["lag"] == 1
 
 
 async def test_forms_of_other_sites_change_nothing(

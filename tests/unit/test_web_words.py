@@ -1,8 +1,10 @@
 """The pages speak two languages, both of them completely."""
 
+import ast
 import re
 import string
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from starlette.requests import Request
@@ -38,8 +40,56 @@ def test_every_text_of_a_template_exists_and_none_is_left_over() -> None:
     assert named - texts().keys() == set()
     # Named by what is shown or by the code: `how.done`, `runs.title`, `unit.hour`.
     spare = {name for name in texts() if name not in named and not name.startswith(begun)}
-    by_code = ("unit.", "problem.")
+    by_code = ("unit.", "problem.", "told.")
     assert {n for n in spare if not n.endswith(".title") and not n.startswith(by_code)} == set()
+
+
+def test_what_programs_say_is_translated_as_they_say_it() -> None:
+    """Every sentence that the pages translate is still one of the program's."""
+    said = set()
+    for file in Path(str(files("hasat"))).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Constant(str(text)):
+                    said.add(re.sub(r"\{\w*\}", "{}", text))
+                case ast.JoinedStr(parts):
+                    known = (getattr(part, "value", "") for part in parts)
+                    said.add("".join(one if isinstance(one, str) else "{}" for one in known))
+    told = {name: text[0] for name, text in texts().items() if name.startswith("told.")}
+    unknown = {name for name, text in told.items() if re.sub(r"\{\w+\}", "{}", text) not in said}
+    assert unknown == set()
+
+
+@pytest.mark.parametrize(
+    ("english", "turkish"),
+    [
+        (
+            "Run 14 of this job was not finished yet.",
+            "Bu işin 14 numaralı çalışması henüz bitmemişti.",
+        ),
+        (
+            "The guard holds this run: einvoice: removed 49.9 % (limit 10 %); "
+            "edespatch: removed 50 % (limit 10 %). Nothing was changed.",
+            "Koruma bu çalışmayı bekletiyor: einvoice: silinen %49.9 (sınır %10); "
+            "edespatch: silinen %50 (sınır %10). Hiçbir şey değişmedi.",
+        ),
+        (
+            "No worker is alive. Start one: `hasat worker`.",
+            "Çalışan işçi yok. Birini başlatın: `hasat worker`.",
+        ),
+        (
+            "1,024 parcels, 31 questions, 5.9/s",
+            "1,024 parsel, 31 soru, saniyede 5.9",
+        ),
+        ("Something that nobody has translated.", None),
+        ("No worker is alive. Something that nobody has translated.", None),
+    ],
+)
+def test_what_happened_and_what_to_do_are_told_in_turkish(
+    english: str, turkish: str | None
+) -> None:
+    assert Words("tr").told(english) == turkish
+    assert Words("en").told(english) == english
 
 
 @pytest.mark.parametrize(

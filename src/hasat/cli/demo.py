@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import typer
@@ -21,6 +21,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of
 from hasat.cli.roles import flags_of, run_up
+from hasat.errors import UnavailableError
+from hasat.jobs import Catalogue, Run
 from hasat.settings import Settings
 from hasat.settings.environment import without_settings
 from hasat.store import Store
@@ -39,7 +41,8 @@ _EVERY_MINUTE, _EVERY_FIVE = "* * * * *", "*/5 * * * *"
 _HOURS_UNTIL_PROBABLY_OVER = 0.1
 _FIRST = ("gib_sync", "fixtures_backfill_league_season", "standings_backfill_league_season")
 _LOOK_SECONDS = 1.0
-_SCAN_SAID = "scan.txt"
+# A scan that is stopped goes on at the next start: nobody waits for its end.
+_DRAIN_SECONDS = 3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,7 +58,6 @@ def demo(ctx: typer.Context) -> None:
 
     Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
     """
-    from hasat.serve.listen import bind
     from hasat.sim.story import Past, settings_for, workers_of
 
     flags = flags_of(ctx)
@@ -68,10 +70,9 @@ def demo(ctx: typer.Context) -> None:
     alone = without_settings(os.environ, _KEPT)
     os.environ.clear()
     os.environ.update(alone)
-    with bind("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
-    upstreams = f"http://127.0.0.1:{port}"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    port = _port(home)
+    upstreams = f"http://127.0.0.1:{port}"
     now = datetime.now(UTC)
     past = Past.read(home, now)
     past.write(home)
@@ -84,10 +85,24 @@ def demo(ctx: typer.Context) -> None:
 
     async def begin(store: Store) -> None:
         _tell_story(settings, upstreams)
-        async with _scanning(store, settings, flags) as scan:
-            await _harvest(store, settings, scan)
+        await _harvest(store, settings)
 
     manners.run_async(run_up(settings, flags, beside, begin))
+
+
+def _port(home: Path) -> int:
+    """Where the upstreams listen: where they did before, or to Hasat they would be new ones."""
+    from hasat.serve.listen import bind
+
+    try:
+        workers = json.loads((home / "workers.json").read_text("utf-8"))["workers"]
+        earlier = urlsplit(workers[0]["url"]).port or 0
+    except (OSError, ValueError, LookupError):
+        earlier = 0
+    with contextlib.suppress(UnavailableError), bind("127.0.0.1", earlier) as free:
+        return int(free.getsockname()[1])
+    with bind("127.0.0.1", 0) as free:
+        return int(free.getsockname()[1])
 
 
 def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime) -> None:
@@ -102,10 +117,12 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
     settings = {
         **upstreams,
         "demo": {"began": began.isoformat(timespec="seconds")},
-        "jobs": {"schedule": schedule},
+        "jobs": {"schedule": schedule, "drain_seconds": _DRAIN_SECONDS},
     }
     text = yaml.safe_dump(settings, sort_keys=False)
-    (folder / "hasat.yaml").write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
+    path = folder / "hasat.yaml"
+    path.touch(mode=0o600)
+    path.write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
 
 
 def _tell_story(settings: Settings, upstreams: str) -> None:
@@ -133,67 +150,47 @@ def _tell_story(settings: Settings, upstreams: str) -> None:
     manners.note("")
 
 
-@asynccontextmanager
-async def _scanning(
-    store: Store, settings: Settings, flags: Mapping[str, str]
-) -> AsyncIterator[Process | None]:
-    """Scan the town beside the block, unless that was done; goes on where it was stopped."""
-    from hasat.sim.story import AREA
-
-    async with store.connection() as conn:
-        done = await conn.execute("SELECT FROM tkgm.scan WHERE finished_at IS NOT NULL")
-    if done.rowcount:
-        yield None
-        return
-    command = [sys.executable, "-m", "hasat"]
-    for key, value in flags.items():
-        command += ["--set", f"{key}={value}"]
-    # It would draw its own bar over ours.
-    with (settings.home / _SCAN_SAID).open("wb") as said:
-        scan = await asyncio.create_subprocess_exec(
-            *command,
-            *("tkgm", "scan", str(settings.home / AREA), "--json"),
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-    try:
-        yield scan
-    finally:
-        if scan.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                scan.terminate()
-            await scan.wait()
-
-
-async def _harvest(store: Store, settings: Settings, scan: Process | None) -> None:
+async def _harvest(store: Store, settings: Settings) -> None:
     """Queue what fills the house, and show how it fills."""
     from hasat.jobs.link import AWAY
     from hasat.jobs.queue import queue_run
+    from hasat.jobs.runs import get_run
     from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
 
     catalogue = catalogue_of(settings)
+    scan = await _scan(store, settings, catalogue)
     for name in _FIRST:
         await queue_run(store, catalogue, name)
     expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
     counts = dict.fromkeys(expected, 0)
     with _bars(expected) as show:
-        while True:
+        while not (counts["taxpayers"] and counts["matches"] and scan.state == "finished"):
+            await asyncio.sleep(_LOOK_SECONDS)
             # Whoever is rough with the database sees it come back.
             with contextlib.suppress(*AWAY):
-                counts = await _counted(store)
+                counts, scan = await _counted(store), await get_run(store, scan.id)
             show(counts)
-            scanned = scan is None or scan.returncode is not None
-            if scanned and counts["taxpayers"] and counts["matches"]:
-                break
-            await asyncio.sleep(_LOOK_SECONDS)
-    if scan is not None and scan.returncode:
+    if scan.outcome != "done":
         manners.note(
-            f"The scan of the town stopped; {settings.home / _SCAN_SAID} says why. "
+            f"The scan of the town ended as {scan.outcome}; `hasat jobs show {scan.id}` says why. "
             "The next start goes on with it."
         )
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     manners.note(f"Harvested: {told}. From now on only changes are brought in.")
+
+
+async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
+    """The run that scans the town: the one of an earlier start, unless that went wrong."""
+    from hasat.jobs.queue import queue_run
+    from hasat.jobs.runs import list_runs
+    from hasat.sim.story import AREA
+    from hasat.sources.tkgm.job import NAME
+
+    town = {"area": json.loads((settings.home / AREA).read_text("utf-8"))}
+    for earlier in await list_runs(store, job=NAME):
+        if earlier.params == town and earlier.outcome in {None, "done"}:
+            return earlier
+    return await queue_run(store, catalogue, NAME, town)
 
 
 async def _counted(store: Store) -> dict[str, int]:

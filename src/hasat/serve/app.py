@@ -18,6 +18,7 @@ from hasat.serve.feed import feed_router
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
 from hasat.serve.observe import Observe, security_headers
+from hasat.serve.places import Places
 from hasat.serve.routes import RouteTable
 from hasat.serve.shape import BodyLimit, HeadFromGet
 from hasat.serve.signatures import Signatures
@@ -60,6 +61,7 @@ def create_app(
     for of_the_house in (status, deliver, quota):
         app.include_router(of_the_house.router, prefix="/api/v1")
     app.state.bell = Bell(store)
+    app.state.places = Places(store)
     app.state.archive_place = place_of(settings)
     app.state.storage = health.Storage(app.state.archive_place)
     for source in sources:

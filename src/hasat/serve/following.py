@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Header, Query
+from fastapi import Header, Query, Request
 from pydantic import BaseModel, Field
 
 from hasat.clock import local_time
-from hasat.doors import Plain, dumps
+from hasat.doors import Plain, dumps, exchange_of
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
@@ -49,9 +49,12 @@ class Asked:
     only: Sequence[str] | None
     include: frozenset[str]
     form: Form
+    has: Callable[[Cursor], None]
+    """Told of every place up to which the follower has everything."""
 
 
 async def asked(
+    request: Request,
     after: Annotated[str | None, Query(description="The cursor of an earlier answer.")] = None,
     limit: Annotated[
         int | None,
@@ -90,13 +93,14 @@ async def asked(
         only=only,
         include=frozenset(filter(None, include.split(","))),
         form=form or by_header,
+        has=partial(request.app.state.places.note, exchange_of(request.scope).caller),
     )
 
 
 async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
     """The page after the cursor, in a transaction that ends before anything is sent."""
     async with store.connection() as conn:
-        return await changes_after(
+        page = await changes_after(
             conn,
             dataset.name,
             ask.after,
@@ -105,6 +109,9 @@ async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
             before="before" in ask.include,
             as_text=True,
         )
+    if ask.after is not None:
+        ask.has(ask.after)
+    return page
 
 
 async def first_page(store: Store, bell: Bell, dataset: Dataset, ask: Asked, limit: int) -> Page:

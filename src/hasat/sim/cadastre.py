@@ -6,6 +6,7 @@ Where parcels of a file overlap, the smaller keeps the ground.
 """
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ MAHALLE_ID = 147766
 BLOCK_GAP_METRES = 1.5
 # The share of numbers that were given to parcels since divided or merged away.
 RETIRED_SHARE = 0.08
+_LARGE_SQUARE_METRES = 1_500.0
+_USES = ("Arsa", "Arsa", "Bahçe", "Kargir Ev ve Arsası", "Kargir Apartman", "Zeytinlik")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class CadastreParcel:
                 "adaNo": self.ada,
                 "parselNo": self.parsel,
                 "alan": f"{self.square_metres:,.2f}",
-                "nitelik": "Arsa",
+                "nitelik": self._use,
                 "mevkii": "",
                 "pafta": "151",
                 "durum": "1",
@@ -65,6 +68,13 @@ class CadastreParcel:
                 "ozet": f"Tuğlaci Başi-{self.ada}/{self.parsel}",
             },
         }
+
+    @property
+    def _use(self) -> str:
+        """The same for a parcel each time: of large ones fields and parks, else what towns have."""
+        if self.square_metres > _LARGE_SQUARE_METRES:
+            return ("Tarla", "Park")[zlib.crc32(self.ada.encode()) % 2]
+        return _USES[zlib.crc32(f"{self.ada}/{self.parsel}".encode()) % len(_USES)]
 
 
 class Cadastre:

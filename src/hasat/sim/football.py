@@ -10,7 +10,7 @@ delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simul
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -314,18 +314,37 @@ def _standings(api: Football, asked: Mapping[str, str], now: datetime) -> list[A
     matches = api.matches_of(int(asked["league"]), int(asked["season"]))
     if not matches or matches[0].league.is_cup:
         return []
-    points: Counter[int] = Counter(dict.fromkeys(matches[0].league.teams, 0))
-    for moment in (match.at(now) for match in matches):
+    results: dict[int, list[tuple[int, int]]] = {team: [] for team in matches[0].league.teams}
+    for moment in sorted((match.at(now) for match in matches), key=lambda one: one.match.kick_off):
         home, away = moment.score()
         if moment.is_finished and home is not None and away is not None:
-            points[moment.match.home] += 3 if home > away else 1 if home == away else 0
-            points[moment.match.away] += 3 if away > home else 1 if home == away else 0
-    table = [
-        {"rank": rank, "team": {"id": team}, "points": won, "group": matches[0].league.name}
-        for rank, (team, won) in enumerate(sorted(points.items(), key=lambda p: (-p[1], p[0])), 1)
-    ]
+            results[moment.match.home].append((home, away))
+            results[moment.match.away].append((away, home))
+    lines = [_table_line(team, matches[0].league.name, told) for team, told in results.items()]
+    lines.sort(key=lambda line: (-line["points"], -line["goalsDiff"], line["team"]["id"]))
+    table = [{"rank": rank, **line} for rank, line in enumerate(lines, 1)]
     league = {"id": matches[0].league.id, "season": matches[0].season, "standings": [table]}
     return [{"league": league}]
+
+
+def _table_line(team: int, group: str, results: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """What a table says of a team, from the goals for and against in its matches."""
+    form = "".join("WDL"[(own <= other) + (own < other)] for own, other in results)
+    scored, conceded = sum(own for own, _ in results), sum(other for _, other in results)
+    return {
+        "team": {"id": team, "name": f"Team {team}"},
+        "points": 3 * form.count("W") + form.count("D"),
+        "goalsDiff": scored - conceded,
+        "group": group,
+        "form": form[-5:],
+        "all": {
+            "played": len(form),
+            "win": form.count("W"),
+            "draw": form.count("D"),
+            "lose": form.count("L"),
+            "goals": {"for": scored, "against": conceded},
+        },
+    }
 
 
 def _injuries(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:

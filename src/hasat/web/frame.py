@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from hasat import __version__
+from hasat.clock import system_clock
 from hasat.doors import Caller, exchange_of
 from hasat.web.charts import day_chart, timeline
 from hasat.web.page import Asked, House, Page
@@ -50,7 +51,7 @@ class Frame:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters["pretty"] = _pretty
+        self._templates.filters |= {"pretty": _pretty, "twin": as_json}
         self._templates.globals |= {
             "version": __version__,
             "static": statics.address,
@@ -124,8 +125,13 @@ class Frame:
             frame="bare.html", t=Words(language), asked=asked, data=data
         )
 
-    def _moment(self, value: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-        return value.astimezone(self.house.zone).strftime(form) if value else "–"
+    def _moment(self, value: datetime | None, form: str | None = None) -> str:
+        """Of today the time alone, of other days the day with it; or in the form that is given."""
+        if value is None:
+            return "–"
+        there, today = (at.astimezone(self.house.zone) for at in (value, system_clock()))
+        usual = "%H:%M:%S" if there.date() == today.date() else "%Y-%m-%d %H:%M"
+        return there.strftime(form or usual)
 
 
 def twin(data: Any) -> Response:

@@ -27,6 +27,8 @@ from hasat.web.page import Asked, Page
 from hasat.web.words import Language, language_of
 
 TICK_SECONDS = 2.0
+# After a round the pages rest so many times as long as it took: collectors come first.
+_REST, _LONGEST_REST_SECONDS = 4.0, 3.0
 _ANYWAY_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 15.0
 # A reader comes again after that, and is looked at again: a key may have been revoked.
@@ -45,12 +47,14 @@ class Shown:
     language: Language
     readers: int = 0
     part: str = ""
+    event: bytes = b""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def show(self, part: str) -> None:
         """Wake the readers if there is something new for them."""
         if part != self.part:
             self.part = part
+            self.event = f"data: {dumps(part)}\n\n".encode()
             self.wake()
 
     def wake(self) -> None:
@@ -102,7 +106,7 @@ class Live:
         """The page's changing part, then again whenever it differs."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + _LONGEST_SECONDS
-        seen = ""
+        seen = b""
         shown.readers += 1
         try:
             if self._poller is None or self._poller.done():
@@ -110,9 +114,9 @@ class Live:
             yield b"retry: 3000\n\n"
             while loop.time() < ends_at and not self._bell.closed:
                 changed = shown.changed
-                if shown.part != seen:
-                    seen = shown.part
-                    yield f"data: {dumps(seen)}\n\n".encode()
+                if shown.event != seen:
+                    seen = shown.event
+                    yield seen
                     continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_HEARTBEAT_SECONDS):
@@ -128,7 +132,7 @@ class Live:
         loop = asyncio.get_running_loop()
         pulse, rendered_at = "", 0.0
         while self.shown and not self._bell.closed:
-            ring = self._bell.next_ring()
+            ring, began = self._bell.next_ring(), loop.time()
             try:
                 now = await self._pulse()
                 everything = now != pulse or loop.time() - rendered_at > _ANYWAY_SECONDS
@@ -137,22 +141,30 @@ class Live:
                 await self._render(list(self.shown.values()), everything=everything)
             except (HasatError, psycopg.Error) as error:
                 log.debug("the pages cannot be brought up to date for now", reason=str(error))
+            rested_at = loop.time() + min(_REST * (loop.time() - began), _LONGEST_REST_SECONDS)
             await self._bell.wait(ring, TICK_SECONDS)
+            await asyncio.sleep(rested_at - loop.time())
         for shown in self.shown.values():
             shown.wake()
 
     async def _render(self, wanted: Sequence[Shown], *, everything: bool) -> None:
         """One after the other: readers never take more than one connection from the others."""
+        read: dict[Any, Any] = {}
         for shown in wanted:
             if everything or not shown.part:
+                # What a page shows is the same in both languages.
+                asked = shown.asked
+                same = (shown.page.path, asked.may_operate, *sorted(asked.values.items()))
                 try:
-                    data = await shown.page.data(shown.asked)
+                    if same not in read:
+                        read[same] = await shown.page.data(asked)
+                    data = read[same]
                 except HasatError as error:
                     log.debug(
                         "a live page cannot be shown", page=shown.page.name, reason=str(error)
                     )
                 else:
-                    shown.show(self._frame.live_part(shown.page, shown.asked, shown.language, data))
+                    shown.show(self._frame.live_part(shown.page, asked, shown.language, data))
 
     async def _pulse(self) -> str:
         async with self._frame.house.store.connection() as conn:

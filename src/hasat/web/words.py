@@ -1,9 +1,10 @@
 """The texts of the pages in both languages, and which of the two a reader gets."""
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
@@ -14,6 +15,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 COOKIE = "hasat_lang"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_LONGEST_TOLD = 1000
 
 
 @cache
@@ -48,6 +50,12 @@ class Words:
         """A text for something that a source of another package may have named."""
         return self(name) if name in texts() else otherwise
 
+    def told(self, text: str) -> str | None:
+        """What the program said, in this language; None if it is known in English only."""
+        if self.language == "en":
+            return text
+        return _turkish(text) if len(text) <= _LONGEST_TOLD else None
+
     def number(self, value: float | None, digits: int = 0) -> str:
         """With separators of the language; a dash for what is not known."""
         if value is None:
@@ -79,6 +87,30 @@ class Words:
 
 
 _TURKISH = str.maketrans(",.", ".,")
+
+
+@cache
+def _sentences() -> Sequence[tuple[re.Pattern[str], str]]:
+    """The sentences of told.toml: what the English one looks like, and the Turkish one."""
+    found = []
+    for name, (english, turkish) in texts().items():
+        if name.startswith("told."):
+            form = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(english))
+            found.append((re.compile(form, re.DOTALL), turkish))
+    return found
+
+
+@lru_cache(maxsize=2000)
+def _turkish(text: str) -> str | None:
+    # First what happened, then what to do: each is a sentence of its own; notes are lists.
+    for end in re.finditer(r"(?<=[.?]) |[,;] ", text):
+        parts = _turkish(text[: end.start()]), _turkish(text[end.end() :])
+        if None not in parts:
+            return end.group().join(part for part in parts if part)
+    for form, turkish in _sentences():
+        if fits := form.fullmatch(text):
+            return turkish.format_map({k: _turkish(v) or v for k, v in fits.groupdict().items()})
+    return None
 
 
 def language_of(request: Request) -> Language:

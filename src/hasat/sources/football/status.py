@@ -38,7 +38,11 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
 
 async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
     """The windows of the API's budget."""
-    [quota] = [one for one in await read_all(store, settings) if one.windows.upstream == SOURCE]
+    [quota] = [
+        one
+        for one in await read_all(store, settings, outcomes=False)
+        if one.windows.upstream == SOURCE
+    ]
     windows = quota.windows
     forecast = quota.forecast
     return {

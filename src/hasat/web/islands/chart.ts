@@ -1,8 +1,8 @@
 // A day's spending as a chart that answers to the pointer. It stands in the place of the picture
-// that the page has without scripts, and reads the same numbers from the page's JSON twin.
+// and the legend that the page has without scripts, and draws the same numbers.
 //
-//   <div data-island="chart" data-source="/quota.json" data-at="upstreams.0.day"
-//        data-zone="Europe/Istanbul" data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture </div>
+//   <div data-island="chart" data-day='{"now": "...", "byHour": [...], ...}' data-zone="Europe/Istanbul"
+//        data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture and legend </div>
 import uPlot from "uplot";
 
 interface Day {
@@ -29,12 +29,6 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#555";
 }
 
-function found(tree: unknown, path: string): unknown {
-  return path
-    .split(".")
-    .reduce<unknown>((at, name) => (at as Record<string, unknown> | undefined)?.[name], tree);
-}
-
 /** Hours as the x axis; what was spent by then, the pace that reaches the target, the limit. */
 function columns(day: Day): uPlot.AlignedData {
   const [from, to, now] = [seconds(day.startsAt), seconds(day.endsAt), seconds(day.now)];
@@ -57,7 +51,7 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   const texts = JSON.parse(place.dataset.texts ?? "{}") as Texts;
   const language = document.documentElement.lang;
   const number = new Intl.NumberFormat(language);
-  const value = (_: uPlot, told: number | null): string => (told === null ? "–" : number.format(told));
+  const value = (_: uPlot, told: number | null): string => (told === null ? "" : number.format(told));
   const axis: uPlot.Axis = {
     stroke: colour("--quiet"),
     grid: { stroke: colour("--line"), width: 1 },
@@ -77,8 +71,9 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   return {
     width,
     height: HEIGHT,
+    padding: [null, 24, null, null],
     series: [
-      { label: "", value: (_, time) => (time === null ? "–" : at(time)) },
+      { label: "", value: (_, time) => (time === null ? "" : at(time)) },
       {
         label: texts.spent,
         stroke: colour("--leaf"),
@@ -96,12 +91,8 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   };
 }
 
-async function show(place: HTMLElement): Promise<void> {
-  const { source, at } = place.dataset;
-  if (!source || !at) return;
-  const answer = await fetch(source, { headers: { Accept: "application/json" } });
-  if (!answer.ok) return;
-  const day = found(await answer.json(), at) as Day | undefined;
+function show(place: HTMLElement): void {
+  const day = JSON.parse(place.dataset.day ?? "null") as Day | null;
   if (!day) return;
   const width = Math.max(280, place.clientWidth);
   const made = options(width, place, day.limit !== null);
@@ -114,10 +105,7 @@ async function show(place: HTMLElement): Promise<void> {
 
 function showAll(): void {
   // A part of the page that was brought up to date has its picture again.
-  for (const place of document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))")) {
-    // Without the numbers, the picture stays.
-    show(place).catch(() => undefined);
-  }
+  document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))").forEach(show);
 }
 
 addEventListener("hasat:shown", showAll);

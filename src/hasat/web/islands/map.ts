@@ -115,9 +115,14 @@ class ParcelMap {
     this.drawing = new Drawing(this.map, "area", (area) => this.drawn(area));
     this.map.on("load", () => this.loaded());
     this.map.on("moveend", () => void this.look());
-    this.map.on("click", "parcels", (event) => {
-      const parcel = event.features?.[0];
-      if (parcel && !this.drawing.active) this.choose(parcel as unknown as Feature);
+    this.map.on("click", (event) => {
+      if (this.drawing.active) return;
+      const [parcel] = this.map.queryRenderedFeatures(event.point, { layers: ["parcels"] });
+      if (parcel) this.choose(parcel as unknown as Feature);
+      else this.close();
+    });
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.close();
     });
   }
 
@@ -140,6 +145,7 @@ class ParcelMap {
     on("in", () => this.map.zoomIn());
     on("out", () => this.map.zoomOut());
     on("draw", () => {
+      this.close();
       this.drawing.begin();
       this.say(this.texts.drawing ?? "");
     });
@@ -212,7 +218,14 @@ class ParcelMap {
   private choose(parcel: Feature): void {
     this.map.setFilter("chosen", ["==", ["get", "key"], String(parcel.properties.key)]);
     const place = document.querySelector<HTMLElement>("[data-map=details]");
-    if (place) showDetails(place, parcel, this.texts).catch((error: Error) => this.say(error.message));
+    if (!place) return;
+    showDetails(place, parcel, this.texts, () => this.close()).catch((error: Error) => this.say(error.message));
+  }
+
+  private close(): void {
+    this.map.setFilter("chosen", ["==", ["get", "key"], ""]);
+    const place = document.querySelector<HTMLElement>("[data-map=details]");
+    if (place) place.hidden = true;
   }
 
   private drawn(area: string | null): void {

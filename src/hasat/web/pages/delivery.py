@@ -1,4 +1,4 @@
-"""Delivery: webhooks and their dead letters, and how far those are who follow by stream."""
+"""Delivery: webhooks and their dead letters, and how far those are who follow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,9 +30,11 @@ class EndpointLine:
 
 @dataclass(frozen=True)
 class Follower:
-    """Up to where a dataset's changes were passed on to a sink."""
+    """Up to where a dataset's changes were passed on to a stream, or read with a key."""
 
-    sink: str
+    kind: str
+    """stream or key."""
+    name: str
     dataset: str
     seq: int
     head: int

@@ -11,7 +11,7 @@ from shapely import Polygon
 from shapely.geometry import mapping, shape
 
 from hasat.jobs.queue import queue_run
-from hasat.jobs.runs import get_run
+from hasat.jobs.runs import get_run, list_runs
 from hasat.sources.tkgm.datasets import SOURCE
 from hasat.sources.tkgm.estimating import Cost, cost_of, read_drawn
 from hasat.sources.tkgm.looking import Extent, extent, look
@@ -101,13 +101,12 @@ async def parcels(asked: Asked) -> Parcels:
     ]
     everything = await extent(store)
     page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
-    number = asked.number("run")
     return Parcels(
         extent=everything,
         bounds=box or (shown[0].box if shown else everything.box),
         planned=None if area is None else await _planned(house, text, area),
         can_scan=SCAN in house.catalogue.jobs,
-        run=None if number is None else line_of(await get_run(store, number), await store.now()),
+        run=await _run(asked),
         scans=shown,
         parcels=[_line(json.loads(one)) for one in page.features],
         matched=page.matched,
@@ -115,6 +114,16 @@ async def parcels(asked: Asked) -> Parcels:
         base_map=house.settings.serve.base_map,
         base_map_credit=house.settings.serve.base_map_credit,
     )
+
+
+async def _run(asked: Asked) -> RunLine | None:
+    """The scan that the address names, else one that is at work."""
+    number = asked.number("run")
+    if number is None:
+        found = await list_runs(asked.store, job=SCAN, unfinished=True, limit=1)
+    else:
+        found = [await get_run(asked.store, number)]
+    return line_of(found[0], await asked.store.now()) if found else None
 
 
 async def start_scan(asked: Asked) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.errors import ConflictError, NotFoundError
+from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
 from hasat.sources.gib.job import NAME as GIB_SYNC
@@ -96,13 +97,12 @@ async def runs(asked: Asked) -> Runs:
     """The jobs, the time line of the last hours, and one page of runs."""
     house, store = asked.house, asked.store
     job, only_bad = asked.text("job"), asked.text("bad") == "1"
-    hours = asked.number("hours") or 6
-    hours = hours if hours in HOURS else 6
     now = await store.now()
     found = await list_runs(
         store, job=job or None, bad=only_bad, before=asked.number("before"), limit=_ON_A_PAGE + 1
     )
     shown = found[:_ON_A_PAGE]
+    hours = _hours(asked.number("hours"), shown, now)
     jobs = await schedule_overview(store, house.catalogue)
     since = now - timedelta(hours=hours)
     return Runs(
@@ -152,6 +152,14 @@ def job_line(entry: ScheduledJob, now: datetime) -> JobLine:
         next_due=entry.next_due,
         last_run=line_of(entry.last_run, now) if entry.last_run else None,
     )
+
+
+def _hours(wanted: int | None, shown: Sequence[Run], now: datetime) -> int:
+    """How far the time line reaches back: as is asked for, else as far as the list of runs does."""
+    if wanted in HOURS:
+        return wanted
+    oldest = min((run.queued_at for run in shown), default=now)
+    return next((one for one in HOURS if now - oldest <= timedelta(hours=one)), HOURS[-1])
 
 
 def _working_first(entry: ScheduledJob) -> tuple[bool, str, str]:

@@ -1,5 +1,5 @@
--- How many parcels there are, where, and when they were told.
-SELECT count(*), min(p.west), min(p.south), max(p.east), max(p.north),
-       min(coalesce(t.told_at, p.changed_at)), max(coalesce(t.told_at, p.changed_at))
-  FROM core.parcels AS p
-  LEFT JOIN tkgm.parcel_told AS t USING (key)
+-- How many parcels there are, where, and when they were told: each from the smallest table that knows.
+SELECT coalesce((SELECT records FROM feed.head WHERE dataset = 'parcels'), 0),
+       ground.*, told.*
+  FROM (SELECT min(west), min(south), max(east), max(north) FROM core.parcels) AS ground,
+       (SELECT min(told_at), max(told_at) FROM tkgm.parcel_told) AS told
