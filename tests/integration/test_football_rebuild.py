@@ -127,7 +127,7 @@ async def a_history(store: Store, dice: random.Random) -> None:
                 told = [fixture(n, league=dice.choice((39, 140))) for n in some]
                 one = answer("fixtures", told, date="2024-01-01")
             case 2:
-                told = [details(n, *dice.sample(range(1, 5), 3)) for n in some]
+                told = [details(n, *dice.sample(range(1, 5), dice.randrange(4))) for n in some]
                 one = answer("fixtures", told, ids="-".join(map(str, some)))
                 leagues = None
             case 3:
