@@ -168,6 +168,22 @@ async def test_matches_and_what_is_inferred_about_them(settings: Settings, store
         assert [one["endpoint"] for one in synced["items"]] == ["/fixtures"]
         sentence = await refused(client, "query_fixture_events", fixture_id=1)
         assert "no match 1" in sentence
+        sentence = await refused(client, "query_fixtures", fixture_id=10**30)
+        assert "fixture_id" in sentence
+        assert "less than" in sentence
+
+
+async def test_a_league_of_odd_seasons_is_told_as_far_as_it_can_be_read(
+    settings: Settings, store: Store
+) -> None:
+    for seasons, readable in ((None, 0), ({"year": 2026}, 0), (["?", {"year": 2026}], 1)):
+        league = {"league": {"id": 39, "name": "League 1"}, "seasons": seasons}
+        await load(store, [_answer("leagues", {}, [league])], run=None, retention_days=90)
+        async with Client(assistant_of(settings, store).reading) as client:
+            [tracked] = (await told(client, "list_tracked_leagues"))["items"]
+            assert (tracked["name"], tracked["coverage"]) == ("League 1", None)
+            listed = await told(client, "get_league_info", league_id=39)
+            assert len(listed["seasons"]) == readable
 
 
 async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from hasat.settings import Settings
+from hasat.sim.football_world import Tempo, make_world
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
@@ -112,6 +114,21 @@ async def test_an_odd_value_stops_nothing(store: Store, odd: Any) -> None:
     [(body, goals)] = await rows(store, "SELECT body, goals_home FROM core.fixtures")
     assert body["goals"]["home"] == odd
     assert goals in (None, 1)
+
+
+async def test_the_only_event_of_a_match_can_be_withdrawn(store: Store) -> None:
+    world = make_world(5, datetime(2026, 8, 1, tzinfo=UTC), 2, tempo=Tempo(corrected_share=0.5))
+    match = next(m for m in world.matches.values() if m.is_corrected and len(m.goals) == 1)
+    for days, events in ((1, 1), (3, 0)):
+        moment = match.at(match.kick_off + timedelta(days=days))
+        told = {**moment.body(), **moment.blocks()}
+        await feed(store, answer("fixtures", [told], ids=str(match.id)))
+        assert len(await keys(store, "fixture_events")) == len(moment.goals) == events
+        # The API has lost its details for a while: that takes nothing away.
+        empty: dict[str, Any] = {name: [] for name in moment.blocks()}
+        await feed(store, answer("fixtures", [moment.body() | empty], ids=str(match.id)))
+        assert len(await keys(store, "fixture_events")) == events
+        assert len(await keys(store, "fixture_lineups")) == 2
 
 
 async def test_a_score_corrected_later_is_a_change_and_the_same_again_is_none(

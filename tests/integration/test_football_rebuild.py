@@ -127,7 +127,7 @@ async def a_history(store: Store, dice: random.Random) -> None:
                 told = [fixture(n, league=dice.choice((39, 140))) for n in some]
                 one = answer("fixtures", told, date="2024-01-01")
             case 2:
-                told = [details(n, *dice.sample(range(1, 5), 3)) for n in some]
+                told = [details(n, *dice.sample(range(1, 5), dice.randrange(4))) for n in some]
                 one = answer("fixtures", told, ids="-".join(map(str, some)))
                 leagues = None
             case 3:
@@ -175,6 +175,21 @@ async def test_any_history_of_answers_gives_the_same_core_again(
     assert await everything(store) != before
     assert "mended" in hows(await rebuild(store, settings))
     assert await everything(store) == before
+
+
+async def test_core_is_made_of_raw_alone(store: Store, settings: Settings) -> None:
+    """All that was saved is RAW: neither tables nor heads nor changes."""
+    seasons = [[fixture(1000 * n + number) for number in range(300)] for n in range(9)]
+    for number, matches in enumerate(seasons):
+        one = answer("fixtures", matches, league=str(number), season="2024")
+        await load(store, [one], run=None, retention_days=30)
+    before = await everything(store)
+    await execute(store, "TRUNCATE core.fixtures, feed.change, feed.version_dataset, feed.head")
+    done = {one.dataset: one for one in (await rebuild(store, settings)).datasets}
+    assert (done["fixtures"].how, done["fixtures"].records) == ("anew", 2700)
+    after = await everything(store)
+    assert [row[:3] for row in after["fixtures"]] == [row[:3] for row in before["fixtures"]]
+    assert hows(await rebuild(store, settings)) == {"intact"}
 
 
 async def test_an_order_that_the_clock_denies_is_kept(store: Store, settings: Settings) -> None:

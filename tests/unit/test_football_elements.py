@@ -68,6 +68,19 @@ def test_events_of_the_moment_do_not_stand_for_all() -> None:
     assert live.covers == []
 
 
+def test_no_events_are_an_answer_where_the_rest_is_told_and_nothing_where_it_is_not() -> None:
+    def covers(**told: Any) -> set[str]:
+        blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
+        row = fixture(**(blocks | told))
+        return {one.dataset for one in extract("fixtures", {"ids": "7"}, [row]).covers}
+
+    assert covers(lineups=[{"team": {"id": 33}}]) == {"fixture_events", "fixture_lineups"}
+    # The rest cannot be taken back by a list that is empty.
+    assert covers(events=[event(1, 2)]) == {"fixture_events"}
+    assert covers() == set()
+    assert covers(events=None, lineups=[{"team": {"id": 33}}]) == set()
+
+
 def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     season = {"league": "39", "season": "2024"}
     assert extract("fixtures", season, [fixture()]).covers == [of_season("fixtures", 39, 2024)]

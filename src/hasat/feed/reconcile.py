@@ -122,7 +122,7 @@ class Reconcile:
         """The same chunk by chunk, so that several datasets can be staged side by side."""
         staged = staged_table(dataset)
         await self._execute("stage", staged=staged)
-        yield partial(self._copy, staged)
+        yield partial(self.copy, staged)
         try:
             await self.connection.execute(
                 sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (key)").format(staged)
@@ -184,7 +184,7 @@ class Reconcile:
 
         async def put(chunk: Chunk) -> None:
             nonlocal records, moved
-            await self._copy(dataset.table, chunk)
+            await self.copy(dataset.table, chunk)
             records += chunk.records
             moved += chunk.weight
 
@@ -279,7 +279,8 @@ class Reconcile:
             await self._execute("drop_old_changes", {"dataset": dataset.name, "floor": floor})
         return seq
 
-    async def _copy(self, table: sql.Identifier, chunk: Chunk) -> None:
+    async def copy(self, table: sql.Identifier, chunk: Chunk) -> None:
+        """Put rows down in a table as they are."""
         columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(table)
         await copy_binary(self.connection, columns, chunk.rows)
 

@@ -12,6 +12,8 @@ from hasat.store import Store
 
 Limit = Annotated[int, Field(ge=1, le=500, description="How many at the most.")]
 Text = Annotated[Plain, Field(max_length=200)]
+Id = Annotated[int, Field(ge=0, le=2**62)]
+"""A number that an upstream gave something, as large as the database can look for."""
 
 
 class Told(BaseModel):

@@ -145,6 +145,7 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     body = {name: value for name, value in row.items() if name not in BLOCKS}
     found.add("fixtures", key, body)
     complete = all(isinstance(row.get(block), list) for block in BLOCKS)
+    has_details = complete and any(row[block] for block in BLOCKS)
     for block in BLOCKS:
         rows = row.get(block)
         if not isinstance(rows, list):
@@ -152,8 +153,10 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
         before = len(found.unreadable)
         for one in rows:
             _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
-        # live=all comes with events of the moment only; an empty block says nothing yet.
-        if complete and rows and len(found.unreadable) == before:
+        # live=all comes with events of the moment only. An empty block says nothing yet; but that
+        # nothing happened is told where the rest is: so the only event is taken back.
+        told = rows or (block == "events" and has_details)
+        if complete and told and len(found.unreadable) == before:
             found.covers.append(of_fixture(f"fixture_{block}", int(key)))
 
 

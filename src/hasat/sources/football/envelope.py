@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ class Envelope:
     """All of it, as it is kept in RAW."""
     mended: bool = False
     """Whether it held characters that no text in PostgreSQL can have; U+FFFD stands for them."""
+    whole: bool = False
+    """Whether every number in it is a short whole one, which everybody spells alike."""
 
     @property
     def is_empty(self) -> bool:
@@ -38,9 +41,10 @@ class Envelope:
 
 def read_envelope(body: bytes | str) -> Envelope:
     """The envelope in an answer; lists and objects stand for one another where they are empty."""
+    body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     try:
-        told = json.loads(body, parse_float=_number, parse_constant=_no_number)
-        mended = told if not _is_suspect(body) else _mended(told)
+        told, whole = _parsed(body)
+        mended = told if _SUSPECT.search(body) is None else _mended(told)
     except (ValueError, RecursionError) as error:
         raise BrokenAnswerError("The answer is not JSON.") from error
     is_mended, told = mended != told, mended
@@ -59,31 +63,43 @@ def read_envelope(body: bytes | str) -> Envelope:
         told["response"],
         told,
         is_mended,
+        whole,
     )
 
 
-def spelled(body: Any) -> bytes:
+def spelled(body: Any, *, whole: bool = False) -> bytes:
     """The canonical spelling of what `read_envelope` read: what `canonical` says, sooner."""
     try:
         quick = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return canonical(body)
     # Of the numbers that can be in there, only very small ones have another spelling.
-    return canonical(body) if b"e-" in quick or b"0.0000" in quick else quick
+    if not whole and (b"e-" in quick or b"0.0000" in quick):
+        return canonical(body)
+    return quick
 
 
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-_SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])", re.IGNORECASE)
-_SUSPECT_BYTES = re.compile(_SUSPECT.pattern.encode(), re.IGNORECASE)
+_SUSPECT = re.compile(rb"\\u(?:0000|d[89a-f])", re.IGNORECASE)
 # From here on Python and PostgreSQL would spell the same number differently.
 _WHOLE_FROM = 1e16
 _MOST_RESULTS = 2**31
+_DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 
 
-def _is_suspect(body: bytes | str) -> bool:
-    if isinstance(body, str):
-        return _SUSPECT.search(body) is not None
-    return _SUSPECT_BYTES.search(body) is not None
+def _parsed(body: bytes) -> tuple[Any, bool]:
+    """What the JSON says, and whether all numbers in it are short whole ones."""
+    if _has_short_whole_numbers(body):
+        # It is stricter about what is text.
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(body), True
+    return json.loads(body, parse_float=_number, parse_constant=_no_number), False
+
+
+def _has_short_whole_numbers(body: bytes) -> bool:
+    """Whether nothing looks like a number with sixteen digits, a fraction or an exponent."""
+    shape = body.translate(_DIGITS_ALIKE)
+    return not (b"0e" in shape or b"0.0" in shape or b"0000000000000000" in shape)
 
 
 def _mended(told: Any) -> Any:

@@ -130,6 +130,9 @@ def _number(body: Any, *path: str) -> int:
     """A whole number in a body, as core.whole has it; -1, which is nobody's, for none."""
     for step in path:
         body = body.get(step) if isinstance(body, dict) else None
-    if not isinstance(body, int | float) or isinstance(body, bool) or abs(body) >= 10**18:
+    if isinstance(body, bool) or not isinstance(body, (int, float)) or abs(body) >= _TOO_LARGE:
         return -1
     return int(body)
+
+
+_TOO_LARGE = 10**18

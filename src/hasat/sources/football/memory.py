@@ -76,11 +76,15 @@ class Memory:
         """Write down what is missing; how many notes that were."""
         listed = await self._listed(conn)
         async with conn.cursor() as cursor:
+            # The only notes that are many, and most are there.
+            await cursor.execute("SELECT fixture_id FROM football.fixture_told")
+            known = {number for (number,) in await cursor.fetchall()}
+            lost = [number for number in self._told if number not in known]
             back = 0
             for name, rows in (
                 ("put_back_asked", [(*key, at) for key, at in self._asked.items()]),
                 ("put_back_teams", [(*key, at) for key, at in self._teams.items()]),
-                ("put_back_told", [self._told_row(number) for number in self._told]),
+                ("put_back_told", [self._told_row(number) for number in lost]),
                 ("put_back_progress", [*self._progress(listed)]),
             ):
                 if rows:

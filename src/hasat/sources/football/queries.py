@@ -12,7 +12,7 @@ from psycopg import sql
 from hasat.errors import NotFoundError
 from hasat.sources.football.told import Elements, Fixtures, FixtureTold
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, at, tools
+from hasat.sources.tooling import Id, Limit, Text, at, tools
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -40,10 +40,10 @@ class FootballQueries:
 
     async def query_fixtures(
         self,
-        league_id: int | None = None,
-        season: int | None = None,
-        team_id: int | None = None,
-        fixture_id: int | None = None,
+        league_id: Id | None = None,
+        season: Id | None = None,
+        team_id: Id | None = None,
+        fixture_id: Id | None = None,
         date: day | None = None,
         status: Text | None = None,
         limit: Limit = 50,
@@ -65,7 +65,7 @@ class FootballQueries:
         return Fixtures(ts_utc=await at(self._store), items=items)
 
     async def query_standings(
-        self, league_id: int, season: int | None = None, limit: Limit = 200
+        self, league_id: Id, season: Id | None = None, limit: Limit = 200
     ) -> Elements:
         """The lines of a league's tables, every group of them, as published."""
         return await self._elements(
@@ -76,17 +76,17 @@ class FootballQueries:
         )
 
     async def query_teams(
-        self, team_id: int | None = None, name: Text | None = None, limit: Limit = 50
+        self, team_id: Id | None = None, name: Text | None = None, limit: Limit = 50
     ) -> Elements:
         """Teams by their id or by their exact name, as published."""
         return await self._elements("teams", {"team_id": team_id, "name": name}, limit)
 
     async def query_injuries(
         self,
-        league_id: int | None = None,
-        season: int | None = None,
-        team_id: int | None = None,
-        fixture_id: int | None = None,
+        league_id: Id | None = None,
+        season: Id | None = None,
+        team_id: Id | None = None,
+        fixture_id: Id | None = None,
         limit: Limit = 100,
     ) -> Elements:
         """Who misses or may miss a match, and why, as published."""
@@ -98,21 +98,21 @@ class FootballQueries:
         }
         return await self._elements("injuries", wanted, limit, sql.SQL("fixture_date DESC, key"))
 
-    async def query_fixture_events(self, fixture_id: int, limit: Limit = 200) -> Elements:
+    async def query_fixture_events(self, fixture_id: Id, limit: Limit = 200) -> Elements:
         """Goals, cards, substitutions and video decisions of a match, as published."""
         return await self._details(
             "events", fixture_id, limit, sql.SQL("elapsed, extra NULLS FIRST, key")
         )
 
-    async def query_fixture_lineups(self, fixture_id: int) -> Elements:
+    async def query_fixture_lineups(self, fixture_id: Id) -> Elements:
         """The line-ups of a match, one a team, as published."""
         return await self._details("lineups", fixture_id, 10)
 
-    async def query_fixture_statistics(self, fixture_id: int) -> Elements:
+    async def query_fixture_statistics(self, fixture_id: Id) -> Elements:
         """The statistics of a match, one block a team, as published."""
         return await self._details("statistics", fixture_id, 10)
 
-    async def query_fixture_players(self, fixture_id: int, limit: Limit = 200) -> Elements:
+    async def query_fixture_players(self, fixture_id: Id, limit: Limit = 200) -> Elements:
         """Each player's match, as published."""
         return await self._details("players", fixture_id, limit)
 
@@ -152,7 +152,7 @@ async def fixtures_told(
     limit: int,
     ids: Sequence[int] | None = None,
     league: int | None = None,
-    season: int | None = None,
+    season: Id | None = None,
     team: int | None = None,
     date: day | None = None,
     status: str | None = None,

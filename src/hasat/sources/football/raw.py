@@ -14,7 +14,7 @@ from hasat.sources.football.envelope import Envelope
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
-_AT_ONCE = 16
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,14 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
 
 from hasat.errors import NothingToDoError
 from hasat.feed.archive.places import place_of
 from hasat.feed.copying import Chunk, pack
+from hasat.feed.mend import Mending, UnlikeError
 from hasat.feed.reconcile import Reconcile
 from hasat.feed.renew import Renewal, Renewed
 from hasat.settings import Settings
@@ -63,27 +67,48 @@ async def _rebuild(
     on_progress: Callable[[int], None] | None,
 ) -> Rebuilt:
     datasets = list(DATASETS.values())
-    answers = _Reading()
-    async with Reconcile.begin(store, datasets) as work, store.connection() as reading:
-        renewal = Renewal(work, datasets)
-        await renewal.open()
-        # The database reads, this process makes records of it, and the database takes them in.
-        kept = ahead(all_newest_first(reading, place_of(settings)), _ANSWERS_AHEAD)
-        async with aclosing(kept), aclosing(ahead(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
-            async for dataset, chunk in chunks:
-                await renewal.add(dataset, chunk)
-                if on_progress is not None:
-                    on_progress(answers.read)
-        if not answers.read:
-            raise NothingToDoError(
-                "There are no answers in raw.api_responses: there is nothing to rebuild from.",
-                remedy="CORE was left as it is.",
-            )
-        renewed = await renewal.finish(
-            run=None, retention_days=settings.football.change_retention_days, force=force
-        )
+    retention = settings.football.change_retention_days
+    async with Reconcile.begin(store, datasets) as work:
+
+        async def put_all(states: Mending | Renewal) -> _Reading:
+            await states.open()
+            async with store.connection() as reading:
+                return await _put_all(states, reading, settings, on_progress)
+
+        try:
+            async with work.connection.transaction():
+                mending = Mending(work, datasets)
+                answers = await put_all(mending)
+                renewed = await mending.finish()
+        except UnlikeError:
+            renewal = Renewal(work, datasets)
+            answers = await put_all(renewal)
+            renewed = await renewal.finish(run=None, retention_days=retention, force=force)
         notes = await answers.memory.put_back(work.connection)
     return Rebuilt(answers.read, answers.unreadable, renewed, notes)
+
+
+async def _put_all(
+    states: Mending | Renewal,
+    reading: AsyncConnection[Any],
+    settings: Settings,
+    on_progress: Callable[[int], None] | None,
+) -> "_Reading":
+    """Put down what all kept answers say together."""
+    answers = _Reading()
+    # The database reads, this process makes records of it, and the database takes them in.
+    kept = ahead(all_newest_first(reading, place_of(settings)), _ANSWERS_AHEAD)
+    async with aclosing(kept), aclosing(ahead(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
+        async for dataset, chunk in chunks:
+            await states.add(dataset, chunk)
+            if on_progress is not None:
+                on_progress(answers.read)
+    if not answers.read:
+        raise NothingToDoError(
+            "There are no answers in raw.api_responses: there is nothing to rebuild from.",
+            remedy="CORE was left as it is.",
+        )
+    return answers
 
 
 class _Reading:
@@ -107,17 +132,18 @@ class _Reading:
             yield self._pack(dataset)
 
     def _read(self, told: Told) -> list[tuple[str, Chunk]]:
-        found = understood(told.endpoint, told.parameters, read_envelope(told.body))
+        envelope = read_envelope(told.body)
+        found = understood(told.endpoint, told.parameters, envelope)
         self.read += 1
         self.unreadable += len(found.unreadable)
         self.memory.note(told, found)
-        touched = self._put(self._replay.add(found, told.leagues))
+        touched = self._put(self._replay.add(found, told.leagues), whole=envelope.whole)
         return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
 
-    def _put(self, elements: Iterable[Element]) -> set[str]:
+    def _put(self, elements: Iterable[Element], *, whole: bool = False) -> set[str]:
         touched = set()
         for dataset, key, body in elements:
-            self._waiting[dataset].append((key, spelled(body)))
+            self._waiting[dataset].append((key, spelled(body, whole=whole)))
             touched.add(dataset)
         return touched
 

@@ -49,16 +49,18 @@ class Replay:
 
     def _cover(self, cover: Cover, leagues: Collection[int] | None) -> None:
         self._with_covers.add(cover.dataset)
-        before = self._covered.get(cover, frozenset())
+        before = self._covered.get(cover, _NONE)
         if before is None or leagues is None or cover.dataset not in OF_A_LEAGUE:
             self._covered[cover] = None
         else:
             self._covered[cover] = before.union(leagues)
 
     def _is_over(self, element: Element) -> bool:
-        league = league_of(element)
         for cover in covers_of(element):
-            leagues = self._covered.get(cover, frozenset())
-            if leagues is None or league in leagues:
+            leagues = self._covered.get(cover, _NONE)
+            if leagues is None or (leagues and league_of(element) in leagues):
                 return True
         return False
+
+
+_NONE: frozenset[int] = frozenset()

@@ -85,7 +85,8 @@ async def team_statistics(api: Api) -> None:
         await api.progress(number, len(due), "teams")
         answer = await api.ask("teams/statistics", league=league, season=season, team=team)
         await api.load(answer)
-        await note_asked(api.store, "teams/statistics", league, season, team)
+        if answer is not None:
+            await note_asked(api.store, "teams/statistics", league, season, team)
 
 
 async def _where_matches_ended(api: Api, endpoint: str, seasons: list[Season]) -> None:

@@ -30,7 +30,7 @@ from hasat.sources.football.told import (
     TrackedLeagues,
 )
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, at, tools
+from hasat.sources.tooling import Id, Limit, Text, at, tools
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
@@ -187,7 +187,7 @@ class FootballTools:
         items = []
         for league in followed.leagues:
             row = known.get(league.id, {})
-            listed = [one for one in row.get("seasons") or () if one.get("year") == league.season]
+            listed = [one for one in row.get("seasons", ()) if one.get("year") == league.season]
             items.append(
                 TrackedLeague(
                     league_id=league.id,
@@ -202,7 +202,7 @@ class FootballTools:
             ts_utc=await at(self._store), items=items, not_found=list(followed.remarks)
         )
 
-    async def get_league_info(self, league_id: int) -> LeagueTold:
+    async def get_league_info(self, league_id: Id) -> LeagueTold:
         """A league as the API lists it, with all its seasons and their coverage."""
         row = (await self._league_rows([league_id])).get(league_id)
         if row is None:
@@ -255,4 +255,10 @@ class FootballTools:
                 " WHERE league_id = ANY (%s)",
                 [list(leagues)],
             )
-            return {row["league_id"]: row for row in await cursor.fetchall()}
+            rows = await cursor.fetchall()
+        return {row["league_id"]: {**row, "seasons": _seasons(row["seasons"])} for row in rows}
+
+
+def _seasons(told: Any) -> list[dict[str, Any]]:
+    """Those that can be read: the mirror keeps whatever was published."""
+    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []

@@ -8,24 +8,23 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.sources.football.seasons import Season
 from hasat.sources.football.states import state_of
 from hasat.store.statements import statement
 from hasat.web.page import Asked, House, Page
 
 _MOST_MATCHES = 300
 
-# What is shown of a league's season, and where `/leagues` says whether the API has it.
-_ENDPOINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("events", ("fixtures", "events")),
-    ("lineups", ("fixtures", "lineups")),
-    ("statistics", ("fixtures", "statistics_fixtures")),
-    ("players", ("fixtures", "statistics_players")),
-    ("standings", ("standings",)),
-    ("injuries", ("injuries",)),
-    ("top_scorers", ("top_scorers",)),
-    ("team_statistics", ("fixtures", "statistics_fixtures")),
-)
+# What is shown of a league's season, by the endpoint that tells it.
+_ENDPOINTS = {
+    "events": "/fixtures/events",
+    "lineups": "/fixtures/lineups",
+    "statistics": "/fixtures/statistics",
+    "players": "/fixtures/players",
+    "standings": "/standings",
+    "injuries": "/injuries",
+    "top_scorers": "/players/topscorers",
+    "team_statistics": "/teams/statistics",
+}
 _OF_MATCHES = frozenset({"events", "lineups", "statistics", "players"})
 
 
@@ -112,7 +111,7 @@ async def football(asked: Asked) -> Football:
     shown = next((one for one in tracked if one.id == chosen), tracked[0] if tracked else None)
     return Football(
         lacks=source.lacks(house.settings) if source.lacks else None,
-        endpoints=[name for name, _ in _ENDPOINTS],
+        endpoints=list(_ENDPOINTS),
         leagues=await _leagues(house),
         league=chosen,
         day=day,
@@ -155,15 +154,15 @@ async def _leagues(house: House) -> Sequence[LeagueLine]:
             finished=row["finished"],
             detailed=row["detailed"],
             inferred=row["inferred"],
-            cells=[Cell(name, _cell(name, path, row)) for name, path in _ENDPOINTS],
+            cells=[Cell(name, _cell(name, row)) for name in _ENDPOINTS],
         )
         for row in rows
     ]
 
 
-def _cell(name: str, path: tuple[str, ...], row: dict[str, Any]) -> str:
-    season = Season(row["league_id"], row["season"], coverage=row["coverage"])
-    if not season.has(*path):
+def _cell(name: str, row: dict[str, Any]) -> str:
+    # What /leagues does not say is worth a try, and so is a season that it does not list.
+    if (row["covered"] or {}).get(_ENDPOINTS[name]) is False:
         return "not_offered"
     here = row["detailed"] > 0 if name in _OF_MATCHES else row[name]
     return "here" if here else "offered"

@@ -1,5 +1,5 @@
 -- The followed seasons: what /leagues says of them, and what of it is here.
-SELECT s.league_id, s.season, l.name, l.country, listed.coverage,
+SELECT s.league_id, s.season, l.name, l.country, listed.covered,
        coalesce(f.matches, 0) AS matches, coalesce(f.finished, 0) AS finished,
        coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
        EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
@@ -9,10 +9,9 @@ SELECT s.league_id, s.season, l.name, l.country, listed.coverage,
   FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
   LEFT JOIN core.leagues AS l ON l.league_id = s.league_id
   LEFT JOIN LATERAL (
-       SELECT one -> 'coverage' AS coverage
-         FROM jsonb_array_elements(CASE jsonb_typeof(l.seasons) WHEN 'array' THEN l.seasons ELSE '[]' END) AS one
-        WHERE core.whole(one -> 'year') = s.season
-        LIMIT 1
+       SELECT jsonb_object_agg(c.endpoint, c.covered) AS covered
+         FROM mart.season_coverage AS c
+        WHERE c.league_id = s.league_id AND c.season = s.season
        ) AS listed ON true
   LEFT JOIN LATERAL (
        SELECT count(*) AS matches,
