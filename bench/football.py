@@ -262,6 +262,16 @@ async def _column(here: Bench, query: str) -> list[Any]:
     return [value for (value,) in await _rows(here, query)]
 
 
+def _tell(one: Result) -> None:
+    verdict = "reached" if one.requests <= one.goal else "MISSED"
+    print(
+        f"{one.scene}: {one.requests} requests, goal {one.goal} {verdict}; "
+        f"{one.over_limits} over a limit; {one.seconds} s"
+    )
+    for name, fact in {**one.by_endpoint, **one.facts}.items():
+        print(f"  {name}: {fact}", flush=True)
+
+
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     scenes = ("season", "day", "catalogue")
@@ -271,18 +281,13 @@ async def main() -> int:
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     ways = {"season": season, "day": day, "catalogue": lambda: catalogue(given.leagues)}
-    results = [await ways[name]() for name in given.scenes or scenes]
+    results = []
+    for scene in given.scenes or scenes:
+        results.append(await ways[scene]())
+        if not given.json:
+            _tell(results[-1])
     if given.json:
         print(json.dumps([asdict(one) for one in results], indent=2))
-    else:
-        for one in results:
-            verdict = "reached" if one.requests <= one.goal else "MISSED"
-            print(
-                f"{one.scene}: {one.requests} requests, goal {one.goal} {verdict}; "
-                f"{one.over_limits} over a limit; {one.seconds} s"
-            )
-            for name, fact in {**one.by_endpoint, **one.facts}.items():
-                print(f"  {name}: {fact}")
     return 0 if all(one.requests <= one.goal and not one.over_limits for one in results) else 1
 
 

@@ -74,7 +74,8 @@ def take(browser: Browser) -> None:
         # Pages that stay live never fall silent, so the load is what is waited for.
         answer = page.goto(f"{ADDRESS}{path}", wait_until="load")
         if answer is not None and answer.ok:
-            page.wait_for_timeout(3_000)
+            # A map is drawn without a graphics card, tile by tile.
+            page.wait_for_timeout(20_000 if page.locator("canvas").count() else 3_000)
             page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
             print(f"{name}.png")
         context.close()
