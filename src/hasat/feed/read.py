@@ -112,7 +112,7 @@ async def changes_after(
         "keys": None if keys is None else list(keys),
     }
     query = sql.SQL(statement("hasat.feed", name)).format(
-        kind=sql.SQL("text" if as_text else "jsonb")
+        form=sql.SQL("text" if as_text else "jsonb")
     )
     rows = await (await conn.execute(query, values)).fetchall()
     tops = [row for row in rows if row[0] is not None]

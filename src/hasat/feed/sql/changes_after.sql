@@ -10,7 +10,8 @@ UNION ALL
 SELECT NULL, NULL, NULL, c.*
   FROM head
  CROSS JOIN LATERAL (
-       SELECT seq, kind, key, body::{kind}, CASE WHEN %(before)s THEN before::{kind} END, changed_at, version
+       SELECT seq, kind, key, body::{form}, CASE WHEN %(before)s THEN before::{form} END,
+              changed_at, version
          FROM feed.change
         WHERE dataset = head.dataset AND seq > coalesce(%(after)s, head.floor)
         ORDER BY seq

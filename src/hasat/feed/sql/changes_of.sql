@@ -12,7 +12,7 @@ SELECT NULL, NULL, NULL, c.*
        SELECT of_one.*
          FROM (SELECT DISTINCT unnest(%(keys)s::text[]) AS key) AS watched
         CROSS JOIN LATERAL (
-              SELECT seq, kind, key, body::{kind}, CASE WHEN %(before)s THEN before::{kind} END,
+              SELECT seq, kind, key, body::{form}, CASE WHEN %(before)s THEN before::{form} END,
                      changed_at, version
                 FROM feed.change
                WHERE dataset = head.dataset AND key = watched.key

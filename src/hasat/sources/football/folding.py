@@ -16,6 +16,8 @@ from hasat.sources.football.elements import (
     of_season,
 )
 
+_TOO_LARGE = 10**18
+
 
 class Fold:
     """The last word on every record, and where absence means removal.
@@ -133,6 +135,3 @@ def _number(body: Any, *path: str) -> int:
     if isinstance(body, bool) or not isinstance(body, (int, float)) or abs(body) >= _TOO_LARGE:
         return -1
     return int(body)
-
-
-_TOO_LARGE = 10**18

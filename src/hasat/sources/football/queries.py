@@ -152,7 +152,7 @@ async def fixtures_told(
     limit: int,
     ids: Sequence[int] | None = None,
     league: int | None = None,
-    season: Id | None = None,
+    season: int | None = None,
     team: int | None = None,
     date: day | None = None,
     status: str | None = None,

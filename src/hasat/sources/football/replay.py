@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from hasat.sources.football.elements import Cover, Element, Extract
 from hasat.sources.football.folding import OF_A_LEAGUE, covers_of, league_of
 
+_NONE: frozenset[int] = frozenset()
+
 
 class Replay:
     """What the answers so far have settled."""
@@ -61,6 +63,3 @@ class Replay:
             if leagues is None or (leagues and league_of(element) in leagues):
                 return True
         return False
-
-
-_NONE: frozenset[int] = frozenset()
