@@ -340,6 +340,19 @@ async def test_the_minutes_own_headers_count_too(store: Store, hands: Hands) -> 
         assert (await read_quota(store, "u")).windows.minute_rate == 140
 
 
+async def test_a_small_plan_is_used_at_its_own_rate(store: Store, hands: Hands) -> None:
+    upstream = Upstream("u", minute_limit=280, minute_hard=300, lanes=(HIGH,))
+    async with budget_of(store, hands, upstream) as budget:
+        grant = await budget.acquire("high", job="job")
+        await grant.settle("ok", Remaining(minute=9, minute_limit=10))
+        # 280 of 300 are 9.3 of 10, evenly spaced.
+        assert (await asked(hands, "u", "high"))["wait"] < 7
+        await hands.advance(7)
+        grant = await budget.acquire("high", job="job")
+        await grant.settle("ok", Remaining(minute=0, minute_limit=10))
+        assert (await asked(hands, "u", "high"))["wait"] > 9
+
+
 async def test_slow_answers_can_slow_everybody(store: Store, hands: Hands) -> None:
     upstream = Upstream("u", minute_limit=100, lanes=(HIGH,))
     async with budget_of(store, hands, upstream) as budget:
@@ -453,6 +466,34 @@ async def test_new_rules_keep_the_count_and_lost_ones_are_told_again(
             await conn.execute("DELETE FROM budget.upstream")
         with pytest.raises(OutOfQuotaError):
             await budget.acquire("high", job="job")
+
+
+async def test_connections_that_are_cut_one_after_another_lose_no_answer(
+    store: Store, hands: Hands
+) -> None:
+    upstream = Upstream("u", minute_limit=600, lanes=(HIGH,))
+    async with budget_of(store, hands, upstream) as budget:
+        grant = await budget.acquire("high", job="job")
+        async with store.connection() as conn:
+            # A sequence remembers what a transaction that was cut off did.
+            await conn.execute("""
+                CREATE SEQUENCE cut;
+                CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    IF nextval('cut') <= 3 THEN
+                        PERFORM pg_terminate_backend(pg_backend_pid());
+                    END IF;
+                    RETURN NEW;
+                END $$;
+                CREATE TRIGGER cut BEFORE UPDATE ON budget.request
+                FOR EACH ROW EXECUTE FUNCTION cut();
+            """)
+        assert await grant.settle("ok")
+        async with store.connection() as conn:
+            cursor = await conn.execute("SELECT last_value FROM cut")
+            assert await cursor.fetchone() == (4,)
+        quota = await read_quota(store, "u")
+        assert [(o.outcome, o.requests) for o in quota.outcomes] == [("ok", 1)]
 
 
 async def test_old_rows_are_forgotten_when_a_day_begins(store: Store, hands: Hands) -> None:

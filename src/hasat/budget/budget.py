@@ -227,20 +227,21 @@ class Budget:
         """Use a connection that has no transaction around each statement.
 
         So a grant is one round trip, and its lock is never held while a process is busy or gone.
-        After a restart of the server the connections we hold are dead, which only use can tell:
-        then it is done once more. At worst a grant is counted that nobody got.
+        After a restart of the server each connection that we hold may be dead, which only use can
+        tell: then it is done again on the next. At worst each try counts a grant that nobody got.
         """
         pool = self._pool or await self._open()
+        dead = 0
         try:
-            try:
-                async with pool.connection() as conn:
-                    return await use(conn)
-            except psycopg.Error as error:
-                if isinstance(error, PoolTimeout) or not is_lost(error):
-                    raise
-                await pool.check()
-                async with pool.connection() as conn:
-                    return await use(conn)
+            while True:
+                try:
+                    async with pool.connection() as conn:
+                        return await use(conn)
+                except psycopg.Error as error:
+                    dead += 1
+                    if isinstance(error, PoolTimeout) or not is_lost(error) or dead > _CONNECTIONS:
+                        raise
+                    await pool.check()
         except PoolTimeout as error:
             raise DatabaseError(
                 f"The budget of {self.upstream.name} cannot be asked: {error}.",
