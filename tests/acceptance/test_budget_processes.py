@@ -185,10 +185,20 @@ async def test_a_foreign_user_of_the_key_is_noticed_and_left_his_part(
     assert sum(metered.by_day.values()) <= 300 + 6
 
 
-async def test_what_a_crash_of_the_database_forgets_is_charged(tmp_path: Path) -> None:
+async def test_a_server_that_was_stopped_has_forgotten_nothing(furnished: Path) -> None:
+    settings = load_settings(environ={"HASAT_HOME": str(furnished)})
+    upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))
+    for spent in (1, 2, 3):
+        # The embedded server stops with the last who uses it.
+        async with open_store(settings) as store, Budget(store, upstream) as budget:
+            await budget.acquire("all", job="job")
+            windows = (await read_quota(store, "u")).windows
+            assert (windows.spent, windows.written_off) == (spent, 0)
+
+
+async def test_what_a_crash_of_the_database_forgets_is_charged(furnished: Path) -> None:
     """On a server of its own, which does not wait for the disk with every grant."""
-    home = tmp_path / "home"
-    settings = load_settings(environ={"HASAT_HOME": str(home)})
+    settings = load_settings(environ={"HASAT_HOME": str(furnished)})
     upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))
     granted = 0
     async with open_store(settings) as store, Budget(store, upstream) as budget:
@@ -200,7 +210,7 @@ async def test_what_a_crash_of_the_database_forgets_is_charged(tmp_path: Path) -
                 granted += 1
 
         await some(30)
-        pid = (home / "postgres" / "data" / "postmaster.pid").read_text().split()[0]
+        pid = (furnished / "postgres" / "data" / "postmaster.pid").read_text().split()[0]
         os.kill(int(pid), signal.SIGQUIT)
         written_off = spent = 0
         async with asyncio.timeout(90):

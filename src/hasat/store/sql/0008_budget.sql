@@ -49,7 +49,6 @@ CREATE TABLE budget.day (
     slow           float8 NOT NULL DEFAULT 1,
     slowed_at      timestamptz NOT NULL DEFAULT 'epoch',
     paused_until   timestamptz NOT NULL DEFAULT 'epoch',
-    server_started timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
     waiting        timestamptz[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (upstream, day)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -57,6 +56,9 @@ COMMENT ON COLUMN budget.day.written_off IS 'of spent: charged for what a crash 
 COMMENT ON COLUMN budget.day.foreign_use IS 'what others spent on the same key, by the upstream''s own count';
 COMMENT ON COLUMN budget.day.plan IS 'the least day limit that the upstream stated';
 COMMENT ON COLUMN budget.day.waiting IS 'until when a lane counts as waiting; lower ones let it pass';
+
+-- Who is in here remembers all that was granted: after a crash PostgreSQL itself empties this table.
+CREATE UNLOGGED TABLE budget.no_crash (upstream text PRIMARY KEY);
 
 -- Endpoints with a window of their own.
 CREATE TABLE budget.endpoint (
@@ -244,16 +246,18 @@ DECLARE
 BEGIN
     INSERT INTO budget.day (
         upstream, day, starts_at, ends_at,
-        sent_at, paced_at, slow, slowed_at, paused_until, server_started
+        sent_at, paced_at, slow, slowed_at, paused_until
     ) VALUES (
         _u.name, _day, _day::timestamp AT TIME ZONE _u.zone,
         (_day + 1)::timestamp AT TIME ZONE _u.zone,
         coalesce(before.sent_at, _at), coalesce(before.paced_at, _at), coalesce(before.slow, 1),
-        coalesce(before.slowed_at, 'epoch'), coalesce(before.paused_until, 'epoch'),
-        coalesce(before.server_started, pg_postmaster_start_time())
+        coalesce(before.slowed_at, 'epoch'), coalesce(before.paused_until, 'epoch')
     ) ON CONFLICT (upstream, day) DO NOTHING;
     -- Only who made the day: he holds its row, and everybody locks the day before the upstream.
     IF FOUND THEN
+        IF before.upstream IS NULL THEN
+            INSERT INTO budget.no_crash VALUES (_u.name) ON CONFLICT DO NOTHING;
+        END IF;
         UPDATE budget.upstream SET promised = budget.promised(_u, _day) WHERE name = _u.name;
     END IF;
 END
@@ -319,16 +323,16 @@ BEGIN
         burst := CASE WHEN rate >= 20 THEN 1 ELSE 0 END;
         step := 60 / greatest(rate - burst, 0.1);
         -- A crash of the server can forget what this window lets through in that time, not more;
-        -- so it is charged after each start, and nobody waits for a disk.
+        -- so it is charged after each crash, and nobody waits for a disk.
         PERFORM set_config('synchronous_commit', 'off', true);
-        IF d.server_started <> pg_postmaster_start_time() THEN
+        IF NOT EXISTS (SELECT FROM budget.no_crash WHERE upstream = _upstream) THEN
+            INSERT INTO budget.no_crash VALUES (_upstream) ON CONFLICT DO NOTHING;
             SELECT ceil(3 * setting::float8 / 1000 / step)::bigint INTO lost
             FROM pg_settings WHERE name = 'wal_writer_delay';
             UPDATE budget.day SET
                 spent = spent + lost,
                 written_off = written_off + lost,
-                sent_at = greatest(sent_at, t),
-                server_started = pg_postmaster_start_time()
+                sent_at = greatest(sent_at, t)
             WHERE upstream = _upstream AND day = quota_day
             RETURNING * INTO d;
         END IF;
@@ -518,6 +522,7 @@ DECLARE
     opens timestamptz;
     windowed boolean;
     limited boolean := _outcome IN ('minute_limited', 'day_exhausted');
+    margin float8;
 BEGIN
     IF NOT limited THEN
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -537,11 +542,14 @@ BEGIN
         _day_left := NULL;
         _day_limit := NULL;
     END IF;
+    -- What is left of a minute unless somebody else uses the key; of a smaller plan it is less.
+    margin := (u.minute_hard - u.minute_limit) / 2.0
+        * least(1, least(d.minute_plan, nullif(_minute_limit, 0))::float8 / u.minute_hard);
     IF NOT limited AND NOT (
         coalesce(_day_limit < least(d.plan, u.day_limit), false)
         OR coalesce(coalesce(_day_limit, d.plan, u.day_limit) - _day_left - d.spent > d.foreign_use, false)
         OR coalesce(_minute_limit < least(d.minute_plan, u.minute_hard), false)
-        OR coalesce(_minute_left <= (u.minute_hard - u.minute_limit) / 2, false)
+        OR coalesce(_minute_left <= margin, false)
     ) THEN
         RETURN true;
     END IF;
@@ -559,7 +567,7 @@ BEGIN
     IF _day_limit < least(d.plan, u.day_limit) THEN
         UPDATE budget.upstream SET promised = budget.promised(u, newest.day) WHERE name = u.name;
     END IF;
-    IF _minute_left <= (u.minute_hard - u.minute_limit) / 2 THEN
+    IF _minute_left <= margin THEN
         UPDATE budget.day SET sent_at = greatest(
             sent_at, t + make_interval(secs => least(10, 60.0 / (_minute_left + 1)))
         ) WHERE upstream = r.upstream AND day = newest.day;
