@@ -377,8 +377,10 @@ async def test_the_job_is_never_in_two_hands_however_processes_die(
     assert outcomes <= {"done", "set_aside"}
 
 
-async def test_postgresql_restarts_under_a_worker_and_nothing_is_lost(tmp_path: Path) -> None:
-    server = EmbeddedServer(tmp_path / "server")
+async def test_postgresql_restarts_under_a_worker_and_nothing_is_lost(
+    furnished: Path, tmp_path: Path
+) -> None:
+    server = EmbeddedServer(furnished)
     async with server.lease() as url:
         environment = {"HASAT_HOME": str(tmp_path), "HASAT_DATABASE_URL": url}
         settings = quick(load_settings(environ=environment))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +23,8 @@ from hasat.errors import (
 )
 from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, platform_jobs
 from hasat.jobs.attempt import Attempt
-from hasat.jobs.link import open_link
-from hasat.jobs.queue import enqueue, queue_run, retry_run
+from hasat.jobs.link import Link, open_link
+from hasat.jobs.queue import enqueue, queue_run, retry_run, stop_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview, workers_alive
 from hasat.settings import Settings
 from hasat.store import Store
@@ -465,6 +465,43 @@ async def _queued_as_doing(connection: Any) -> int:
     return int(run_id)
 
 
+async def _begun(
+    link: Link,
+    catalogue: Catalogue,
+    settings: Settings,
+    store: Store,
+    run_id: int,
+    queue_id: int,
+    worker_id: int,
+) -> Attempt | None:
+    """An attempt in the hands of a worker that does not exist."""
+    return await Attempt.begin(
+        link,
+        run_id=run_id,
+        queue_id=queue_id,
+        worker_id=worker_id,
+        worker="somewhere:1",
+        job_of=catalogue.get,
+        settings=settings,
+        store=store,
+    )
+
+
+@asynccontextmanager
+async def _in_other_hands(
+    catalogue: Catalogue, settings: Settings, store: Store
+) -> AsyncIterator[Attempt]:
+    """A run of `sample` that a worker has begun which gives no sign of life."""
+    await rows(store, "INSERT INTO procrastinate_workers DEFAULT VALUES")
+    async with store.connection() as connection:
+        run_id = await _queued_as_doing(connection)
+    ((queue_id, worker_id),) = await rows(store, "SELECT id, worker_id FROM procrastinate_jobs")
+    async with open_link(store) as link:
+        attempt = await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
+        assert attempt is not None
+        yield attempt
+
+
 async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
     store: Store, settings: Settings
 ) -> None:
@@ -478,16 +515,7 @@ async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
     ((queue_id,),) = await rows(store, "SELECT id FROM procrastinate_jobs")
     async with open_link(store) as link:
         begun = [
-            await Attempt.begin(
-                link,
-                run_id=run_id,
-                queue_id=queue_id,
-                worker_id=worker_id,
-                worker="somewhere:1",
-                job_of=catalogue.get,
-                settings=settings,
-                store=store,
-            )
+            await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
             # The second time stands for a start whose answer got lost: it counts once.
             for worker_id in (late, current, current)
         ]
@@ -501,6 +529,8 @@ async def test_a_run_without_a_place_in_the_queue_does_not_block_its_job(
     catalogue = catalogue_with(settings, sample=done)
     stray = await queue_run(store, catalogue, "sample")
     await rows(store, "DELETE FROM procrastinate_jobs")
+    with pytest.raises(ConflictError, match="lost its place"):
+        await stop_run(store, stray.id)
     async with running(catalogue, store, settings):
         run = await finished(store, stray.id)
     assert run.outcome == "interrupted"
@@ -523,6 +553,102 @@ async def test_retry_queues_the_same_again_but_only_when_the_first_is_over(
         again = await retry_run(store, catalogue, first.id)
         run = await finished(store, again.id)
     assert (run.trigger, run.params, run.outcome) == ("retry", {"league": 39}, "done")
+
+
+async def test_a_run_that_waits_is_stopped_at_once(store: Store, settings: Settings) -> None:
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=done)
+    waiting = await queue_run(store, catalogue, "sample")
+    stopped = await stop_run(store, waiting.id)
+    assert (stopped.state, stopped.outcome) == ("finished", "interrupted")
+    assert stopped.message == "Stopped by hand while it waited."
+    assert await queue_length(store) == 0
+    with pytest.raises(ConflictError, match="over already"):
+        await stop_run(store, waiting.id)
+    with pytest.raises(NotFoundError):
+        await stop_run(store, waiting.id + 1000)
+
+
+async def test_a_run_that_works_is_stopped_by_its_worker(store: Store, settings: Settings) -> None:
+    async def endless(context: RunContext) -> Outcome:
+        context.spent()
+        await asyncio.Event().wait()
+        return Outcome()
+
+    async def angry(context: RunContext) -> Outcome:
+        try:
+            return await endless(context)
+        except asyncio.CancelledError:
+            raise ValueError("torn out of my work") from None
+
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, endless=endless, angry=angry)
+    queued = [await queue_run(store, catalogue, name) for name in ("endless", "angry")]
+    async with running(catalogue, store, settings):
+        await until(lambda: both_running(store), "both runs to work")
+        for run in queued:
+            asked = await stop_run(store, run.id)
+            assert (asked.state, asked.message) == ("running", "It is being stopped by hand.")
+            await stop_run(store, run.id)  # once more does no harm
+            over = await finished(store, run.id)
+            assert (over.outcome, over.requests) == ("interrupted", 1)
+            assert over.message == "Stopped by hand before it was finished."
+        assert await queue_length(store) == 0
+        again = await retry_run(store, catalogue, queued[0].id)
+        await until(lambda: is_running(store, again.id), "the job's lock to be free")
+        await stop_run(store, again.id)
+        await finished(store, again.id)
+
+
+async def is_running(store: Store, run_id: int) -> bool:
+    return (await get_run(store, run_id)).state == "running"
+
+
+@pytest.mark.parametrize("way", ["drained", "died"])
+async def test_a_run_that_was_asked_to_stop_is_not_begun_anew(
+    store: Store, settings: Settings, way: str
+) -> None:
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=done)
+    async with _in_other_hands(catalogue, settings, store) as attempt:
+        run_id = attempt.run.id
+        await stop_run(store, run_id)
+        if way == "drained":
+            assert await attempt.give_back(counts=False)
+        else:
+            await rows(store, "DELETE FROM procrastinate_workers")
+    async with running(catalogue, store, settings):
+        run = await finished(store, run_id)
+    assert (run.outcome, run.attempt, run.worker) == ("interrupted", 1, "somewhere:1")
+    assert run.message == "Stopped by hand before it was finished."
+    assert await queue_length(store) == 0
+
+
+async def test_what_another_worker_began_anew_is_not_given_back(
+    store: Store, settings: Settings
+) -> None:
+    """Not even if that happens while the statement waits for the queue's row."""
+    settings = quick(settings)
+    in_hand = "SELECT status, worker_id FROM procrastinate_jobs"
+
+    async def waits() -> bool:
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        return bool(await rows(store, waiting))
+
+    catalogue = catalogue_with(settings, sample=done)
+    async with _in_other_hands(catalogue, settings, store) as late:
+        before = await rows(store, in_hand)
+        async with store.connection() as connection:
+            await connection.execute("SELECT FROM procrastinate_jobs FOR UPDATE")
+            giving = asyncio.create_task(late.give_back(counts=False))
+            await until(waits, "the statement to wait")
+            await connection.execute("UPDATE jobs.run SET attempt = 2, worker = 'elsewhere:2'")
+        assert not await giving
+    ((status, worker_id),) = before
+    assert (status, worker_id is None) == ("doing", False)
+    assert await rows(store, in_hand) == before
+    run = await get_run(store, late.run.id)
+    assert (run.state, run.attempt, run.worker) == ("running", 2, "elsewhere:2")
 
 
 async def test_history_and_overview_answer_what_is_asked(store: Store, settings: Settings) -> None:
@@ -552,7 +678,7 @@ async def test_history_and_overview_answer_what_is_asked(store: Store, settings:
     assert (next_due.astimezone(UTC).hour, next_due.minute) == (1, 0)  # 04:00 in Istanbul
 
 
-async def test_housekeeping_forgets_old_runs_but_the_last_of_each_job_stays(
+async def test_housekeeping_forgets_old_runs_and_parts_but_the_last_run_of_each_job_stays(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings, keep_runs_days=30)
@@ -570,8 +696,15 @@ async def test_housekeeping_forgets_old_runs_but_the_last_of_each_job_stays(
             "INSERT INTO procrastinate_jobs (queue_name, task_name, status, args) VALUES"
             " ('job:x', 'hasat.run', 'failed', '{}'), ('job:x', 'hasat.run', 'todo', '{}')",
         )
+        await rows(
+            store,
+            "INSERT INTO raw.set_aside (source, origin, reason, content, at)"
+            " SELECT 'sample', origin, '', '', clock_timestamp() - age FROM (VALUES"
+            " ('old', interval '31 days'), ('new', interval '29 days')) AS t (origin, age)",
+        )
         kept = await finished(store, (await queue_run(store, catalogue, "housekeeping")).id)
-        assert (kept.outcome, kept.rows_changed) == ("done", 4)
+        assert (kept.outcome, kept.rows_changed) == ("done", 5)
+        assert await rows(store, "SELECT origin FROM raw.set_aside") == [("new",)]
         assert [run.id for run in await list_runs(store, job="sample")] == [old[-1].id]
         assert await queue_length(store) == 0
         idle = await finished(store, (await queue_run(store, catalogue, "housekeeping")).id)
@@ -586,6 +719,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
     chance = random.Random(seed)
     inside: list[int] = []
     completed: list[int] = []
+    stopped: set[int] = set()
 
     async def touchy(context: RunContext) -> Outcome:
         assert not inside, f"run {context.run_id} met {inside}"
@@ -602,7 +736,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
     queued = [(await queue_run(store, catalogue, "touchy")).id for _ in range(25)]
 
     async def comes_and_goes() -> None:
-        while len(set(completed)) < len(queued):
+        while len(stopped.union(completed)) < len(queued):
             engine = Engine(catalogue, store, settings, poll_seconds=0.02, look_seconds=0.1)
             task = asyncio.create_task(engine.run())
             await engine.started.wait()
@@ -610,12 +744,23 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
             chance.choice([engine.drain, engine.stop_now])()
             await task
 
+    async def stops_some() -> None:
+        for run_id in chance.sample(queued, 8):
+            await asyncio.sleep(chance.random() * 0.3)
+            with suppress(ConflictError):
+                await stop_run(store, run_id)
+                stopped.add(run_id)
+
     async with asyncio.timeout(40), asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(comes_and_goes())
+        group.create_task(stops_some())
     async with running(catalogue, store, settings):
-        outcomes = [(await finished(store, run_id)).outcome for run_id in queued]
-    assert outcomes == ["done"] * len(queued)
+        for run_id in queued:
+            outcome = (await finished(store, run_id)).outcome
+            # One that was about to end when it was asked to stop may be done all the same.
+            assert outcome in {"done", "interrupted"}, run_id
+            assert outcome == "done" or run_id in stopped
     assert await queue_length(store) == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError
 from hasat.jobs import Catalogue, Engine, Job, Outcome, RunContext, run_in_foreground
-from hasat.jobs.queue import queue_run
+from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import get_run, list_runs, workers_alive
 from hasat.settings import Settings
 from hasat.store import Store
@@ -186,6 +186,32 @@ async def test_ctrl_c_is_recorded_as_interrupted_and_the_lock_is_free_again(
     assert (run.state, run.outcome) == ("finished", "interrupted")
     gate.open.set()
     assert (await run_in_foreground(catalogue, store, settings, "sample")).outcome == "done"
+
+
+@pytest.mark.parametrize("angry", [False, True])
+async def test_a_run_by_hand_can_be_stopped_from_elsewhere(
+    store: Store, settings: Settings, angry: bool
+) -> None:
+    gate = Gate()
+
+    async def work(context: RunContext) -> Outcome:
+        try:
+            return await gate(context)
+        except asyncio.CancelledError:
+            if angry:
+                raise ValueError("torn out of my work") from None
+            raise
+
+    catalogue = catalogue_of(settings, work)
+    task = asyncio.create_task(run_in_foreground(catalogue, store, settings, "sample"))
+    await gate.entered.wait()
+    (run,) = await list_runs(store)
+    await stop_run(store, run.id)
+    over = await asyncio.wait_for(task, 10)
+    assert (over.outcome, over.message) == (
+        "interrupted",
+        "Stopped by hand before it was finished.",
+    )
 
 
 async def test_a_job_that_does_not_exist_leaves_no_record(store: Store, settings: Settings) -> None:

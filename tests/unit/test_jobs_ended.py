@@ -1,11 +1,11 @@
-"""A job that is told to stop ends, also where Python loses a cancellation."""
+"""A job that is told to stop ends, also where Python loses a cancellation; no other one does."""
 
 import asyncio
 
 import pytest
 
 from hasat.jobs import attempt
-from hasat.jobs.attempt import Ending, ended
+from hasat.jobs.attempt import STOPPED, Ending, Performance
 
 pytestmark = pytest.mark.anyio
 
@@ -24,18 +24,39 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
         await asyncio.sleep(3600)
         raise AssertionError("nobody stops it")
 
-    task = asyncio.create_task(job())
+    work = Performance(job())
     await asyncio.sleep(0)
-    task.cancel()
-    assert await asyncio.wait_for(ended(task), 60) is None
-    assert lost == 2
+    assert work.stop("hand")
+    assert not work.stop("engine")
+    interrupted = Ending("interrupted", message=STOPPED)
+    assert await asyncio.wait_for(work.ended(), 60) == interrupted
+    assert (lost, work.stopped) == (2, "hand")
 
 
 async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a time-out of its own, or a group of its tasks, has it cancelled for a while."""
     monkeypatch.setattr(attempt, "_TELL_AGAIN_SECONDS", 0.001)
 
+    async def tidies_up() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.05)
+
+    async def fails() -> None:
+        raise ValueError
+
     async def job() -> Ending:
-        await asyncio.sleep(0.05)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await tidies_up()
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(tidies_up())
+                group.create_task(fails())
         return Ending("done")
 
-    assert await ended(asyncio.create_task(job())) == Ending("done")
+    work = Performance(job())
+    assert await work.ended() == Ending("done")
+    assert not work.stop("engine")
+    assert work.stopped is None

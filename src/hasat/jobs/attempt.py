@@ -6,9 +6,9 @@ finds no row to write to.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import structlog
@@ -25,6 +25,7 @@ from hasat.store import Store
 from hasat.store.statements import statement
 
 MOST_ATTEMPTS = 3
+STOPPED = "Stopped by hand before it was finished."
 
 _TELL_AGAIN_SECONDS = 5.0
 # A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
@@ -185,8 +186,13 @@ class Attempt:
     async def give_back(
         self, *, counts: bool, pause: float = 0.0, message: str | None = None
     ) -> bool:
-        """Let another worker begin the run anew; False if that has happened already."""
-        return await self._write("queue_give_back", counts=counts, pause=pause, message=message)
+        """Let another worker begin the run anew, unless it was asked to stop.
+
+        False if that has happened already.
+        """
+        return await self._write(
+            "queue_give_back", counts=counts, pause=pause, message=message, stopped=STOPPED
+        )
 
     async def _write(self, name: str, **values: Any) -> bool:
         values |= {
@@ -212,14 +218,46 @@ def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
     return None if value is None else Jsonb(value, dumps=lambda v: json.dumps(v, default=str))
 
 
-async def ended(task: "asyncio.Task[Ending]") -> Ending | None:
-    """How the job ended, or None if it was cancelled; a cancelled waiter leaves it running.
+Why = Literal["hand", "silence", "engine"]
+"""Who stops a job: somebody asked for it, its worker fell silent, or the engine ends."""
 
-    One that was told to stop is told again: Python 3.11 loses a cancellation that meets the end of
-    a wait with a time-out, such as a connection coming free.
+
+class Performance:
+    """A job at work, which can be told to stop.
+
+    One that was told is told again: Python 3.11 loses a cancellation that meets the end of a wait
+    with a time-out, such as a connection coming free. Nothing can be learnt from the task about
+    that: a time-out of the job's own cancels it for a moment, too.
     """
-    while not task.done():
-        await asyncio.wait({task}, timeout=_TELL_AGAIN_SECONDS)
-        if task.cancelling() and not task.done():
-            task.cancel()
-    return None if task.cancelled() else task.result()
+
+    def __init__(self, work: Coroutine[Any, Any, Ending]) -> None:
+        self.stopped: Why | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(work)
+
+    def stop(self, why: Why) -> bool:
+        """Tell it to stop; False if it has been told before, or is over."""
+        if self.stopped is not None or self._task.done():
+            return False
+        self.stopped = why
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        if not self._task.done():
+            self._task.cancel()
+            self._loop.call_later(_TELL_AGAIN_SECONDS, self._tell)
+
+    async def ended(self) -> Ending | None:
+        """How it ended; None if it was stopped and nobody asked for that.
+
+        A cancelled waiter leaves it running.
+        """
+        await asyncio.wait({self._task})
+        ending = None if self._task.cancelled() else self._task.result()
+        if self.stopped is None:
+            return ending or Ending("failed", message="The job cancelled itself.")
+        if ending is not None and ending.outcome != "failed":
+            return ending
+        # What a job says when it is torn out of its work is no verdict on it.
+        return Ending("interrupted", message=STOPPED) if self.stopped == "hand" else None

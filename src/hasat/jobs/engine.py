@@ -3,13 +3,13 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
 import structlog
 from procrastinate.exceptions import ConnectorException
 
-from hasat.jobs.attempt import MOST_ATTEMPTS, Attempt, Ending, ended
+from hasat.jobs.attempt import MOST_ATTEMPTS, Attempt, Ending, Performance, Why
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import AWAY, Link, growing_pauses, open_link, set_or_after
 from hasat.jobs.pulse import Pulse, beat_interval
@@ -63,8 +63,7 @@ class Engine:
         self._stopping = asyncio.Event()
         self._stopped_now = False
         self._in_hand: set[int] = set()
-        self._running: dict[int, asyncio.Task[Ending]] = {}
-        self._silenced: set[int] = set()
+        self._running: dict[int, Performance] = {}
 
     async def run(self) -> None:
         """Work until drained or stopped; a cancellation is a `stop_now`."""
@@ -89,8 +88,8 @@ class Engine:
             return
         self._stopped_now = True
         self._stop_taking()
-        for task in self._running.values():
-            task.cancel()
+        for work in self._running.values():
+            work.stop("engine")
         if self._link is not None:
             loop = asyncio.get_running_loop()
             loop.call_later(_LINGER_SECONDS, self._link.give_up.set)
@@ -167,7 +166,8 @@ class Engine:
 
         async def beat() -> None:
             try:
-                await Pulse(link, await number, self._settings, self._silence).beat()
+                pulse = Pulse(link, await number, self._settings, self._silence, self._stop_runs)
+                await pulse.beat()
                 log.error("this worker was given up by the others and starts over")
             except Exception:
                 log.exception("the pulse stopped; this worker starts over")
@@ -183,11 +183,16 @@ class Engine:
 
     def _silence(self) -> None:
         """Others may begin our runs anew: stop them here."""
-        for run_id, task in self._running.items():
-            if not task.cancelling():
+        for run_id, work in self._running.items():
+            if work.stop("silence"):
                 log.error("a run is stopped, because its worker fell silent", run=run_id)
-                self._silenced.add(run_id)
-                task.cancel()
+
+    def _stop_runs(self, runs: Collection[int]) -> None:
+        """Somebody asked for it."""
+        for run_id in runs:
+            work = self._running.get(run_id)
+            if work is not None and work.stop("hand"):
+                log.info("a run is stopped by hand", run=run_id)
 
     async def _work_on(self, run_id: int, queue_id: int, worker_id: int) -> None:
         assert self._link is not None
@@ -210,8 +215,8 @@ class Engine:
             )
             if attempt is None:
                 return
-            ending = None if too_late else await self._perform(attempt)
-            record = self._verdict(attempt, ending)
+            ending, why = (None, "engine") if too_late else await self._perform(attempt)
+            record = self._verdict(attempt, ending, why)
             if not await link.insist(record):
                 log.warning("a run was begun anew elsewhere; its end here is void", run=run_id)
         except AWAY:
@@ -219,25 +224,21 @@ class Engine:
         finally:
             self._in_hand.discard(queue_id)
 
-    async def _perform(self, attempt: Attempt) -> Ending | None:
-        """How the job ended; None if it was stopped from here."""
-        task = self._running[attempt.run.id] = asyncio.create_task(attempt.perform())
+    async def _perform(self, attempt: Attempt) -> tuple[Ending | None, Why | None]:
+        """How the job ended, if it may not be begun anew; and why it was stopped from here."""
+        work = self._running[attempt.run.id] = Performance(attempt.perform())
         if self._stopped_now:
-            task.cancel()
+            work.stop("engine")
         try:
-            ending = await ended(task)
+            return await work.ended(), work.stopped
         finally:
             del self._running[attempt.run.id]
-        if task.cancelling():
-            # What a job says when it is torn out of its work is no verdict on it.
-            return ending if ending and ending.outcome != "failed" else None
-        return ending or Ending("failed", message="The job cancelled itself.")
 
-    def _verdict(self, attempt: Attempt, ending: Ending | None) -> Callable[[], Awaitable[bool]]:
+    def _verdict(
+        self, attempt: Attempt, ending: Ending | None, why: Why | None
+    ) -> Callable[[], Awaitable[bool]]:
         """What to write about the attempt, as often as it takes to get it written."""
-        silenced = attempt.run.id in self._silenced
-        self._silenced.discard(attempt.run.id)
-        if ending is None and not silenced:
+        if ending is None and why != "silence":
             return lambda: attempt.give_back(counts=False)
         if ending is None:
             ending = Ending("failed", message="Its worker fell silent.", passing=True)

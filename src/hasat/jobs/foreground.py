@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from hasat.clock import zone
 from hasat.errors import DatabaseError
-from hasat.jobs.attempt import Attempt, Ending, ended
+from hasat.jobs.attempt import Attempt, Ending, Performance, Why
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.context import OnProgress
 from hasat.jobs.engine import worker_name
@@ -90,7 +90,7 @@ class _Foreground:
         self._store = store
         self._settings = settings
         self._worker_id = worker_id
-        self._task: asyncio.Task[Ending] | None = None
+        self._work: Performance | None = None
 
     async def run(
         self,
@@ -99,7 +99,13 @@ class _Foreground:
         on_progress: OnProgress | None,
         on_remark: OnRemark,
     ) -> int:
-        pulse = Pulse(self._link, self._worker_id, self._settings, self._stop)
+        pulse = Pulse(
+            self._link,
+            self._worker_id,
+            self._settings,
+            lambda: self._stop("silence"),
+            lambda _only_ours: self._stop("hand"),
+        )
         beating = asyncio.create_task(pulse.beat(), name="pulse")
         try:
             claim = await self._claim(job, params, on_remark)
@@ -110,9 +116,9 @@ class _Foreground:
             beating.cancel()
             await asyncio.wait({beating})
 
-    def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def _stop(self, why: Why) -> None:
+        if self._work is not None:
+            self._work.stop(why)
 
     async def _claim(
         self, job: Job, params: Mapping[str, Any], on_remark: OnRemark
@@ -208,27 +214,22 @@ class _Foreground:
         if attempt is None:
             # We were silent between claim and start, and given up: recovery has written the end.
             return claim.run_id
-        self._task = asyncio.create_task(attempt.perform())
+        work = self._work = Performance(attempt.perform())
         try:
-            ending = await ended(self._task)
+            ending = await work.ended()
         except asyncio.CancelledError:
-            self._task.cancel()
-            ending = await ended(self._task) or Ending(
-                "interrupted", message="Stopped by hand before it was finished."
-            )
-            await self._record(attempt, ending)
+            work.stop("hand")
+            await self._record(attempt, await work.ended())
             raise
-        await self._record(
-            attempt,
-            ending or Ending("interrupted", message="PostgreSQL did not answer for too long."),
-        )
+        await self._record(attempt, ending)
         return claim.run_id
 
-    async def _record(self, attempt: Attempt, ending: Ending) -> None:
+    async def _record(self, attempt: Attempt, ending: Ending | None) -> None:
+        final = ending or Ending("interrupted", message="PostgreSQL did not answer for too long.")
         loop = asyncio.get_running_loop()
         too_late = loop.call_later(_RECORD_SECONDS, self._link.give_up.set)
         try:
-            await self._link.insist(lambda: attempt.finish(ending))
+            await self._link.insist(lambda: attempt.finish(final))
         finally:
             too_late.cancel()
 

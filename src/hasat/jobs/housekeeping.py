@@ -1,4 +1,4 @@
-"""The platform's own job: forgets old runs and sweeps the queue."""
+"""The platform's own job: forgets old runs and old pieces set aside, and sweeps the queue."""
 
 from hasat.jobs.context import RunContext
 from hasat.jobs.model import Job, Outcome
@@ -9,7 +9,7 @@ from hasat.store.statements import statement
 async def _housekeeping(context: RunContext) -> Outcome:
     days = context.settings.jobs.keep_runs_days
     detail = {}
-    for what in ("forget_runs", "drop_unwanted", "sweep_queue"):
+    for what in ("forget_runs", "forget_set_aside", "drop_unwanted", "sweep_queue"):
         async with context.store.connection() as connection:
             cursor = await connection.execute(
                 statement("hasat.jobs", f"housekeeping_{what}"), {"days": days, "task": TASK}
@@ -25,7 +25,7 @@ def platform_jobs() -> tuple[Job, ...]:
         Job(
             name="housekeeping",
             run=_housekeeping,
-            summary="Forgets finished runs past their keep and sweeps the queue.",
+            summary="Forgets runs and set-aside parts past their keep; sweeps the queue.",
             cron="15 4 * * *",
         ),
     )

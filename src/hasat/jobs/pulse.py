@@ -1,7 +1,7 @@
 """A worker's signs of life, and what it does when it can no longer give them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -21,10 +21,19 @@ def beat_interval(settings: Settings) -> float:
 
 
 class Pulse:
-    """Beats until cancelled; `on_silence` is called when the worker must let go of its runs."""
+    """Beats until cancelled.
+
+    `on_silence` is called when the worker must let go of its runs, `on_stop` with those that it was
+    asked to stop.
+    """
 
     def __init__(
-        self, link: Link, worker_id: int, settings: Settings, on_silence: Callable[[], None]
+        self,
+        link: Link,
+        worker_id: int,
+        settings: Settings,
+        on_silence: Callable[[], None],
+        on_stop: Callable[[Collection[int]], None],
     ) -> None:
         self.given_up = asyncio.Event()
         """Set when the others have given this worker up: it needs a new number."""
@@ -33,6 +42,7 @@ class Pulse:
         self._interval = beat_interval(settings)
         self._patience = settings.jobs.stalled_seconds * _FENCE
         self._on_silence = on_silence
+        self._on_stop = on_stop
         self._last_beat = 0.0
 
     async def beat(self) -> None:
@@ -66,7 +76,10 @@ class Pulse:
             cursor = await connection.execute(
                 statement("hasat.jobs", "queue_beat"), {"worker_id": self._worker_id}
             )
-            return await cursor.fetchone() is not None
+            row = await cursor.fetchone()
+        if row is not None and row[0]:
+            self._on_stop(row[0])
+        return row is not None
 
     async def _watch_silence(self) -> None:
         """On its own, because a beat that waits for an answer can wait for long."""

@@ -70,6 +70,36 @@ async def queue_run(
     return await get_run(store, run_id)
 
 
+async def stop_run(store: Store, run_id: int) -> Run:
+    """The run, over if it had not begun; else whoever works on it has been asked to stop it."""
+    run = await get_run(store, run_id)
+    async with store.connection() as connection:
+        cursor = await connection.execute(
+            statement("hasat.jobs", "queue_stop"),
+            {"run": run_id, "message": "Stopped by hand while it waited."},
+        )
+        found = await cursor.fetchone()
+    if found is None:
+        run = await get_run(store, run_id)
+        if run.state != "finished":
+            raise ConflictError(
+                f"Run {run_id} of {run.job} has lost its place in the queue.",
+                remedy="The next worker that looks around ends it.",
+            )
+        raise ConflictError(
+            f"Run {run_id} of {run.job} is over already.",
+            remedy=f"See how it ended with `hasat jobs show {run_id}`.",
+        )
+    if found[0]:
+        # On its own: whoever ends the run takes these two rows in the other order.
+        async with store.connection() as connection:
+            await connection.execute(
+                statement("hasat.jobs", "run_stopping"),
+                {"run": run_id, "message": "It is being stopped by hand."},
+            )
+    return await get_run(store, run_id)
+
+
 async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
     """A new run with the parameters of a finished one."""
     run = await get_run(store, run_id)

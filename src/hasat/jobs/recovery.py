@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hasat.jobs.attempt import MOST_ATTEMPTS
+from hasat.jobs.attempt import MOST_ATTEMPTS, STOPPED
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.queue import PRIVATE, TASK
 from hasat.settings import Settings
@@ -65,7 +65,12 @@ class Recovery:
                 await self._let_go(connection, worker_id, in_hand)
             cursor = await connection.execute(
                 statement("hasat.jobs", "queue_take_up"),
-                {"task": TASK, "private": PRIVATE, "attempts": MOST_ATTEMPTS},
+                {
+                    "task": TASK,
+                    "private": PRIVATE,
+                    "attempts": MOST_ATTEMPTS,
+                    "stopped": STOPPED,
+                },
             )
             taken_up = await cursor.fetchall()
             cursor = await connection.execute(statement("hasat.jobs", "queue_close_strays"))

@@ -120,6 +120,7 @@ def new_worker(
         name=name,
         concurrency=concurrency,
         fetch_job_polling_interval=poll_seconds,
+        # Both are done by the pulse.
         abort_job_polling_interval=_NEVER,
         update_heartbeat_interval=_NEVER,
         # A notification would save part of a second, for a connection that PgBouncer cannot keep.

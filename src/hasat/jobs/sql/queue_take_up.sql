@@ -1,13 +1,13 @@
 -- Decide about runs whose worker is gone: begin them anew, or end them with a reason.
 WITH lost AS (
-    SELECT id, queue_name, (args ->> 'run_id')::bigint AS run
+    SELECT id, queue_name, abort_requested AS stopped, (args ->> 'run_id')::bigint AS run
       FROM procrastinate_jobs
      WHERE task_name = %(task)s AND status = 'doing' AND worker_id IS NULL
        FOR UPDATE SKIP LOCKED
 ), verdict AS (
-    SELECT lost.id, lost.run, r.job, r.state, r.attempt, r.worker,
+    SELECT lost.id, lost.run, lost.stopped, r.job, r.state, r.attempt, r.worker,
            CASE WHEN r.id IS NULL OR r.state = 'finished' THEN 'over'
-                WHEN starts_with(lost.queue_name, %(private)s) THEN 'interrupted'
+                WHEN lost.stopped OR starts_with(lost.queue_name, %(private)s) THEN 'interrupted'
                 WHEN r.state = 'running' AND r.attempt >= %(attempts)s THEN 'set_aside'
                 ELSE 'again'
            END AS fate
@@ -24,6 +24,7 @@ WITH lost AS (
                    'Set aside: its worker died %%s times while running it, last %%s. Read that '
                    'worker''s log, then run it by hand (hasat jobs run %%s) or queue it again '
                    '(hasat jobs retry %%s).', r.attempt, r.worker, r.job, r.id)
+               WHEN verdict.stopped THEN %(stopped)s
                WHEN verdict.fate = 'interrupted' THEN format(
                    'The process that ran it by hand (%%s) died.', coalesce(r.worker, 'unknown'))
                WHEN r.state = 'running' THEN format(
@@ -38,7 +39,7 @@ WITH lost AS (
      USING verdict WHERE q.id = verdict.id AND verdict.fate <> 'again'
 ), queued AS (
     UPDATE procrastinate_jobs AS q
-       SET status = 'todo', attempts = attempts + 1, scheduled_at = NULL, abort_requested = false
+       SET status = 'todo', attempts = attempts + 1, scheduled_at = NULL
       FROM verdict
      WHERE q.id = verdict.id AND verdict.fate = 'again'
 )
