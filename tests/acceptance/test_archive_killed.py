@@ -6,20 +6,17 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from archive_tools import GIB, files_in, sync, taxpayers
 from hasat.feed.archive import place_of
 from hasat.feed.archive.shelf import is_current, list_archives
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store, open_store
 from house import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -30,9 +27,8 @@ RECORDS = 21_000
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 def start_writing(settings: Settings) -> subprocess.Popen[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from archive_tools import (
     GIB,
@@ -30,22 +29,14 @@ from hasat.feed.archive.verify import verify
 from hasat.feed.read import changes_after
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [GIB]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 def content(settings: Settings, archive: Archive) -> bytes:

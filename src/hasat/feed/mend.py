@@ -50,7 +50,7 @@ class Mending:
         if self._work.never_filled(dataset):
             raise UnlikeError
         await self._work.copy(_PIECE, chunk)
-        query = sql.SQL(statement("hasat.feed", "mend")).format(table=dataset.table, piece=_PIECE)
+        query = sql.SQL(statement("hasat.feed", "mend")).format(table=dataset.table, staged=_PIECE)
         done = await self._work.connection.execute(query, {"dataset": name})
         await self._work.connection.execute(sql.SQL("TRUNCATE {}").format(_PIECE))
         self._mended[name] += done.rowcount

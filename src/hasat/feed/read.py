@@ -138,7 +138,7 @@ async def changes_between(
     page: int,
     size: int,
 ) -> Span:
-    """The seed's time protocol, answered from committed versions only.
+    """The original's time protocol, answered from committed versions only.
 
     `until` never passes the newest committed version, so a poll during a long run loses nothing.
     """

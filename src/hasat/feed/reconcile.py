@@ -31,6 +31,7 @@ from hasat.feed.dataset import WHOLE, Dataset, Scope
 from hasat.feed.digest import shift, weight
 from hasat.feed.guard import Counts
 from hasat.feed.head import Head
+from hasat.feed.read import KINDS, Kind
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -163,6 +164,21 @@ class Reconcile:
         counts = Counts(kinds[1], kinds[2], kinds[3], head.records)
         self._note(dataset, counts, moved, scope)
         return counts
+
+    async def examples(
+        self, dataset: Dataset, most: int, among: sql.Composable
+    ) -> dict[Kind, list[tuple[str, Any]]]:
+        """A few of each kind of change that `diff` found: the keys, and what they are or were."""
+        found = {}
+        for number, kind in KINDS.items():
+            cursor = await self._execute(
+                "examples",
+                {"kind": number, "most": most},
+                changes=_temporary("changes", dataset),
+                among=among,
+            )
+            found[kind] = await cursor.fetchall()
+        return found
 
     async def load(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> Counts:
         """Fill a dataset that was never filled, straight from binary COPY rows."""

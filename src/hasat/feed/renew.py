@@ -101,9 +101,8 @@ class Renewal:
         return Renewed(dataset.name, how, records, digest, mended, changes)
 
     async def _mend(self, dataset: Dataset) -> int:
-        wrong = await self._execute("drop_unlike", dataset)
-        back = await self._execute("put_back", dataset)
-        return max(wrong, back)
+        surplus = await self._execute("drop_surplus", dataset)
+        return surplus + await self._execute("mend", dataset)
 
     async def _is_published(self, dataset: Dataset, head: Head) -> bool:
         """Whether the table is what its head says."""

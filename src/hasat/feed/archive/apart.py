@@ -3,14 +3,13 @@
 import asyncio
 import gc
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from hasat.errors import HasatError
+from hasat.orphans import end_with_parent
 
 T = TypeVar("T")
 
@@ -52,15 +51,8 @@ def _answer(line: Connection, function: Callable[..., Any], arguments: tuple[Any
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Millions of records and no cycles among them: looking for some is a third of the time.
     gc.disable()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         line.send((function(*arguments), None))
     except HasatError as error:
         line.send((None, error))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

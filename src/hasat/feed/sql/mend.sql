@@ -1,8 +1,9 @@
--- Make the table say what a piece of the published state says, with the numbers and times that its
--- changes have; as in put_back.sql. Each record is looked up by its key, however large the table is.
+-- Make the table say what was staged of the published state, with the numbers and times that its
+-- changes have. A record without a change that is kept was there from the first version on, as far
+-- as is known.
 INSERT INTO {table} AS mirrored (key, body, digest, seq, first_seen_at, changed_at)
 SELECT s.key, s.body, s.digest, coalesce(c.seq, 0), coalesce(c.added_at, f.at), coalesce(c.changed_at, f.at)
-  FROM {piece} AS s
+  FROM {staged} AS s
  CROSS JOIN (SELECT min(committed_at) AS at FROM feed.version_dataset WHERE dataset = %(dataset)s) AS f
   LEFT JOIN {table} AS m ON m.key = s.key
   LEFT JOIN LATERAL (
