@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
-from hasat.settings import Settings
 from hasat.sim.football_world import Tempo, make_world
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -25,16 +22,8 @@ SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "football"
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    made = throw_away_database(server_url, [FOOTBALL])
-    with background.wrap_async_context_manager(made) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [FOOTBALL]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [FOOTBALL]
 
 
 def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
@@ -131,6 +120,19 @@ async def test_the_only_event_of_a_match_can_be_withdrawn(store: Store) -> None:
         assert len(await keys(store, "fixture_lineups")) == 2
 
 
+async def test_a_withdrawn_only_goal_is_seen_where_only_events_are_told(store: Store) -> None:
+    blocks: dict[str, Any] = {"lineups": [], "statistics": [], "players": []}
+    card = event(9, 3) | {"type": "Card", "detail": "Yellow Card"}
+    first = fixture(7, goals=(1, 0), events=[event(5, 2), card], **blocks)
+    other = fixture(8, goals=(1, 0), events=[event(5, 2)], **blocks)
+    await feed(store, answer("fixtures", [first, other], ids="7-8"))
+    nothing = fixture(7, goals=(0, 0), events=[], **blocks)
+    lost = fixture(8, goals=(1, 0), events=[], **blocks)
+    await feed(store, answer("fixtures", [nothing, lost], ids="7-8"))
+    # The score says that there was no goal; of the card, and of the other match, it says nothing.
+    assert await keys(store, "fixture_events") == ["7:9:33:Card:3", "8:5:33:Goal:2"]
+
+
 async def test_a_score_corrected_later_is_a_change_and_the_same_again_is_none(
     store: Store,
 ) -> None:
@@ -170,6 +172,15 @@ async def test_only_tracked_leagues_enter_and_others_are_left_alone(store: Store
     assert await keys(store, "injuries") == ["8:33:2"]
 
 
+async def test_who_is_told_of_another_league_within_one_load_is_gone(store: Store) -> None:
+    both = (
+        answer("injuries", [injury(1, 7, 0)], date=day(0)),
+        answer("injuries", [injury(1, 7, 0, league=140)], date=day(0)),
+    )
+    await feed(store, *both, leagues={39})
+    assert await keys(store, "injuries") == []
+
+
 async def test_a_season_that_is_told_again_loses_what_is_no_longer_in_it(store: Store) -> None:
     season = {"league": "39", "season": "2024"}
     other = fixture(9, league=140)
@@ -179,6 +190,16 @@ async def test_a_season_that_is_told_again_loses_what_is_no_longer_in_it(store: 
     assert await keys(store, "fixtures") == ["8", "9"]
     await feed(store, answer("fixtures", [], **season))
     assert await keys(store, "fixtures") == ["8", "9"]
+
+
+async def test_an_answer_with_fewer_rows_than_it_counts_removes_nobody(store: Store) -> None:
+    season = {"league": "39", "season": "2024"}
+    await feed(store, answer("fixtures", [fixture(7), fixture(8)], **season))
+    cut = answer("fixtures", [fixture(8, goals=(3, 0))], **season)
+    told = json.loads(cut.body) | {"results": 2}
+    await feed(store, Answer("fixtures", season, json.dumps(told).encode()))
+    assert await keys(store, "fixtures") == ["7", "8"]
+    assert await rows(store, "SELECT goals_home FROM core.fixtures ORDER BY key") == [(0,), (3,)]
 
 
 async def test_an_unreadable_element_is_set_aside_and_removes_nobody(store: Store) -> None:
@@ -203,6 +224,26 @@ async def test_a_partial_answer_fills_and_never_overwrites(store: Store) -> None
     await feed(store, answer("fixtures/lineups", [whole], fixture="7"))
     await feed(store, filtered)
     assert await rows(store, "SELECT body FROM core.fixture_lineups") == [(whole,)]
+
+
+async def test_who_is_told_elsewhere_and_then_no_more_is_gone(store: Store) -> None:
+    """Both in one load: the mirror has the record where neither answer was about."""
+    await feed(store, answer("injuries", [injury(1, 7, 0)], date=day(0)))
+    moved = answer("injuries", [injury(1, 7, 1)], date=day(1))
+    await feed(store, moved, answer("injuries", [], date=day(1)))
+    assert await keys(store, "injuries") == []
+
+
+async def test_a_part_fills_what_went_in_the_same_load(store: Store) -> None:
+    home, away = ({"team": {"id": team}, "formation": "4-4-2"} for team in (33, 34))
+    part = {"team": {"id": 33}, "startXI": [1]}
+    await feed(store, answer("fixtures/lineups", [home, away], fixture="7"))
+    gone = answer("fixtures/lineups", [away], fixture="7")
+    await feed(store, gone, answer("fixtures/lineups", [part], fixture="7", type="startXI"))
+    assert await rows(store, "SELECT body FROM core.fixture_lineups ORDER BY key") == [
+        (part,),
+        (away,),
+    ]
 
 
 async def test_the_same_answer_is_kept_once_and_another_beside_it(store: Store) -> None:
@@ -236,31 +277,30 @@ async def test_any_order_and_grouping_of_answers_gives_the_same_mirror(store: St
     print(f"seed {seed}")
     dice = random.Random(seed)
     truth: dict[str, Any] = {}
-    answers: list[Answer] = []
-    for _ in range(60):
-        match dice.choice(["day", "season", "fixture"]):
+    waiting: list[Answer] = []
+    for _ in range(150):
+        match dice.choice(["day", "fixture"] * 5 + ["season"]):
             case "day":
                 number = dice.randrange(3)
                 told = [injury(p, dice.randrange(4), number) for p in _some(dice)]
                 mine = [k for k, v in truth.items() if v["fixture"]["timestamp"] == _at(number)]
-                answers.append(answer("injuries", told, date=day(number)))
+                waiting.append(answer("injuries", told, date=day(number)))
             case "season":
                 told = [injury(p, dice.randrange(4), dice.randrange(3)) for p in _some(dice)]
                 mine = list(truth)
-                answers.append(answer("injuries", told, league="39", season="2024"))
+                waiting.append(answer("injuries", told, league="39", season="2024"))
             case _:
                 match_ = dice.randrange(4)
                 told = [injury(p, match_, dice.randrange(3)) for p in _some(dice)]
                 mine = [k for k, v in truth.items() if v["fixture"]["id"] == match_]
-                answers.append(answer("injuries", told, fixture=str(match_)))
+                waiting.append(answer("injuries", told, fixture=str(match_)))
         for key in mine:
             del truth[key]
         truth |= {f"{one['fixture']['id']}:33:{one['player']['id']}": one for one in told}
-    while answers:
-        count = dice.randint(1, 8)
-        await feed(store, *answers[:count])
-        answers = answers[count:]
-    assert dict(await rows(store, "SELECT key, body FROM core.injuries")) == truth
+        if dice.random() < 0.3:
+            await feed(store, *waiting)
+            waiting.clear()
+            assert dict(await rows(store, "SELECT key, body FROM core.injuries")) == truth
 
 
 def _some(dice: random.Random) -> list[int]:

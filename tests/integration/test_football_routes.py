@@ -1,14 +1,12 @@
 """Reading the mirror of API-Football over HTTP."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
@@ -17,8 +15,7 @@ from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.source import FOOTBALL
 from hasat.sources.football.states import State, state_of
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of, undescribed
 
 pytestmark = pytest.mark.anyio
@@ -29,16 +26,8 @@ NOVEMBER_15 = 1700006400
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    made = throw_away_database(server_url, MIGRATIONS)
-    with background.wrap_async_context_manager(made) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, MIGRATIONS) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
 
 
 @pytest.fixture
@@ -251,6 +240,9 @@ async def test_a_misspelt_filter_and_an_empty_mirror_are_said(client: httpx2.Asy
         assert (await client.get(f"{V1}{path}")).status_code in (404, 503), path
     await get(client, "/fixtures?date=yesterday", 422)
     await get(client, "/h2h?h2h=33", 422)
+    await get(client, "/fixtures?status=", 422)
+    assert "itself" in (await get(client, "/h2h?h2h=33-33", 400))["detail"]
+    assert "more than once" in (await get(client, "/fixtures?league=1&league=2", 422))["detail"]
 
 
 @pytest.mark.usefixtures("filled")

@@ -11,16 +11,17 @@ import random
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
+from psycopg import sql
 
 from hasat.budget import Budget
 from hasat.cli.house import migrations_of
@@ -33,9 +34,9 @@ from hasat.sim.football_world import EXTRA, TOLD_LATE_AFTER, Match
 from hasat.sources.football import asking
 from hasat.sources.football.jobs import JOBS
 from hasat.sources.football.states import MAY_BE_OVER
-from hasat.store import Store, open_store
+from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.clock import Hands, hands_on
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.days import Days
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -46,25 +47,32 @@ STEP = timedelta(minutes=int(os.environ.get("HASAT_WEEK_STEP_MINUTES", "120")))
 SEED = int(os.environ.get("HASAT_WEEK_SEED", "0")) or random.randrange(1, 10**6)
 START = datetime(2026, 9, 1, tzinfo=UTC)
 DAILY = 300
+_BLOCKS = ("events", "lineups", "statistics", "players")
+_Place = tuple[Any, ...]
 KILLED = ("fixtures_backfill_league_season", "fixture_details_backfill_90d")
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, migrations_of())
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
 
 
 @dataclass
 class Season:
-    """A world that is played, and every word that it published about each match."""
+    """A world that is played, and every word that it published.
+
+    Of matches every version; of what belongs together (a match's events, a table) the last word,
+    and those that a worker may have died with.
+    """
 
     simulation: Simulation
     address: str
     hands: Hands
     environ: dict[str, str]
     published: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    said: dict[_Place, list[Any]] = field(default_factory=dict)
+    perhaps_lost: dict[_Place, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
+    mortal: bool = False
 
     @property
     def api(self) -> Football:
@@ -72,7 +80,7 @@ class Season:
         return inside
 
     def listen(self) -> None:
-        """From now on, remember what is told about matches."""
+        """From now on, remember what is told."""
         tell = self.api._envelope
 
         def remember(endpoint: str, parameters: Any, response: Any = (), **more: Any) -> Any:
@@ -81,6 +89,12 @@ class Season:
                     body = {k: v for k, v in row.items() if k not in _BLOCKS}
                     if body not in self.published[row["fixture"]["id"]]:
                         self.published[row["fixture"]["id"]].append(body)
+            for place, elements in _together(endpoint, parameters, response):
+                if self.mortal:
+                    self.perhaps_lost[place].append(elements)
+                else:
+                    self.said[place] = elements
+                    self.perhaps_lost.pop(place, None)
             return tell(endpoint, parameters, response, **more)
 
         self.api._envelope = remember  # type: ignore[method-assign]
@@ -98,6 +112,7 @@ class Season:
             stderr=asyncio.subprocess.DEVNULL,
         )
         enough = asked + dice.randint(1, 4)
+        self.mortal = True
         ended = asyncio.create_task(process.wait())
         while not ended.done() and self.simulation.requests.total() < enough:
             # Time passes for it: it waits for its turn in the minute, and for who died before it.
@@ -106,10 +121,62 @@ class Season:
         if not ended.done():
             process.send_signal(signal.SIGKILL)
         await ended
+        self.mortal = False
 
 
-_BLOCKS = ("events", "lineups", "statistics", "players")
+_FOUR_HOURS = timedelta(hours=4, minutes=30)
 _UNFINISHED = ("NS", "1H", "HT", "2H", "ET")
+
+
+def _together(
+    endpoint: str, asked: Mapping[str, str], response: Any
+) -> Iterator[tuple[_Place, list[Any]]]:
+    """What an answer tells as a whole: where it belongs, and its elements."""
+    league = int(asked.get("league", "0"))
+    match endpoint:
+        case "fixtures":
+            for row in response:
+                number = row["fixture"]["id"]
+                for block in _BLOCKS:
+                    if elements := row.get(block):
+                        if block == "players":
+                            elements = [one for team in elements for one in team["players"]]
+                        yield (f"fixture_{block}", number), elements
+        case "standings":
+            for row in response:
+                yield ("standings", league), [*chain(*row["league"]["standings"])]
+        case "players/topscorers" if response:
+            yield ("top_scorers", league), list(response)
+        case "teams/statistics" if response:
+            yield ("team_statistics", league, int(asked["team"])), [response]
+        case "injuries":
+            for row in response:
+                yield ("injuries", row["fixture"]["id"]), [row]
+
+
+_PLACES = {
+    **{f"fixture_{block}": ("fixture_id",) for block in _BLOCKS},
+    "injuries": ("fixture_id",),
+    "standings": ("league_id",),
+    "top_scorers": ("league_id",),
+    "team_statistics": ("league_id", "team_id"),
+}
+
+
+async def _mirrored(store: Store) -> dict[_Place, list[Any]]:
+    """What CORE has, by where it belongs."""
+    found: defaultdict[_Place, list[Any]] = defaultdict(list)
+    for dataset, columns in _PLACES.items():
+        query = sql.SQL("SELECT {}, body FROM core.{}").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(dataset)
+        )
+        for *place, body in await rows(store, query):
+            found[dataset, *place].append(body)
+    return found
+
+
+def _sorted(elements: list[Any]) -> list[str]:
+    return sorted(json.dumps(element, sort_keys=True) for element in elements)
 
 
 @asynccontextmanager
@@ -218,6 +285,12 @@ async def _check(here: Season, store: Store) -> None:
         if settled and settled.is_finished and match.league.has_live:
             assert goals[fixture] == len(settled.goals), fixture
     assert not overdue
+    mirror = await _mirrored(store)
+    assert {dataset for dataset, *_ in mirror} == _PLACES.keys()
+    assert mirror.keys() <= here.said.keys() | here.perhaps_lost.keys()
+    for place, elements in here.said.items():
+        possible = [elements, *here.perhaps_lost[place]]
+        assert _sorted(mirror.get(place, [])) in map(_sorted, possible), place
     # Whatever the mirror ever said was published: nothing was made up, not even for a while.
     told = await rows(store, "SELECT key, body FROM feed.change WHERE dataset = 'fixtures'")
     assert told
@@ -245,6 +318,33 @@ def _is_over(match: Match, now: datetime) -> bool:
         return False
     took = EXTRA if match.league.has_live else TOLD_LATE_AFTER
     return now > match.kick_off + took + timedelta(hours=6)
+
+
+async def test_what_the_api_publishes_later_arrives_too(
+    database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables, scorers and statistics follow hours after a match; injuries are told days ahead."""
+    options = {"daily": 75_000, "leagues": 3, "cup_every": 9, "odd_percent": 0, "tables_after": 5}
+    async with season(database, tmp_path, monkeypatch, **options) as here:
+        follow(here, range(3))
+        async with open_store(here.settings(), migrations_of()) as store:
+            days = Days(JOBS, store, here.settings(), here.hands, START)
+            # The first round is played in two days; the second is two days away.
+            await days.until(START + timedelta(days=2, hours=12), timedelta(hours=1))
+            mirror = await _mirrored(store)
+        for league in here.api.world.leagues:
+            of_season = {"league": str(league.id), "season": str(START.year)}
+            asked = [("standings", of_season), ("players/topscorers", of_season)]
+            asked += [("teams/statistics", {**of_season, "team": str(t)}) for t in league.teams]
+            for endpoint, parameters in asked:
+                response = here.api.read(endpoint, parameters, here.hands.now)
+                for place, elements in _together(endpoint, parameters, response):
+                    assert _sorted(mirror[place]) == _sorted(elements), place
+        told = here.api.read("injuries", {"season": str(START.year)}, here.hands.now - _FOUR_HOURS)
+        assert {row["fixture"]["id"] for row in told} <= {
+            number for dataset, number, *_ in mirror if dataset == "injuries"
+        }
+        assert max(row["fixture"]["date"] for row in told) > "2026-09-05"
 
 
 async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hasat.errors import BrokenAnswerError
-from hasat.sources.football.elements import extract, of_day, of_fixture, of_season
+from hasat.sources.football.covers import of_day, of_fixture, of_goals, of_season
+from hasat.sources.football.elements import extract
 from hasat.sources.football.envelope import read_envelope
 
 
@@ -81,9 +82,45 @@ def test_no_events_are_an_answer_where_the_rest_is_told_and_nothing_where_it_is_
     assert covers(events=None, lineups=[{"team": {"id": 33}}]) == set()
 
 
+def test_a_match_that_ended_without_goals_has_none_whatever_its_list_of_events_says() -> None:
+    def covers(goals: tuple[Any, Any], short: str = "FT", **told: Any) -> list[Any]:
+        blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
+        row = fixture(**(blocks | told))
+        row["fixture"]["status"] = {"short": short}
+        row["goals"] = dict(zip(("home", "away"), goals, strict=True))
+        return extract("fixtures", {"ids": "7"}, [row]).covers
+
+    nobody = [of_goals(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
+    assert covers((0, 0)) == nobody
+    # The API lacks the goals of the first; the others may have some yet, or shots from the mark.
+    assert covers((1, 0)) == covers((0, 0), "HT") == covers((None, None)) == []
+    assert covers((0, 0), "PEN") == covers((False, 0)) == []
+    # A card is no goal.
+    assert covers((0, 0), events=[event(1, 2)]) == [of_fixture("fixture_events", 7)]
+
+
+def test_an_event_that_says_less_is_kept_too() -> None:
+    bare = {"time": {"elapsed": 1}, "type": "Var"}
+    assert keys("fixtures/events", {"fixture": "7"}, [bare]) == ["7:1:None:Var:-"]
+
+
+def test_an_event_of_no_team_is_kept_and_a_list_that_is_none_is_set_aside() -> None:
+    assert keys("fixtures/events", {"fixture": "7"}, [event(1, 2) | {"team": None}]) == [
+        "7:1:None:Goal:2"
+    ]
+    row = fixture(events={"a": event(1, 2)}, lineups=None, statistics=[], players=[])
+    found = extract("fixtures", {"ids": "7"}, [row])
+    assert [(one.dataset, one.reason) for one in found.unreadable] == [
+        ("fixture_events", "events is not a list")
+    ]
+    assert found.covers == []
+
+
 def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     season = {"league": "39", "season": "2024"}
     assert extract("fixtures", season, [fixture()]).covers == [of_season("fixtures", 39, 2024)]
+    there = season | {"timezone": "Europe/Istanbul"}
+    assert extract("fixtures", there, [fixture()]).covers == [of_season("fixtures", 39, 2024)]
     assert extract("fixtures", season | {"from": "2024-01-01"}, [fixture()]).covers == []
     assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).covers == []
 
@@ -92,6 +129,12 @@ def test_an_empty_table_removes_nothing_but_nobody_injured_is_an_answer() -> Non
     season = {"league": "39", "season": "2024"}
     for endpoint in ("fixtures", "standings", "players/topscorers"):
         assert extract(endpoint, season, []).covers == []
+    # A table without lines, a team without players: the same, written otherwise.
+    hollow = {"league": {"id": 39, "season": 2024, "standings": [[], []]}}
+    assert extract("standings", season, [hollow]).covers == []
+    blocks = {"lineups": [], "statistics": [], "players": [{"team": {"id": 33}, "players": []}]}
+    found = extract("fixtures", {"ids": "7"}, [fixture(events=[event(1, 2)], **blocks)])
+    assert found.covers == [of_fixture("fixture_events", 7)]
     assert extract("injuries", {"date": "2024-01-01"}, []).covers == [
         of_day("injuries", "2024-01-01")
     ]
@@ -119,6 +162,15 @@ def test_players_without_an_id_are_told_apart() -> None:
         "7:33:-B:2",
         "7:33:5",
     ]
+
+
+def test_an_injury_is_kept_also_where_its_match_is_unknown() -> None:
+    def injury(fixture: Any) -> dict[str, Any]:
+        return {"player": {"id": 5}, "team": {"id": 33}, "fixture": {"id": fixture}, "league": {}}
+
+    told = [injury(99), injury(None), injury(None) | {"fixture": None}]
+    assert keys("injuries", {"date": "2024-01-01"}, told) == ["99:33:5", ":33:5", ":33:5:2"]
+    assert extract("injuries", {"date": "2024-01-01"}, [injury("x")]).unreadable
 
 
 def test_world_is_a_country() -> None:
@@ -165,7 +217,7 @@ def envelope(**other: Any) -> bytes:
 
 
 def test_empty_lists_and_objects_stand_for_one_another() -> None:
-    nothings: list[Any] = [[], {}]
+    nothings: list[Any] = [[], {}, None, "", False]
     for empty in nothings:
         found = read_envelope(envelope(parameters=empty, errors=empty))
         assert not found.errors

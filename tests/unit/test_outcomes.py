@@ -93,6 +93,7 @@ NO_KEY = (
     "how to get your API application key."
 )
 IP = "This IP is not allowed to call the API, check the list of allowed IPs in the dashboard."
+SUSPENDED = "Your account is suspended, check on https://dashboard.api-football.com."
 DOMAIN = IP.replace("IP", "Domain")
 
 
@@ -113,6 +114,7 @@ DOMAIN = IP.replace("IP", "Domain")
         (200, {"ip": IP}, Outcome.UNAUTHORISED),
         (200, [DOMAIN], Outcome.UNAUTHORISED),
         (200, IP, Outcome.UNAUTHORISED),
+        (200, {"access": SUSPENDED}, Outcome.UNAUTHORISED),
         (
             200,
             {"plan": "Free plans do not have access to this season, try from 2022 to 2024."},
@@ -164,6 +166,10 @@ def test_football_errors(status: int, errors: Any, outcome: Outcome) -> None:
         (answer(200, envelope({}, {"league": {}})), Outcome.OK),
         (answer(200, b"<html>502</html>"), Outcome.BROKEN),
         (answer(200, b'{"get": "x", "resp'), Outcome.BROKEN),
+        # What cannot be loaded is no answer, or its question would count as answered.
+        (answer(200, {"response": [{"id": 1}]}), Outcome.BROKEN),
+        (answer(200, b'{"errors": [], "response": [NaN]}'), Outcome.BROKEN),
+        (answer(200, b'{"errors": [], "response": [1e999]}'), Outcome.BROKEN),
         (answer(200, {"message": "limit for the day"}), Outcome.DAY_EXHAUSTED),
         (answer(502, b"<html>502</html>"), Outcome.TRANSIENT),
         (answer(301), Outcome.BROKEN),

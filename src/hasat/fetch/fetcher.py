@@ -54,6 +54,8 @@ class Fetcher:
         self._sleep = sleep
         self._retries = Allowance(_RETRY_SHARE, most=_RETRIES_SAVED, saved=_RETRIES_SAVED)
         self._pace = Pace()
+        self.sent = 0
+        """How many requests have left, second tries included."""
 
     async def ask(self, question: Question, asker: Asker, *, patience: float = 60.0) -> Fetched:
         """The answer, if it is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
@@ -67,7 +69,7 @@ class Fetcher:
         while True:
             attempt += 1
             fetched = await self._attempt(question, asker, patience)
-            outcome, reason = fetched.verdict.outcome, fetched.verdict.reason
+            outcome, reason = fetched.verdict.outcome, fetched.verdict.reason.rstrip(".")
             if outcome is Outcome.UNAUTHORISED:
                 raise words.refused(self._upstream, reason)
             if outcome is Outcome.DAY_EXHAUSTED:
@@ -98,6 +100,7 @@ class Fetcher:
             timeout=patience,
         )
         self._client.ready()
+        self.sent += 1
         started = time.monotonic()
         answer: Answer | None = None
         verdict: Verdict | None = None

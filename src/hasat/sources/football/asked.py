@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from starlette.responses import Response
 
 from hasat.clock import local_time
-from hasat.doors import Plain, answer, answers, dumps
+from hasat.doors import Plain, answer, answers, declared_parameters, dumps
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.read import head_of
 from hasat.sources.football.listings import Listing, read_page
@@ -41,19 +41,14 @@ def new_router() -> APIRouter:
     return APIRouter(prefix="/football", tags=["football"], dependencies=[Depends(_only_known)])
 
 
-def _only_known(request: Request) -> None:
-    """Refuse a question with a misspelt filter: its answer would be to another question."""
-    known = {param.alias for param in _query_params(request.scope["route"].dependant)}
+async def _only_known(request: Request) -> None:
+    """Refuse a question with a misspelt filter: the answer would be to another."""
+    known = set(declared_parameters(request.scope["route"]))
     if unknown := sorted(set(request.query_params) - known):
         raise UsageError(
             f"There is no parameter {', '.join(map(repr, unknown))} here.",
             remedy=f"Use {', '.join(sorted(known))}." if known else "Leave it out.",
         )
-
-
-def _query_params(dependant: Any) -> list[Any]:
-    inner = [param for one in dependant.dependencies for param in _query_params(one)]
-    return [*dependant.query_params, *inner]
 
 
 def listed(item: Any) -> dict[int | str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The API as one run of a job asks it, and what it says brought into the mirror."""
 
+import hashlib
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -9,7 +10,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.budget import Budget
@@ -21,26 +22,44 @@ from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.leagues import Followed, resolve
-from hasat.sources.football.loading import load
+from hasat.sources.football.loading import DoubtError, load
 from hasat.sources.football.outcomes import classify, remaining
 from hasat.sources.football.raw import Answer
+from hasat.sources.football.refusals import note_refusal, refusals
+from hasat.sources.football.subscription import why_exhausted
 from hasat.store import Store
 
 # A job waits for its turn in the minute, never for the next day.
 _PATIENCE_SECONDS = 300.0
-_KEPT = (Outcome.OK, Outcome.EMPTY, Outcome.NOT_IN_PLAN, Outcome.BAD_REQUEST)
+_KEY_RESTS = timedelta(hours=1)
+_REFUSED = (Outcome.NOT_IN_PLAN, Outcome.BAD_REQUEST)
+# What status 204 without a body says, in the form in which answers are kept.
+_NO_CONTENT = b'{"errors": [], "results": 0, "response": []}'
+
+
+def only_league(context: RunContext) -> int | None:
+    """The one league that a run is about, if not about all that are followed."""
+    return context.params.get("only_league_id") or context.settings.football.only_league_id
 
 
 class Api:
     """What a job asks, within its lane; counts what that costs and changes."""
 
-    def __init__(self, context: RunContext, fetcher: Fetcher, now: datetime) -> None:
+    def __init__(
+        self, context: RunContext, client: Client, fetcher: Fetcher, now: datetime
+    ) -> None:
         self.context = context
+        self._client = client
         self._fetcher = fetcher
         self.now = now
-        self.requests = 0
         self.changed = 0
         self.remarks: set[str] = set()
+        self.refusal: str | None = None
+        """Why the last question was refused, or its answer not believed; None if neither was."""
+
+    @property
+    def requests(self) -> int:
+        return self._fetcher.sent
 
     @property
     def store(self) -> Store:
@@ -56,29 +75,68 @@ class Api:
 
     async def leagues(self) -> Sequence[Followed]:
         """Those that are followed; by hand, perhaps only one of them."""
-        only = self.context.params.get("only_league_id") or self.settings.only_league_id
+        only = only_league(self.context)
         found = await resolve(self.store, self.settings.tracked_leagues, only)
-        for remark in set(found.remarks) - self.remarks:
-            self.context.log.warning("a league is not followed", reason=remark)
-        self.remarks |= set(found.remarks)
+        for remark in found.remarks:
+            self.remark(remark)
+        if only is not None and not found.leagues:
+            self.remark(f"League {only} is not among the tracked_leagues.")
         return found.leagues
+
+    def remark(self, sentence: str) -> None:
+        """Something that whoever reads the run should know."""
+        if sentence not in self.remarks:
+            self.context.log.warning(sentence)
+            self.remarks.add(sentence)
+
+    @property
+    def by_hand(self) -> bool:
+        return self.context.scheduled_for is None
 
     @property
     def _lane(self) -> str:
         """By hand a backfill waits for the minute only, not for its share of the day."""
-        by_hand = self.context.scheduled_for is None
-        return (
-            "details" if by_hand and self.context.job.lane == "backfill" else self.context.job.lane
-        )
+        lane = self.context.job.lane
+        return "details" if self.by_hand and lane == "backfill" else lane
+
+    @property
+    def _key(self) -> str:
+        """The key as refusals of it are noted."""
+        key = self.settings.api_key.get_secret_value() if self.settings.api_key else ""
+        return f"key {hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+    async def check_key(self) -> None:
+        """Ask nothing with a key that was refused lately, unless by hand."""
+        if not self.by_hand and await refusals(self.store, self._key, self.now - _KEY_RESTS):
+            raise SettingsError(
+                "API-Football refused the key less than an hour ago; nothing was asked.",
+                remedy="Correct API_FOOTBALL_KEY: another key is tried at once.",
+            )
 
     async def ask(self, endpoint: str, **parameters: str | int) -> Answer | None:
-        """The API's answer; None if there is none that says anything."""
+        """The API's answer; None if it does not say what was asked.
+
+        A refusal (not in the plan, asked wrongly) is kept in RAW all the same.
+        """
         asked = {name.rstrip("_"): str(value) for name, value in parameters.items()}
+        # A match is told in one zone however it is asked for: else every other answer changes it.
+        if endpoint == "fixtures" and self.settings.default_timezone != "UTC":
+            asked["timezone"] = self.settings.default_timezone
         question = Question(f"/{endpoint}", self.settings.timeout_seconds, params=asked)
         asker = Asker(self._lane, self.context.job.name, self.context.run_id)
-        self.requests += 1
-        self.context.spent()
-        fetched = await self._fetcher.ask(question, asker, patience=_PATIENCE_SECONDS)
+        before = self.requests
+        try:
+            fetched = await self._fetcher.ask(question, asker, patience=_PATIENCE_SECONDS)
+        except SettingsError:
+            await note_refusal(self.store, self._key)
+            raise
+        except OutOfQuotaError as error:
+            # If nothing was sent, it is the budget that has none left: that is clear enough.
+            if self.requests > before and (why := await self._why_exhausted()):
+                raise OutOfQuotaError(f"{error.message} But {why}", until=error.until) from error
+            raise
+        finally:
+            self.context.spent(self.requests - before)
         outcome, reason = fetched.verdict.outcome, fetched.verdict.reason
         if outcome not in (Outcome.OK, Outcome.EMPTY):
             self.context.log.warning(
@@ -88,25 +146,46 @@ class Api:
                 outcome=outcome,
                 reason=reason,
             )
-        if fetched.answer is None or not fetched.body or outcome not in _KEPT:
+        self.refusal = reason if outcome in _REFUSED else None
+        if fetched.answer is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
+            self.remark(f"The answer of /{endpoint} could not be read: {reason}.")
             return None
         headers = {k: v for k, v in fetched.answer.headers.items() if "ratelimit" in k}
-        return Answer(endpoint, asked, fetched.body, fetched.answer.status, headers)
+        if self.refusal is not None:
+            self.remark(f"The API refuses /{endpoint}: {reason.rstrip('.')}.")
+            if fetched.body:
+                status = fetched.answer.status
+                await self.load(Answer(endpoint, asked, fetched.body, status, headers))
+            return None
+        body = fetched.body or _NO_CONTENT
+        return Answer(endpoint, asked, body, fetched.answer.status, headers)
 
-    async def load(self, *answers: Answer | None, leagues: Collection[int] | None = None) -> None:
-        """Bring the mirror to what the answers say; committed before anything else counts."""
-        told = [answer for answer in answers if answer is not None]
-        if not told:
-            return
-        version = await load(
-            self.store,
-            told,
-            run=self.context.run_id,
-            retention_days=self.settings.change_retention_days,
-            leagues=leagues,
-        )
+    async def _why_exhausted(self) -> str | None:
+        return await why_exhausted(self._client, self.settings.base_url, self.now)
+
+    async def load(self, answer: Answer | None, leagues: Collection[int] | None = None) -> bool:
+        """Bring the mirror to what an answer says, committed before anything else counts.
+
+        Whether it was believed; one that was not counts as refused.
+        """
+        if answer is None:
+            return False
+        try:
+            version = await load(
+                self.store,
+                [answer],
+                run=self.context.run_id,
+                retention_days=self.settings.change_retention_days,
+                leagues=leagues,
+                guard=not self.context.params.get("accept_removals"),
+            )
+        except DoubtError as error:
+            self.refusal = error.message
+            self.remark(str(error))
+            return False
         if version is not None:
             self.changed += sum(count.total for count in version.counts.values())
+        return True
 
     async def progress(self, done: int, total: int | None, note: str) -> None:
         await self.context.progress(done, total, note)
@@ -127,7 +206,9 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
             context.store, budget, client, SOURCE, football.base_url, classify, remaining
         )
         try:
-            yield Api(context, fetcher, await context.store.now())
+            api = Api(context, client, fetcher, await context.store.now())
+            await api.check_key()
+            yield api
         finally:
             await budget.close()
 

@@ -1,24 +1,52 @@
 """What hardly ever changes: time zones, countries, leagues, the teams of a season."""
 
 from hasat.sources.football.asking import Api
-from hasat.sources.football.seasons import Season, followed_seasons, note_asked
+from hasat.sources.football.progress import UNREADABLE
+from hasat.sources.football.seasons import (
+    Season,
+    ask_leagues,
+    followed_seasons,
+    last_asked,
+    note_asked,
+)
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
 
 
 async def timezones(api: Api) -> None:
-    await api.load(await api.ask("timezone"))
+    await _ask_all(api, "timezone")
 
 
 async def countries(api: Api) -> None:
-    await api.load(await api.ask("countries"))
+    await _ask_all(api, "countries")
+
+
+async def ensure_static(api: Api) -> None:
+    """What is asked for once a month, now if there is none yet: the first month is long."""
+    if api.by_hand or not api.settings.bootstrap_static_on_start:
+        return
+    async with api.store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT EXISTS (SELECT FROM core.timezones), EXISTS (SELECT FROM core.countries)"
+        )
+        row = await cursor.fetchone()
+    assert row is not None
+    for is_there, endpoint in zip(row, ("timezone", "countries"), strict=True):
+        # Once: what is said to be nothing is asked for again in its month.
+        if not is_there and not await last_asked(api, endpoint):
+            await _ask_all(api, endpoint)
+
+
+async def _ask_all(api: Api, endpoint: str) -> None:
+    answer = await api.ask(endpoint)
+    await api.load(answer)
+    await note_asked(api, answer, endpoint, 0, 0)
 
 
 async def leagues(api: Api) -> None:
     """All leagues, whenever this is asked for."""
-    await api.load(await api.ask("leagues"))
-    await note_asked(api.store, "leagues", 0, 0)
+    await ask_leagues(api)
 
 
 async def teams(api: Api) -> None:
@@ -46,6 +74,6 @@ async def ensure_teams(api: Api, season: Season) -> None:
                 "league": season.league_id,
                 "season": season.year,
                 "completed": answer is not None,
-                "error": None if answer is not None else "the API did not say",
+                "error": None if answer is not None else api.refusal or UNREADABLE,
             },
         )

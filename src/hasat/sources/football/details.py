@@ -2,17 +2,40 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from hasat.sources.football.asking import Api
-from hasat.sources.football.seasons import Season, followed_seasons
+from hasat.sources.football.seasons import (
+    Season,
+    followed_seasons,
+    note_refused,
+    refused_lately,
+)
 from hasat.sources.football.states import FINISHED
 from hasat.store.statements import statement
 
 AT_ONCE = 20
+BLOCK_OF = {
+    "fixtures/events": "events",
+    "fixtures/lineups": "lineups",
+    "fixtures/statistics": "statistics_fixtures",
+    "fixtures/players": "statistics_players",
+}
+"""Where each kind of details is told of one match, and its flag among what a season covers."""
 _ROOM = "hasat.sources.football"
+_BY_IDS = "fixtures?ids"
+_EACH = "fixtures/..."
+# Shorter than for a season: everything that is played waits meanwhile.
+_REFUSED_RESTS = timedelta(hours=1)
 _RECENT = timedelta(days=9)
 _NINETY_DAYS = timedelta(days=90)
 _ALWAYS = timedelta(days=36_500)
+
+
+class _Due(NamedTuple):
+    fixture: int
+    league: int
+    season: int
 
 
 async def recent(api: Api) -> None:
@@ -30,16 +53,46 @@ async def whole_seasons(api: Api) -> None:
 
 async def _complete(api: Api, since: timedelta, batch: int) -> None:
     seasons = [one for one in await followed_seasons(api, with_last=True) if one.has_details]
-    due = await _due(api, seasons, since, filled(batch))
-    await ask_by_ids(api, due)
+    if api.settings.details.fetch_mode == "by_ids":
+        due = await _due(api, seasons, since, filled(batch))
+        await ask_by_ids(api, [one.fixture for one in due])
+    else:
+        await _ask_each(api, seasons, await _due(api, seasons, since, batch))
 
 
 async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
-    """Ask for matches with all their details, twenty at a time."""
+    """Ask for matches with all their details, twenty at a time; no more once that is refused."""
+    if not fixtures or await refused_lately(api, _BY_IDS, _REFUSED_RESTS):
+        return
     for place in range(0, len(fixtures), AT_ONCE):
         await api.progress(place, len(fixtures), "matches")
         some = fixtures[place : place + AT_ONCE]
         await api.load(await api.ask("fixtures", ids="-".join(map(str, some))))
+        if api.refusal is not None:
+            await note_refused(api, _BY_IDS, 0, 0)
+            return
+
+
+async def _ask_each(api: Api, seasons: Sequence[Season], due: Sequence[_Due]) -> None:
+    """The original's way: match by match, each kind of details that its season covers."""
+    if not due or await refused_lately(api, _EACH, _REFUSED_RESTS):
+        return
+    covering = {season.pair: season for season in seasons}
+    for number, (fixture, *pair) in enumerate(due):
+        await api.progress(number, len(due), "matches")
+        season = covering[pair[0], pair[1]]
+        for endpoint, flag in BLOCK_OF.items():
+            if season.has("fixtures", flag):
+                answer = await api.ask(endpoint, fixture=fixture)
+                if answer is None:
+                    # What is missing is asked for again with the rest.
+                    break
+                await api.load(answer)
+        else:
+            await _note_detailed(api, fixture)
+        if api.refusal is not None:
+            await note_refused(api, _EACH, 0, 0)
+            return
 
 
 def filled(batch: int) -> int:
@@ -47,7 +100,7 @@ def filled(batch: int) -> int:
     return -(-batch // AT_ONCE) * AT_ONCE
 
 
-async def _due(api: Api, seasons: Sequence[Season], since: timedelta, limit: int) -> list[int]:
+async def _due(api: Api, seasons: Sequence[Season], since: timedelta, limit: int) -> list[_Due]:
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "details_due"),
@@ -60,4 +113,11 @@ async def _due(api: Api, seasons: Sequence[Season], since: timedelta, limit: int
                 "limit": limit,
             },
         )
-        return [fixture for (fixture,) in await cursor.fetchall()]
+        return [_Due(*row) for row in await cursor.fetchall()]
+
+
+async def _note_detailed(api: Api, fixture: int) -> None:
+    async with api.store.connection() as conn:
+        await conn.execute(
+            statement(_ROOM, "note_told"), {"asked": [fixture], "told": [], "detailed": [fixture]}
+        )

@@ -9,9 +9,20 @@ season. An element that cannot be read is set aside, and then its answer covers 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from hasat.sources.football.covers import (
+    GOALS,
+    MOST_DIGITS,
+    Cover,
+    covered_by,
+    ended_without_goals,
+    is_number,
+    of_fixture,
+    of_goals,
+)
 
 BLOCKS = ("events", "lineups", "statistics", "players")
 """What /fixtures adds to a fixture that is asked for by its id."""
@@ -23,25 +34,6 @@ class Element(NamedTuple):
     dataset: str
     key: str
     body: Any
-
-
-class Cover(NamedTuple):
-    """All of a dataset's records with these values in these columns."""
-
-    dataset: str
-    where: tuple[tuple[str, int | str], ...] = ()
-
-
-def of_fixture(dataset: str, fixture: int) -> Cover:
-    return Cover(dataset, (("fixture_id", fixture),))
-
-
-def of_season(dataset: str, league: int, season: int) -> Cover:
-    return Cover(dataset, (("league_id", league), ("season", season)))
-
-
-def of_day(dataset: str, date: str) -> Cover:
-    return Cover(dataset, (("fixture_date", date),))
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,6 @@ class Extract:
 
 # An index of PostgreSQL takes 2,700 bytes, and a letter may be four.
 _LONGEST_KEY = 600
-_MOST_DIGITS = 18
 
 
 class _FormError(Exception):
@@ -95,8 +86,8 @@ def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extr
         _try(found, read, parameters, row)
     damaged = {one.dataset for one in found.unreadable}
     # An empty table says nothing yet; only among the injuries nobody is an answer.
-    if not found.partial and (rows or endpoint == "injuries"):
-        found.covers += [c for c in _covers(endpoint, parameters) if c.dataset not in damaged]
+    if not found.partial and (found.elements or endpoint == "injuries"):
+        found.covers += [c for c in covered_by(endpoint, parameters) if c.dataset not in damaged]
     return found
 
 
@@ -149,25 +140,30 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     for block in BLOCKS:
         rows = row.get(block)
         if not isinstance(rows, list):
+            if rows:
+                lost = Unreadable(f"fixture_{block}", f"{block} is not a list", rows)
+                found.unreadable.append(lost)
             continue
-        before = len(found.unreadable)
+        before, known = len(found.unreadable), len(found.elements)
         for one in rows:
             _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
         # live=all comes with events of the moment only. An empty block says nothing yet; but that
         # nothing happened is told where the rest is: so the only event is taken back.
-        told = rows or (block == "events" and has_details)
+        told = len(found.elements) > known or (block == "events" and has_details)
         if complete and told and len(found.unreadable) == before:
             found.covers.append(of_fixture(f"fixture_{block}", int(key)))
+    # Without any details an empty list says nothing, but the score does: nobody scored.
+    if complete and not has_details and ended_without_goals(row):
+        found.covers += [of_goals(int(key), detail) for detail in GOALS]
 
 
 def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     """Without an id of its own, an event is who did what when; its place in the list is nothing."""
     name = "fixture_events"
     time = _at(name, row, "time")
-    elapsed, extra = _at(name, time, "elapsed"), _at(name, time, "extra")
+    elapsed, extra = _at(name, time, "elapsed"), time.get("extra")
     minute = f"{elapsed}" if extra is None else f"{elapsed}+{extra}"
-    who = _who(_at(name, row, "player"))
-    team = _at(name, row, "team", "id")
+    who, team = _who(row.get("player")), _id(row, "team")
     identity = f"{_fixture_id(name, parameters)}:{minute}:{team}:{row.get('type')}:{who}"
     found.add_nameless(name, identity, row)
 
@@ -216,10 +212,10 @@ def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
 
 def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
     name = "injuries"
-    fixture = _number(name, row, "fixture", "id")
     who = _who(_at(name, row, "player"))
-    team = _at(name, row, "team", "id")
-    identity = f"{fixture}:{team}:{who}"
+    # Some are told of a match that nobody knows, or of none.
+    fixture = "" if _id(row, "fixture") is None else _number(name, row, "fixture", "id")
+    identity = f"{fixture}:{_id(row, 'team')}:{who}"
     found.add_nameless(name, identity, row)
 
 
@@ -255,23 +251,6 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-def _covers(endpoint: str, parameters: Mapping[str, str]) -> Iterator[Cover]:
-    """Where absence from the whole answer means removal, by what was asked."""
-    asked = frozenset(parameters)
-    numbers = {name: int(value) for name, value in parameters.items() if _is_number(value)}
-    if asked == {"league", "season"} == numbers.keys():
-        dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
-        if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
-            yield of_season(dataset, numbers["league"], numbers["season"])
-    elif asked == {"fixture"} == numbers.keys():
-        dataset = endpoint.replace("fixtures/", "fixture_")
-        yield of_fixture(dataset, numbers["fixture"])
-    elif endpoint == "injuries" and asked == {"date"}:
-        yield of_day("injuries", parameters["date"])
-    elif not asked and endpoint in ("timezone", "countries", "leagues"):
-        yield Cover("timezones" if endpoint == "timezone" else endpoint)
-
-
 def _at(dataset: str, row: Any, *path: str) -> Any:
     for step in path:
         if not isinstance(row, dict) or step not in row:
@@ -280,11 +259,17 @@ def _at(dataset: str, row: Any, *path: str) -> Any:
     return row
 
 
+def _id(row: Any, name: str) -> Any:
+    """The id of a part of an element that may do without."""
+    part = row.get(name)
+    return part.get("id") if isinstance(part, dict) else None
+
+
 def _number(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, int) or isinstance(value, bool):
         raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}"[:200])
-    if abs(value) >= 10**_MOST_DIGITS:
+    if abs(value) >= 10**MOST_DIGITS:
         raise _FormError(dataset, f"{'.'.join(path)} is too large to be a number of anything")
     return str(value)
 
@@ -299,20 +284,16 @@ def _text(dataset: str, row: Any, *path: str) -> str:
 
 def _fixture_id(dataset: str, parameters: Mapping[str, str]) -> str:
     fixture = parameters.get("fixture", "")
-    if not _is_number(fixture):
+    if not is_number(fixture):
         raise _FormError(dataset, "the answer does not say which fixture it is about")
     return fixture
 
 
 def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, str]:
     league, season = parameters.get("league", ""), parameters.get("season", "")
-    if not (_is_number(league) and _is_number(season)):
+    if not (is_number(league) and is_number(season)):
         raise _FormError(dataset, "the answer does not say which league and season it is about")
     return league, season
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _who(player: Any) -> str:

@@ -34,6 +34,12 @@ class Envelope:
     """Whether every number in it is a short whole one, which everybody spells alike."""
 
     @property
+    def is_part(self) -> bool:
+        """Whether rows are missing: other pages have them, or it has fewer than it counts."""
+        rows = self.response
+        return self.pages > 1 or (isinstance(rows, list) and len(rows) < self.results)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it is a definitive "nothing here"."""
         return not self.errors and not self.response
@@ -43,12 +49,12 @@ def read_envelope(body: bytes | str) -> Envelope:
     """The envelope in an answer; lists and objects stand for one another where they are empty."""
     body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     try:
-        told, whole = _parsed(body)
+        told, whole = parsed(body)
         mended = told if _SUSPECT.search(body) is None else _mended(told)
     except (ValueError, RecursionError) as error:
         raise BrokenAnswerError("The answer is not JSON.") from error
     is_mended, told = mended != told, mended
-    if not isinstance(told, dict) or "response" not in told or "errors" not in told:
+    if not is_envelope(told):
         raise BrokenAnswerError("The answer is not an envelope: response or errors is missing.")
     paging = told.get("paging")
     paging = paging if isinstance(paging, dict) else {}
@@ -65,6 +71,19 @@ def read_envelope(body: bytes | str) -> Envelope:
         is_mended,
         whole,
     )
+
+
+def parsed(body: bytes) -> tuple[Any, bool]:
+    """What the JSON says, and whether all numbers in it are short whole ones."""
+    if _has_short_whole_numbers(body):
+        # It is stricter about what is text.
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(body), True
+    return json.loads(body, parse_float=_number, parse_constant=_no_number), False
+
+
+def is_envelope(told: Any) -> bool:
+    return isinstance(told, dict) and "response" in told and "errors" in told
 
 
 def spelled(body: Any, *, whole: bool = False) -> bytes:
@@ -85,15 +104,6 @@ _SUSPECT = re.compile(rb"\\u(?:0000|d[89a-f])", re.IGNORECASE)
 _WHOLE_FROM = 1e16
 _MOST_RESULTS = 2**31
 _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
-
-
-def _parsed(body: bytes) -> tuple[Any, bool]:
-    """What the JSON says, and whether all numbers in it are short whole ones."""
-    if _has_short_whole_numbers(body):
-        # It is stricter about what is text.
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(body), True
-    return json.loads(body, parse_float=_number, parse_constant=_no_number), False
 
 
 def _has_short_whole_numbers(body: bytes) -> bool:
@@ -133,7 +143,7 @@ def _texts(told: Any) -> dict[str, str]:
         return {str(name): _text(value) for name, value in told.items()}
     if isinstance(told, list):
         return {str(number): _text(value) for number, value in enumerate(told)}
-    return {} if told in (None, "") else {"0": _text(told)}
+    return {"0": _text(told)} if told else {}
 
 
 def _text(value: Any) -> str:

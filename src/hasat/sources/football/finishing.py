@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from hasat.errors import HasatError
 from hasat.jobs import Outcome, RunContext
-from hasat.sources.football.asking import Api, collects
+from hasat.sources.football.asking import Api, collects, only_league
 from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
 from hasat.sources.football.leagues import resolve
 from hasat.sources.football.seasons import followed_seasons
@@ -20,18 +21,26 @@ _ROOM = "hasat.sources.football"
 # After kick-off a match is asked for when it may be over; later whenever it was silent for long.
 _LOOKS = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
 _LATE = timedelta(hours=6)
-# Postponed or abandoned matches get another date, or none: a look a day is enough.
+# Postponed or abandoned matches get another date, or none: a look a day is enough, and for states
+# that nobody knows yet it is the least.
 _RESTING_LOOKBACK = timedelta(days=30)
 _MOST_A_RUN = 2000
 
 
 async def auto_finish(context: RunContext) -> Outcome:
-    """Mark matches as probably over; with `try_fetch_first`, ask for them before that."""
+    """Mark matches as probably over; with `try_fetch_first`, ask for them before that.
+
+    Where asking fails, they are marked all the same, and the run says why.
+    """
+    message = None
     if context.params.get("try_fetch_first"):
-        asked = await collects(_fetch_candidates)(context)
-        if asked.kind == "out_of_quota":
-            context.log.info("no requests left: matches are only marked")
-    followed = await resolve(context.store, context.settings.football.tracked_leagues)
+        try:
+            message = (await collects(_fetch_candidates)(context)).message
+        except HasatError as error:
+            message = str(error)
+            context.log.warning("matches could not be asked for: they are only marked")
+    tracked = context.settings.football.tracked_leagues
+    followed = await resolve(context.store, tracked, only_league(context))
     values = {
         **_thresholds(context),
         "leagues": [league.id for league in followed.leagues],
@@ -42,16 +51,18 @@ async def auto_finish(context: RunContext) -> Outcome:
         cursor = await conn.execute(statement(_ROOM, "infer_finished"), values)
         row = await cursor.fetchone()
         assert row is not None
-    return Outcome("done" if row[0] else "nothing", row[0])
+    return Outcome("done" if row[0] else "nothing", row[0], message=message)
 
 
 async def verify(api: Api) -> None:
     """Ask for matches that were marked as over, until the API has answered."""
     settings = api.settings.verification
+    leagues = [league.id for league in await api.leagues()]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "take_inferred"),
             {
+                "leagues": leagues,
                 "attempts": settings.max_attempts,
                 "cooldown": timedelta(hours=settings.cooldown_hours),
                 "limit": filled(200),
@@ -62,10 +73,13 @@ async def verify(api: Api) -> None:
 
 
 async def stale_live(api: Api) -> None:
-    """Matches that were told as being played, and of which nothing was heard for a while."""
+    """Matches that were told as being played, and of which nothing was heard for a while.
+
+    Those that are about to begin are asked for once with them, for their line-ups.
+    """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 15)))
     due = await _silent(api, LIVE, silence, timedelta(days=30))
-    await ask_by_ids(api, [fixture for fixture, _ in due])
+    await ask_by_ids(api, [*(fixture for fixture, _ in due), *await _near_kick_off(api)])
 
 
 async def stale_scheduled(api: Api) -> None:
@@ -83,8 +97,25 @@ async def stale_scheduled(api: Api) -> None:
             for day in days:
                 await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
             due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
-    due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK)
+    due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK, unknown=True)
     await ask_by_ids(api, [fixture for fixture, _ in due])
+
+
+async def _near_kick_off(api: Api) -> list[int]:
+    """Matches that are about to begin, where the API has line-ups of them."""
+    seasons = [one for one in await followed_seasons(api) if one.has("fixtures", "lineups")]
+    async with api.store.connection() as conn:
+        cursor = await conn.execute(
+            statement(_ROOM, "near_kick_off"),
+            {
+                "leagues": [season.league_id for season in seasons],
+                "seasons": [season.year for season in seasons],
+                "now": api.now,
+                "window": timedelta(minutes=api.settings.details.stale_minutes),
+                "limit": filled(api.settings.details.lineups_window_batch),
+            },
+        )
+        return [fixture for (fixture,) in await cursor.fetchall()]
 
 
 async def _silent(
@@ -94,6 +125,7 @@ async def _silent(
     lookback: timedelta,
     *,
     looks: Sequence[timedelta] = (),
+    unknown: bool = False,
 ) -> list[tuple[int, datetime]]:
     """Matches in one of these states that are due for another look, and when they began."""
     leagues = [season.league_id for season in await followed_seasons(api)]
@@ -108,6 +140,7 @@ async def _silent(
                 "late": _LATE,
                 "lookback": lookback,
                 "looks": list(looks),
+                "unknown": unknown,
                 "limit": _MOST_A_RUN,
             },
         )

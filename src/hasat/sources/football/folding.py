@@ -7,14 +7,15 @@ from typing import Any
 from psycopg import sql
 
 from hasat.feed.dataset import Scope
-from hasat.sources.football.elements import (
+from hasat.sources.football.covers import (
+    GOALS,
     Cover,
-    Element,
-    Extract,
     of_day,
     of_fixture,
+    of_goals,
     of_season,
 )
+from hasat.sources.football.elements import Element, Extract
 
 _TOO_LARGE = 10**18
 
@@ -30,19 +31,20 @@ class Fold:
         self.fillers: dict[str, set[str]] = {}
         self._covers: dict[Cover, None] = {}
         self._inside: dict[Cover, set[str]] = {}
+        self._dropped: dict[str, set[str]] = {}
         self._leagues = leagues
 
     def add(self, extract: Extract) -> None:
         """What the next answer says."""
-        present = {(element.dataset, element.key) for element in extract.elements}
+        wanted = [element for element in extract.elements if self._is_wanted(element)]
+        present = {(element.dataset, element.key) for element in wanted}
         for cover in extract.covers:
             self._covers[cover] = None
             for key in self._inside.pop(cover, ()):
                 if (cover.dataset, key) not in present:
                     self._drop(cover, key)
-        for element in extract.elements:
-            if self._is_wanted(element):
-                self._put(element, filler=extract.partial)
+        for element in wanted:
+            self._put(element, filler=extract.partial)
 
     def datasets(self) -> list[str]:
         """Those that the answers say anything about."""
@@ -71,6 +73,10 @@ class Fold:
         if self._leagues is not None and dataset in OF_A_LEAGUE:
             values["leagues"] = sorted(self._leagues)
             where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
+        if dropped := self._dropped.get(dataset):
+            # The mirror may still have it where it was before these answers: in another day.
+            values["dropped"] = sorted(dropped)
+            where = sql.SQL("(") + where + sql.SQL(") OR m.key = ANY (%(dropped)s)")
         told = {"covers": [dict(cover.where) for cover in covers]}
         return Scope(told, where, values)
 
@@ -89,6 +95,8 @@ class Fold:
         # It may have moved to another day since it was seen in this one.
         if key in records and cover in covers_of(Element(cover.dataset, key, records[key])):
             del records[key]
+            if key not in self.fillers[cover.dataset]:
+                self._dropped.setdefault(cover.dataset, set()).add(key)
 
     def _is_wanted(self, element: Element) -> bool:
         league = league_of(element)
@@ -121,7 +129,10 @@ def covers_of(element: Element) -> Iterator[Cover]:
             if _EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= _LATEST:
                 yield of_day(name, datetime.fromtimestamp(at, UTC).date().isoformat())
         case "fixture_events" | "fixture_lineups" | "fixture_statistics" | "fixture_players":
-            yield of_fixture(name, int(element.key.partition(":")[0]))
+            fixture = int(element.key.partition(":")[0])
+            yield of_fixture(name, fixture)
+            if name == "fixture_events" and body.get("detail") in GOALS:
+                yield of_goals(fixture, body["detail"])
 
 
 # As core.moment has it: the years that every calendar here has.

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from starlette.responses import Response
 
 from hasat.doors import Plain, TheStore
-from hasat.errors import NotFoundError
+from hasat.errors import NotFoundError, UsageError
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
     Id,
@@ -24,7 +24,7 @@ from hasat.sources.football.asked import (
     told,
 )
 from hasat.sources.football.listings import read_page
-from hasat.sources.football.states import State
+from hasat.sources.football.states import State, codes_in
 from hasat.sources.football.status import moment
 from hasat.store.statements import statement
 
@@ -58,7 +58,7 @@ async def fixtures(
     first: Annotated[date | None, Query(alias="from", description="From this day on.")] = None,
     last: Annotated[date | None, Query(alias="to", description="Up to this day.")] = None,
     status: Annotated[
-        Plain | None, Query(max_length=100, description="Codes such as `FT-AET-PEN`.")
+        Plain | None, Query(min_length=1, max_length=100, description="Codes such as `FT-AET-PEN`.")
     ] = None,
     state: Annotated[State | None, Query(description="A family of codes.")] = None,
     round_: Annotated[Plain | None, Query(alias="round", max_length=100)] = None,
@@ -74,7 +74,7 @@ async def fixtures(
         "date": day,
         "from": first,
         "to": last,
-        "status": _codes(status),
+        "status": codes_in(status),
         "state": None if state is None else state.value,
         "round": round_,
         "inferred": inferred,
@@ -138,16 +138,18 @@ async def head_to_head(
     ],
     league: Id = None,
     season: Id = None,
-    status: Annotated[Plain | None, Query(max_length=100)] = None,
+    status: Annotated[Plain | None, Query(min_length=1, max_length=100)] = None,
 ) -> Response:
     """Every match between them that is in the mirror, the latest first."""
     one, other = map(int, teams.split("-"))
+    if one == other:
+        raise UsageError("A team does not play itself.", remedy="Name two teams: h2h=33-34.")
     asked = {
         "team": one,
         "opponent": other,
         "league": league,
         "season": season,
-        "status": _codes(status),
+        "status": codes_in(status),
     }
     return await page_of(store, "fixtures", listings.LATEST_FIRST, asked, paging, _fixture)
 
@@ -189,10 +191,6 @@ async def team_metrics(
         )
         [row] = await cursor.fetchall()
         return await told(conn, "fixtures", {"teamId": team_id, **row})
-
-
-def _codes(status: str | None) -> list[str] | None:
-    return None if status is None else status.replace(",", "-").upper().split("-")
 
 
 async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:

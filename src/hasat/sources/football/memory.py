@@ -10,6 +10,8 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from hasat.sources.football.covers import SPELLING
+from hasat.sources.football.details import BLOCK_OF
 from hasat.sources.football.elements import Extract
 from hasat.sources.football.fixtures import BACKFILL
 from hasat.sources.football.folding import league_of
@@ -24,20 +26,24 @@ _DAY = timedelta(days=1)
 _Season = tuple[int, int]
 
 
+def _without_spelling(parameters: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if name not in SPELLING}
+
+
 class Memory:
     """Notes of answers, the newest first."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[str, int, int, int], datetime] = {}
         self._told: dict[int, datetime] = {}
-        self._detailed: dict[int, list[datetime]] = {}
+        self._detailed: dict[int, datetime] = {}
         self._teams: dict[_Season, datetime] = {}
         self._done: dict[tuple[str, int, int], datetime] = {}
         self._windows: dict[_Season, list[tuple[date, date]]] = {}
 
     def note(self, told: Told, found: Extract) -> None:
         """What the next older answer adds."""
-        asked = told.parameters
+        asked = _without_spelling(told.parameters)
         numbers = {name: int(text) for name, text in asked.items() if text.isdecimal()}
         season = (numbers.get("league", 0), numbers.get("season", 0))
         match told.endpoint:
@@ -50,27 +56,30 @@ class Memory:
                 self._teams.setdefault(season, told.at)
             case "fixtures":
                 self._note_fixtures(told, found, season)
+            case endpoint if endpoint in BLOCK_OF and asked.keys() == {"fixture"}:
+                self._told.setdefault(numbers["fixture"], told.at)
+                self._detailed.setdefault(numbers["fixture"], told.at)
             case endpoint if endpoint in _SEASONAL and {"league", "season"} <= asked.keys():
                 self._asked.setdefault((endpoint, *season, numbers.get("team", 0)), told.at)
                 if endpoint == "standings":
                     self._done.setdefault((STANDINGS_BACKFILL, *season), told.at)
 
     def _note_fixtures(self, told: Told, found: Extract, season: _Season) -> None:
-        asked = told.parameters
+        asked = _without_spelling(told.parameters)
         if asked.keys() == {"league", "season"}:
             self._done.setdefault((BACKFILL, *season), told.at)
         elif asked.keys() == {"league", "season", "from", "to"}:
             window = (date.fromisoformat(asked["from"]), date.fromisoformat(asked["to"]))
             self._windows.setdefault(season, []).append(window)
+        by_id = asked.get("ids", asked.get("id", "")).split("-")
         for element in found.elements:
-            if element.dataset == "fixtures" and (
-                told.leagues is None or league_of(element) in told.leagues
-            ):
+            if element.dataset != "fixtures":
+                continue
+            if told.leagues is None or league_of(element) in told.leagues:
                 self._told.setdefault(int(element.key), told.at)
-        by_id = asked.get("ids", asked.get("id", ""))
-        for number in map(int, filter(str.isdecimal, by_id.split("-"))):
-            self._told.setdefault(number, told.at)
-            self._detailed.setdefault(number, []).append(told.at)
+            # One that was asked for in vain is not there.
+            if element.key in by_id:
+                self._detailed.setdefault(int(element.key), told.at)
 
     async def put_back(self, conn: AsyncConnection[Any]) -> int:
         """Write down what is missing; how many notes that were."""
@@ -84,7 +93,7 @@ class Memory:
             for name, rows in (
                 ("put_back_asked", [(*key, at) for key, at in self._asked.items()]),
                 ("put_back_teams", [(*key, at) for key, at in self._teams.items()]),
-                ("put_back_told", [self._told_row(number) for number in lost]),
+                ("put_back_told", [(n, self._told[n], self._detailed.get(n)) for n in lost]),
                 ("put_back_progress", [*self._progress(listed)]),
             ):
                 if rows:
@@ -92,10 +101,6 @@ class Memory:
                     await cursor.execute(statement(_ROOM, name), columns)
                     back += cursor.rowcount
         return back
-
-    def _told_row(self, number: int) -> tuple[Any, ...]:
-        detailed = self._detailed.get(number, [])
-        return number, self._told[number], detailed[0] if detailed else None, len(detailed)
 
     def _progress(self, listed: Mapping[_Season, tuple[date | None, date | None]]) -> Any:
         for (job, *season), at in self._done.items():

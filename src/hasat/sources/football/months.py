@@ -97,6 +97,8 @@ def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> Month:
     waiting: list[dict[str, Any]] = []
     seen: list[Month] = []
     size = 0
+    # A file of its own: the thread of a run that was stopped may still write to the one before.
+    draft.unlink(missing_ok=True)
     with ParquetWriter(draft, _SCHEMA, compression="zstd") as writer:
         for row in rows:
             waiting.append(dict(zip(_COLUMNS, row, strict=True)))

@@ -5,17 +5,19 @@ for first, whatever the status and the headers say: both are wrong exactly then.
 "subscription" stand in the advice of other messages too, so they are looked for late.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from hasat.budget import Remaining
 from hasat.fetch import Answer, Outcome, Verdict, retry_after
+from hasat.sources.football.envelope import is_envelope, parsed
 
 _DAY = re.compile(r"\b(daily|day)\b")
 _KEY = re.compile(r"application key|api key|invalid key|token")
-_ADDRESS = re.compile(r"\bip\b.*not allowed|domain.*not allowed|not allowed to call")
+_SHUT_OUT = re.compile(
+    r"\bip\b.*not allowed|domain.*not allowed|not allowed to call|account.*suspended"
+)
 _MINUTE = re.compile(r"too many requests|per[- ]minute|rate ?limit")
 _PLAN = re.compile(r"\bplans?\b|subscription")
 _FIELD = re.compile(r"required|field|parameter|regular expression|characters|must ")
@@ -32,7 +34,7 @@ def classify(answer: Answer) -> Verdict:
         return Verdict(Outcome.DAY_EXHAUSTED, said)
     if status == 429:
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
-    if status in (401, 403) or "token" in errors or _ADDRESS.search(words):
+    if status in (401, 403) or "token" in errors or _SHUT_OUT.search(words):
         return Verdict(Outcome.UNAUTHORISED, said)
     if _MINUTE.search(words):
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
@@ -45,7 +47,7 @@ def classify(answer: Answer) -> Verdict:
     if status != 200:
         broken = Outcome.BAD_REQUEST if 400 <= status < 500 else Outcome.BROKEN
         return Verdict(broken, said)
-    if not isinstance(content, dict) or "response" not in content:
+    if not is_envelope(content):
         return Verdict(Outcome.BROKEN, "this is not the envelope of API-Football")
     return Verdict(Outcome.OK if content["response"] else Outcome.EMPTY)
 
@@ -82,7 +84,7 @@ def _by_errors(errors: Mapping[str, str], words: str, said: str) -> Verdict:
 
 def _content(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return parsed(body)[0]
     except (ValueError, RecursionError):
         return None
 

@@ -6,6 +6,7 @@ from datetime import date, datetime
 from hasat.store import Store
 from hasat.store.statements import statement
 
+UNREADABLE = "the answer could not be read"
 _ROOM = "hasat.sources.football"
 
 

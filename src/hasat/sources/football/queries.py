@@ -5,12 +5,26 @@ What was inferred about a match stands in fields of its own and is called so.
 
 from collections.abc import Sequence
 from datetime import date as day
-from typing import Any
+from typing import Annotated, Any
 
 from psycopg import sql
+from psycopg.rows import dict_row
+from pydantic import Field
 
 from hasat.errors import NotFoundError
-from hasat.sources.football.told import Elements, Fixtures, FixtureTold
+from hasat.sources.football import listings
+from hasat.sources.football.listings import read_page
+from hasat.sources.football.states import codes_in
+from hasat.sources.football.told import (
+    Coverage,
+    CoverageSum,
+    CoverageSummary,
+    CoverageTold,
+    DetailStatus,
+    Elements,
+    Fixtures,
+    FixtureTold,
+)
 from hasat.sources.registry import Tool, Workshop
 from hasat.sources.tooling import Id, Limit, Text, at, tools
 from hasat.store import Store
@@ -32,10 +46,15 @@ class FootballQueries:
             self.query_standings,
             self.query_teams,
             self.query_injuries,
+            self.query_top_scorers,
+            self.query_team_statistics,
             self.query_fixture_events,
             self.query_fixture_lineups,
             self.query_fixture_statistics,
             self.query_fixture_players,
+            self.get_fixture_detail_status,
+            self.get_coverage_status,
+            self.get_coverage_summary,
         )
 
     async def query_fixtures(
@@ -45,7 +64,7 @@ class FootballQueries:
         team_id: Id | None = None,
         fixture_id: Id | None = None,
         date: day | None = None,
-        status: Text | None = None,
+        status: Annotated[Text, Field(description="Codes such as FT-AET-PEN.")] | None = None,
         limit: Limit = 50,
     ) -> Fixtures:
         """Matches, the latest first; each says when the API last told of it.
@@ -60,26 +79,62 @@ class FootballQueries:
             ids=None if fixture_id is None else [fixture_id],
             date=date,
             status=status,
-            limit=limit,
+            limit=limit + 1,
         )
-        return Fixtures(ts_utc=await at(self._store), items=items)
+        return Fixtures(ts_utc=await at(self._store), more=len(items) > limit, items=items[:limit])
 
     async def query_standings(
         self, league_id: Id, season: Id | None = None, limit: Limit = 200
     ) -> Elements:
-        """The lines of a league's tables, every group of them, as published."""
+        """The lines of a league's tables, every group of them, as published.
+
+        Each has its season beside it; without one given, all of them are told, the latest first.
+        """
         return await self._elements(
             "standings",
             {"league_id": league_id, "season": season},
             limit,
-            sql.SQL("group_name, rank"),
+            sql.SQL("season DESC, group_name, rank, key"),
+            beside=("season",),
         )
 
     async def query_teams(
-        self, team_id: Id | None = None, name: Text | None = None, limit: Limit = 50
+        self,
+        team_id: Id | None = None,
+        name: Text | None = None,
+        league_id: Id | None = None,
+        limit: Limit = 50,
     ) -> Elements:
-        """Teams by their id or by their exact name, as published."""
-        return await self._elements("teams", {"team_id": team_id, "name": name}, limit)
+        """Teams by their id, a part of their name or a league they play in, as published."""
+        of = None if league_id is None else [league_id, None]
+        asked = {"id": team_id, "search": name, "of": of}
+        async with self._store.connection() as conn:
+            found = await read_page(conn, listings.TEAMS, asked, size=limit)
+        items = [row["body"] for row in found.rows]
+        return Elements(ts_utc=await at(self._store), total=found.total, items=items)
+
+    async def query_top_scorers(
+        self, league_id: Id, season: Id | None = None, limit: Limit = 50
+    ) -> Elements:
+        """Who scored most in a league's season, as published; its season stands beside each."""
+        return await self._elements(
+            "top_scorers",
+            {"league_id": league_id, "season": season},
+            limit,
+            sql.SQL("season DESC, goals DESC NULLS LAST, key"),
+            beside=("season",),
+        )
+
+    async def query_team_statistics(
+        self,
+        league_id: Id | None = None,
+        season: Id | None = None,
+        team_id: Id | None = None,
+        limit: Limit = 20,
+    ) -> Elements:
+        """Teams' seasons in figures, as published."""
+        wanted = {"league_id": league_id, "season": season, "team_id": team_id}
+        return await self._elements("team_statistics", wanted, limit)
 
     async def query_injuries(
         self,
@@ -113,21 +168,70 @@ class FootballQueries:
         return await self._details("statistics", fixture_id, 10)
 
     async def query_fixture_players(self, fixture_id: Id, limit: Limit = 200) -> Elements:
-        """Each player's match, as published."""
-        return await self._details("players", fixture_id, limit)
+        """Each player's match, as published, and his team_id beside it."""
+        return await self._details(
+            "players", fixture_id, limit, sql.SQL("team_id, key"), beside=("team_id",)
+        )
+
+    async def get_fixture_detail_status(self, fixture_id: Id) -> DetailStatus:
+        """How many events, line-ups, statistics and players of a match there are."""
+        fixture = await self._the(fixture_id)
+        async with self._store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(statement(_ROOM, "tool_details"), {"fixture": fixture_id})
+            [counts] = await cursor.fetchall()
+        return DetailStatus(ts_utc=await at(self._store), fixture=fixture, **counts)
+
+    async def get_coverage_status(
+        self,
+        league_id: Id | None = None,
+        season: Id | None = None,
+        endpoint: Text | None = None,
+        limit: Limit = 100,
+    ) -> Coverage:
+        """What is there of what should be, by league, season and endpoint, the least first."""
+        wanted = {
+            "league": league_id,
+            "season": season,
+            "endpoint": endpoint and f"/{endpoint.strip('/')}",
+        }
+        items = await self._store.rows(CoverageTold, statement(_ROOM, "tool_coverage"), wanted)
+        return Coverage(ts_utc=await at(self._store), total=len(items), items=items[:limit])
+
+    async def get_coverage_summary(self, season: Id | None = None) -> CoverageSummary:
+        """The same summed up by endpoint."""
+        items = await self._store.rows(
+            CoverageSum, statement(_ROOM, "tool_coverage_summary"), {"season": season}
+        )
+        return CoverageSummary(ts_utc=await at(self._store), season=season, items=items)
+
+    async def _the(self, fixture: int) -> FixtureTold:
+        if found := await fixtures_told(self._store, ids=[fixture], limit=1):
+            return found[0]
+        raise NotFoundError(
+            f"The mirror has no match {fixture}.", remedy="query_fixtures lists what it has."
+        )
 
     async def _details(
-        self, block: str, fixture: int, limit: int, order: sql.SQL = _BY_KEY
+        self,
+        block: str,
+        fixture: int,
+        limit: int,
+        order: sql.SQL = _BY_KEY,
+        beside: Sequence[str] = (),
     ) -> Elements:
-        if not await fixtures_told(self._store, ids=[fixture], limit=1):
-            raise NotFoundError(
-                f"The mirror has no match {fixture}.", remedy="query_fixtures lists what it has."
-            )
-        return await self._elements(f"fixture_{block}", {"fixture_id": fixture}, limit, order)
+        await self._the(fixture)
+        wanted = {"fixture_id": fixture}
+        return await self._elements(f"fixture_{block}", wanted, limit, order, beside)
 
     async def _elements(
-        self, dataset: str, wanted: dict[str, Any], limit: int, order: sql.SQL = _BY_KEY
+        self,
+        dataset: str,
+        wanted: dict[str, Any],
+        limit: int,
+        order: sql.SQL = _BY_KEY,
+        beside: Sequence[str] = (),
     ) -> Elements:
+        """Records as published; `beside` are columns that a body does not say of itself."""
         given = {column: value for column, value in wanted.items() if value is not None}
         conditions = [
             sql.SQL("{} = {}").format(sql.Identifier(column), sql.Placeholder(column))
@@ -139,9 +243,15 @@ class FootballQueries:
             counted = await conn.execute(sql.SQL("SELECT count(*) {}").format(rows), given)
             total = await counted.fetchone()
             cursor = await conn.execute(
-                sql.SQL("SELECT body {} ORDER BY {} LIMIT {}").format(rows, order, limit), given
+                sql.SQL("SELECT {} {} ORDER BY {} LIMIT {}").format(
+                    sql.SQL(", ").join(map(sql.Identifier, ("body", *beside))), rows, order, limit
+                ),
+                given,
             )
-            items = [body for (body,) in await cursor.fetchall()]
+            items = [
+                {**dict(zip(beside, said, strict=True)), **body}
+                for body, *said in await cursor.fetchall()
+            ]
         assert total is not None
         return Elements(ts_utc=await at(self._store), total=total[0], items=items)
 
@@ -164,7 +274,7 @@ async def fixtures_told(
         "season": season,
         "team": team,
         "date": date,
-        "status": status,
+        "status": codes_in(status),
         "limit": limit,
     }
     return await store.rows(FixtureTold, statement(_ROOM, "tool_fixtures"), values)

@@ -136,7 +136,8 @@ class _Reading:
         found = understood(told.endpoint, told.parameters, envelope)
         self.read += 1
         self.unreadable += len(found.unreadable)
-        self.memory.note(told, found)
+        if not envelope.errors:
+            self.memory.note(told, found)
         touched = self._put(self._replay.add(found, told.leagues), whole=envelope.whole)
         return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
 

@@ -7,7 +7,8 @@ is over. So each record is met once and nothing but keys has to be remembered.
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from hasat.sources.football.elements import Cover, Element, Extract
+from hasat.sources.football.covers import Cover
+from hasat.sources.football.elements import Element, Extract
 from hasat.sources.football.folding import OF_A_LEAGUE, covers_of, league_of
 
 _NONE: frozenset[int] = frozenset()

@@ -17,10 +17,7 @@ async def watch(api: Api) -> None:
         rows = await cursor.fetchall()
     for league, name, year in rows:
         if year > wanted[league]:
-            api.context.log.warning(
-                "a followed league has begun a new season; set it in tracked_leagues",
-                league=league,
-                name=name,
-                followed=wanted[league],
-                current=year,
+            api.remark(
+                f"{name} (id {league}) has begun season {year}; season {wanted[league]} is "
+                "followed. Set it in tracked_leagues."
             )

@@ -1,16 +1,20 @@
 """Which seasons of which leagues are followed, and what the API says it has of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from hasat.sources.football.asking import Api
+from hasat.sources.football.raw import Answer
+from hasat.sources.football.refusals import note_refusal, refusals
 from hasat.store import Store
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
+# A plan is not changed every hour.
+_REFUSED_RESTS = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class Season:
     coverage: Mapping[str, Any] | None = None
     is_followed: bool = True
     """Whether it is the tracked season, not the one before it."""
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.league_id, self.year
 
     def has(self, *path: str) -> bool:
         """Whether the API covers something; what it does not say is worth a try."""
@@ -49,6 +57,7 @@ async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]
     wanted = [(league.id, league.season) for league in await api.leagues()]
     listed = await _listed(api.store, [league for league, _ in wanted])
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
+    await _remark_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
     if with_last:
         before = [(league, year - 1) for league, year in wanted if (league, year - 1) not in wanted]
         found += [
@@ -61,12 +70,31 @@ async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]
 
 async def ensure_leagues(api: Api) -> None:
     """Know what the API has: one request for all leagues, about once a day."""
-    asked = await last_asked(api.store, "leagues")
+    asked = await last_asked(api, "leagues")
     if (0, 0, 0) not in asked or api.now - asked[0, 0, 0] > _LEAGUES_AGE:
-        answer = await api.ask("leagues")
-        await api.load(answer)
-        if answer is not None:
-            await note_asked(api.store, "leagues", 0, 0)
+        await ask_leagues(api)
+
+
+async def ask_leagues(api: Api) -> None:
+    answer = await api.ask("leagues")
+    await api.load(answer)
+    await note_asked(api, answer, "leagues", 0, 0)
+
+
+async def _remark_unlisted(
+    api: Api, unlisted: Sequence[tuple[int, int]], listed: Iterable[tuple[int, int]]
+) -> None:
+    """Say what is followed and not in the API's list: a slip, or a season to come."""
+    if not unlisted:
+        return
+    async with api.store.connection() as conn:
+        cursor = await conn.execute("SELECT FROM core.leagues LIMIT 1")
+        if await cursor.fetchone() is None:
+            return
+    for league, year in unlisted:
+        years = sorted(known for of, known in listed if of == league)
+        has = f"seasons of league {league} up to {years[-1]}" if years else f"no league {league}"
+        api.remark(f"League {league}, season {year}, is followed, but the API lists {has}.")
 
 
 async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
@@ -79,21 +107,43 @@ async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int],
 Asked = dict[tuple[int, int, int], datetime]
 
 
-async def last_asked(store: Store, endpoint: str) -> Asked:
-    """When an endpoint was last asked, by league, season and team."""
-    async with store.connection() as conn:
+async def last_asked(api: Api, endpoint: str) -> Asked:
+    """When an endpoint was last asked, or lately refused, by league, season and team."""
+    async with api.store.connection() as conn:
         cursor = await conn.execute(
-            "SELECT league_id, season, team_id, asked_at FROM football.season_asked"
-            " WHERE endpoint = %s",
-            [endpoint],
+            statement(_ROOM, "last_asked"),
+            {"endpoint": endpoint, "refused_since": refused_since(api)},
         )
         return {(league, season, team): at for league, season, team, at in await cursor.fetchall()}
 
 
-async def note_asked(store: Store, endpoint: str, league: int, season: int, team: int = 0) -> None:
-    """Remember that it was asked just now."""
-    async with store.connection() as conn:
+async def note_asked(
+    api: Api, answer: Answer | None, endpoint: str, league: int, season: int, team: int = 0
+) -> None:
+    """Remember that it was answered just now, or refused."""
+    if answer is None:
+        await note_refused(api, endpoint, league, season, team)
+        return
+    async with api.store.connection() as conn:
         await conn.execute(
             statement(_ROOM, "note_asked"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
+
+
+async def note_refused(api: Api, endpoint: str, league: int, season: int, team: int = 0) -> None:
+    """Remember that the last question was refused, if it was: some answers are only broken."""
+    if api.refusal is not None:
+        await note_refusal(api.store, endpoint, league, season, team)
+
+
+async def refused_lately(
+    api: Api, endpoint: str, rests: timedelta = _REFUSED_RESTS
+) -> set[tuple[int, int]]:
+    """The leagues and seasons about which an endpoint is not worth another question yet."""
+    return await refusals(api.store, endpoint, refused_since(api, rests))
+
+
+def refused_since(api: Api, rests: timedelta = _REFUSED_RESTS) -> datetime:
+    """What was refused later than that is left alone; somebody who asks by hand has a reason."""
+    return api.now if api.by_hand else api.now - rests

@@ -35,5 +35,10 @@ RESTING = (*_CODES[State.POSTPONED], *_CODES[State.ABANDONED])
 MAY_BE_OVER = ("NS", *(code for code in LIVE if code != "SUSP"))
 
 
+def codes_in(text: str | None) -> list[str] | None:
+    """The codes that somebody wants, written as `FT-AET-PEN` in any case."""
+    return None if text is None else text.replace(",", "-").upper().split("-")
+
+
 def state_of(code: str | None) -> State:
     return _STATE_OF.get(code or "", State.UNKNOWN)

@@ -53,6 +53,7 @@ async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
         "remaining": windows.remaining,
         "exhaustedAt": moment(windows.exhausted_at),
         "minuteLimit": windows.minute_limit,
+        "minutePlanLimit": windows.minute_plan,
         "lastMinute": windows.last_minute,
         "pausedUntil": moment(windows.paused_until),
         "forecast": None if forecast is None else forecast.sentence,

@@ -1,73 +1,116 @@
 """Standings, top scorers, injuries and team statistics: only where something can have changed."""
 
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from datetime import UTC, date, timedelta
 from typing import Final
 
-from hasat.sources.football.asking import Api
-from hasat.sources.football.progress import Progress, load_progress, save_progress
-from hasat.sources.football.seasons import Season, followed_seasons, last_asked, note_asked
+from hasat.sources.football.asking import Api, only_league
+from hasat.sources.football.progress import UNREADABLE, Progress, load_progress, save_progress
+from hasat.sources.football.seasons import (
+    Season,
+    followed_seasons,
+    last_asked,
+    note_asked,
+    refused_lately,
+    refused_since,
+)
 from hasat.sources.football.states import FINISHED
 from hasat.store.statements import statement
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"
 _ROOM: Final = "hasat.sources.football"
-# A little less than the hour between two runs.
-_INJURIES_AGE = timedelta(minutes=50)
+# What follows from a match is published later: tables within an hour as a rule, scorers several
+# times a week, teams' statistics twice a day.
+_TABLES_SETTLE: Final = tuple(timedelta(hours=later) for later in (1, 12, 36, 60))
+_SCORERS_SETTLE: Final = tuple(timedelta(hours=later) for later in (1, 24, 72))
+_STATISTICS_SETTLE: Final = timedelta(hours=12)
+# A little less than the hours between two runs; the API itself looks every four hours.
+_INJURIES_AGE: Final = timedelta(minutes=50)
+_INJURIES_AHEAD_AGE: Final = timedelta(hours=3, minutes=50)
+_DAYS_AHEAD: Final = 7
+_SEASON_OF_INJURIES_AGE: Final = timedelta(days=7)
 _SEASONS_OF_INJURIES_A_RUN: Final = 10
 
 
 async def standings(api: Api) -> None:
     seasons = [one for one in await followed_seasons(api) if one.has("standings")]
-    await _where_matches_ended(api, "standings", seasons)
+    await _where_matches_ended(api, "standings", seasons, _TABLES_SETTLE)
 
 
 async def top_scorers(api: Api) -> None:
     seasons = [one for one in await followed_seasons(api) if one.has("top_scorers")]
-    await _where_matches_ended(api, "players/topscorers", seasons)
+    await _where_matches_ended(api, "players/topscorers", seasons, _SCORERS_SETTLE)
 
 
 async def standings_backfill(api: Api) -> None:
     """The tables of each season, once, whether or not a finished match is known."""
     known = await load_progress(api.store, STANDINGS_BACKFILL)
+    refused = await refused_lately(api, "standings")
     due = [
         season
         for season in await followed_seasons(api, with_last=True)
         if season.has("standings")
-        and not known.get((season.league_id, season.year), Progress()).completed
+        and not known.get(season.pair, Progress()).completed
+        and season.pair not in refused
     ]
     for season in due[: api.settings.backfill.standings_max_tasks_per_run]:
         answered = await _ask_season(api, "standings", season)
-        error = None if answered else "the API did not say"
+        error = None if answered else api.refusal or UNREADABLE
         progress = Progress(season.start, None, answered, error)
         await save_progress(api.store, STANDINGS_BACKFILL, season.league_id, season.year, progress)
 
 
 async def injuries(api: Api) -> None:
-    """Who misses a match of today or tomorrow; a season's injuries so far are asked for once."""
+    """Who misses a match of these days; a whole season's injuries are asked for once a week."""
     seasons = [one for one in await followed_seasons(api) if one.has("injuries")]
-    asked = await last_asked(api.store, "injuries")
-    if api.settings.injuries_fetch_mode == "per_tracked_leagues":
+    if not seasons:
+        return
+    # Of one league alone the season is asked for: a day would be taken as asked for all of them.
+    one_by_one = api.settings.injuries_fetch_mode == "per_tracked_leagues"
+    if one_by_one or only_league(api.context) is not None:
         for season in seasons:
             await _ask_season(api, "injuries", season)
         return
-    if not seasons:
-        return
-    unknown = [one for one in seasons if (one.league_id, one.year, 0) not in asked]
-    for season in unknown[:_SEASONS_OF_INJURIES_A_RUN]:
+    asked = await last_asked(api, "injuries")
+
+    def is_due(league: int, season: int, age: timedelta) -> bool:
+        last = asked.get((league, season, 0))
+        return last is None or api.now - last >= age
+
+    due = [one for one in seasons if is_due(*one.pair, _SEASON_OF_INJURIES_AGE)]
+    due.sort(key=lambda one: (*one.pair, 0) in asked)
+    for season in due[:_SEASONS_OF_INJURIES_A_RUN]:
         await _ask_season(api, "injuries", season)
     leagues = {season.league_id for season in seasons}
-    for shift in (0, 1):
-        day = (api.now + timedelta(days=shift)).date()
-        last = asked.get((0, day.toordinal(), 0))
-        if last is None or api.now - last >= _INJURIES_AGE:
+    for day, age in await _days_of_injuries(api, leagues):
+        if is_due(0, day.toordinal(), age):
             answer = await api.ask("injuries", date=str(day))
             await api.load(answer, leagues=leagues)
-            if answer is not None:
-                await note_asked(api.store, "injuries", 0, day.toordinal())
+            await note_asked(api, answer, "injuries", 0, day.toordinal())
+
+
+async def _days_of_injuries(api: Api, leagues: Collection[int]) -> list[tuple[date, timedelta]]:
+    """Today and tomorrow every hour, and the days of matches ahead whenever the API has looked."""
+    today = api.now.astimezone(UTC).date()
+    near = [today, today + timedelta(days=1)]
+    async with api.store.connection() as conn:
+        cursor = await conn.execute(
+            statement(_ROOM, "days_of_matches"),
+            {
+                "leagues": sorted(leagues),
+                "after": near[-1],
+                "until": today + timedelta(days=_DAYS_AHEAD),
+            },
+        )
+        ahead = [day for (day,) in await cursor.fetchall()]
+    return [*((day, _INJURIES_AGE) for day in near), *((day, _INJURIES_AHEAD_AGE) for day in ahead)]
 
 
 async def team_statistics(api: Api) -> None:
-    """The season of every team that has played since it was last asked for."""
+    """The season of every team that has played since it was last asked for.
+
+    By the clock once that is counted; who asks by hand wants to know it now.
+    """
     seasons = [one for one in await followed_seasons(api) if one.has("standings")]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -76,7 +119,10 @@ async def team_statistics(api: Api) -> None:
                 "leagues": [season.league_id for season in seasons],
                 "seasons": [season.year for season in seasons],
                 "finished": list(FINISHED),
+                "now": api.now,
+                "settling": timedelta(0) if api.by_hand else _STATISTICS_SETTLE,
                 "before": api.now - timedelta(hours=api.settings.team_stats.refresh_hours),
+                "refused_since": refused_since(api),
                 "limit": api.settings.team_stats.max_tasks_per_run,
             },
         )
@@ -85,20 +131,29 @@ async def team_statistics(api: Api) -> None:
         await api.progress(number, len(due), "teams")
         answer = await api.ask("teams/statistics", league=league, season=season, team=team)
         await api.load(answer)
-        if answer is not None:
-            await note_asked(api.store, "teams/statistics", league, season, team)
+        await note_asked(api, answer, "teams/statistics", league, season, team)
 
 
-async def _where_matches_ended(api: Api, endpoint: str, seasons: list[Season]) -> None:
-    """Ask for those seasons of which a match ended, or was corrected, since the last time."""
-    asked = await last_asked(api.store, endpoint)
+async def _where_matches_ended(
+    api: Api, endpoint: str, seasons: Sequence[Season], settles: Sequence[timedelta]
+) -> None:
+    """Ask for those seasons of which a match ended, or was corrected, as that settles.
+
+    Who asks by hand wants to know it now.
+    """
+    looks = [timedelta(0), *settles] if api.by_hand else settles
+    asked = await last_asked(api, endpoint)
+    refused = await refused_lately(api, endpoint)
     async with api.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "last_ended"), {"finished": list(FINISHED)})
-        ended = {(league, season): at for league, season, at in await cursor.fetchall()}
+        ended = {(league, season): times for league, season, *times in await cursor.fetchall()}
     for number, season in enumerate(seasons):
-        pair = (season.league_id, season.year)
-        last = asked.get((*pair, 0))
-        if pair in ended and (last is None or ended[pair] > last):
+        if season.pair not in ended or season.pair in refused:
+            continue
+        news, known = ended[season.pair]
+        last = asked.get((*season.pair, 0))
+        settled = [] if news is None else [news + later for later in looks]
+        if last is None or any(last < at <= api.now for at in (*settled, known or last)):
             await api.progress(number, len(seasons), f"league {season.league_id}")
             await _ask_season(api, endpoint, season)
 
@@ -106,6 +161,5 @@ async def _where_matches_ended(api: Api, endpoint: str, seasons: list[Season]) -
 async def _ask_season(api: Api, endpoint: str, season: Season) -> bool:
     answer = await api.ask(endpoint, league=season.league_id, season=season.year)
     await api.load(answer)
-    if answer is not None:
-        await note_asked(api.store, endpoint, season.league_id, season.year)
+    await note_asked(api, answer, endpoint, season.league_id, season.year)
     return answer is not None

@@ -33,6 +33,7 @@ class FixtureTold(BaseModel):
 
 
 class Fixtures(Told):
+    more: bool = Field(description="Whether there are more than these.")
     items: list[FixtureTold]
 
 
@@ -129,3 +130,46 @@ class Elements(Told):
 
     total: int
     items: list[dict[str, Any]]
+
+
+class CoverageTold(BaseModel):
+    """How much of what the API says it has of a season is in the mirror."""
+
+    league_id: int
+    league_name: str | None
+    season: int
+    endpoint: str
+    covered: bool | None = Field(description="Whether the API has it; null: it does not say.")
+    expected_count: int | None
+    actual_count: int
+    count_coverage: float | None = Field(description="Percent; null where nobody can know.")
+    last_update: datetime | None
+
+
+class Coverage(Told):
+    total: int
+    items: list[CoverageTold]
+
+
+class CoverageSum(BaseModel):
+    endpoint: str
+    league_seasons: int
+    complete: int = Field(description="Of these: nothing is missing.")
+    expected_count: int
+    actual_count: int
+    oldest_update: datetime | None
+
+
+class CoverageSummary(Told):
+    season: int | None
+    items: list[CoverageSum]
+
+
+class DetailStatus(Told):
+    """What the mirror has of a match, and when the API last told."""
+
+    fixture: FixtureTold
+    events: int
+    lineups: int
+    statistics: int
+    players: int

@@ -83,7 +83,13 @@ class FootballTools:
         now = await at(self._store)
         since = now - timedelta(hours=hours)
         runs = await list_runs(self._store, job=_AUTO_FINISH, limit=5000)
-        recent = [run for run in runs if run.finished_at is not None and run.finished_at >= since]
+        recent = [
+            run
+            for run in runs
+            if run.finished_at is not None
+            and run.finished_at >= since
+            and not run.params.get("dry_run")
+        ]
         async with self._store.connection() as conn:
             cursor = await conn.execute(
                 "SELECT count(*), count(*) FILTER (WHERE inferred_at >= %(since)s),"
@@ -228,6 +234,7 @@ class FootballTools:
             "late": lookback,
             "lookback": lookback,
             "looks": [],
+            "unknown": False,
             "limit": 100_000,
         }
         return await self._stale(statement(_ROOM, "silent_fixtures"), values, limit)

@@ -1,13 +1,18 @@
--- The API told of these matches just now; what was inferred about them ends.
+-- These matches were asked for just now: told of, with details, or in vain; what was inferred about
+-- those that the API told of ends.
 WITH told AS (
-    INSERT INTO football.fixture_told AS t (fixture_id, told_at, details_at, details_times)
+    INSERT INTO football.fixture_told AS t (fixture_id, told_at, details_at)
     SELECT id, clock_timestamp(),
-           CASE WHEN id = ANY (%(detailed)s) THEN clock_timestamp() END,
-           CASE WHEN id = ANY (%(detailed)s) THEN 1 ELSE 0 END
-      FROM unnest(%(told)s::bigint[]) AS id
+           CASE WHEN id = ANY (%(detailed)s) THEN clock_timestamp() END
+      FROM unnest(%(asked)s::bigint[]) AS id
+     WHERE id = ANY (%(told)s) OR id = ANY (%(detailed)s)
         ON CONFLICT (fixture_id) DO UPDATE
        SET told_at = EXCLUDED.told_at,
            details_at = coalesce(EXCLUDED.details_at, t.details_at),
-           details_times = t.details_times + EXCLUDED.details_times
+           missed_at = NULL
+), missed AS (
+    UPDATE football.fixture_told
+       SET missed_at = clock_timestamp()
+     WHERE fixture_id = ANY (%(asked)s) AND NOT fixture_id = ANY (%(told)s) AND NOT fixture_id = ANY (%(detailed)s)
 )
 DELETE FROM core.fixture_inferences WHERE fixture_id = ANY (%(told)s)

@@ -4,7 +4,8 @@ UPDATE core.fixture_inferences
  WHERE fixture_id IN (
         SELECT fixture_id
           FROM core.fixture_inferences
-         WHERE needs_score_verification
+          JOIN core.fixtures USING (fixture_id)
+         WHERE needs_score_verification AND league_id = ANY (%(leagues)s)
            AND (last_attempt_at IS NULL
                 OR (attempts < %(attempts)s AND last_attempt_at < clock_timestamp() - interval '25 minutes')
                 OR last_attempt_at < clock_timestamp() - %(cooldown)s)

@@ -13,6 +13,6 @@ SELECT f.fixture_id, f.league_id, f.body #>> '{league,name}' AS league, f.season
    AND (%(season)s::bigint IS NULL OR f.season = %(season)s)
    AND (%(team)s::bigint IS NULL OR %(team)s IN (f.home_team_id, f.away_team_id))
    AND (%(date)s::date IS NULL OR (f.date AT TIME ZONE 'UTC')::date = %(date)s)
-   AND (%(status)s::text IS NULL OR f.status_short = %(status)s)
+   AND (%(status)s::text[] IS NULL OR f.status_short = ANY (%(status)s))
  ORDER BY f.date DESC NULLS LAST, f.fixture_id
  LIMIT %(limit)s

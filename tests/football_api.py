@@ -1,0 +1,175 @@
+"""API-Football on loopback, in the hands of a test: every answer is what the test says."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from hasat.budget import Budget
+from hasat.cli.house import migrations_of
+from hasat.fetch import Fetcher
+from hasat.jobs import Outcome, RunContext
+from hasat.settings import Settings
+from hasat.sources.football import asking
+from hasat.sources.football.jobs import JOBS
+from hasat.store import Store, open_store
+from hasat.testing.clock import Hands, hands_on
+from hasat.testing.database import ThrowAwayDatabase
+
+NOW = datetime(2026, 11, 14, 12, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+BY_NAME = {job.name: job for job in JOBS}
+NO_DETAILS: dict[str, Any] = {"events": [], "lineups": [], "statistics": [], "players": []}
+GOAL = {
+    "time": {"elapsed": 5, "extra": None},
+    "team": {"id": 1},
+    "player": {"id": None, "name": None},
+    "assist": {"id": None, "name": None},
+    "type": "Goal",
+    "detail": "Normal Goal",
+    "comments": None,
+}
+
+
+Parameters = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer as bytes on the wire."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Telling = Callable[[str, Parameters], Reply | list[Any]]
+
+
+def reply(rows: list[Any], *, errors: Any = None, status: int = 200, **headers: str) -> Reply:
+    """An envelope as the API has it."""
+    told = {
+        "get": "",
+        "parameters": [],
+        "errors": errors or [],
+        "results": len(rows),
+        "paging": {"current": 1, "total": 1},
+        "response": rows,
+    }
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(json.dumps(told).encode(), status, named)
+
+
+class FootballApi:
+    """What is told to whom asks, and what was asked."""
+
+    def __init__(self, tell: Telling) -> None:
+        self.tell = tell
+        self.asked: list[tuple[str, Parameters]] = []
+        self.address = ""
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                url = urlsplit(head.split(b" ", 2)[1].decode())
+                question = url.path.strip("/"), dict(parse_qsl(url.query))
+                self.asked.append(question)
+                told = self.tell(*question)
+                answer = told if isinstance(told, Reply) else reply(told)
+                lines = [f"HTTP/1.1 {answer.status} Said", f"content-length: {len(answer.body)}"]
+                lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + answer.body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def football_api(tell: Telling) -> AsyncIterator[FootballApi]:
+    api = FootballApi(tell)
+    server = await asyncio.start_server(api._serve, "127.0.0.1", 0)
+    api.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield api
+
+
+@dataclass
+class Collector:
+    """Hasat, an API that says what the test wants, and a clock to turn."""
+
+    store: Store
+    settings: Settings
+    api: FootballApi
+    hands: Hands
+
+    async def run(self, name: str, due: datetime | None = None, **params: Any) -> Outcome:
+        """Run a job, by hand or as if it were due."""
+        job = BY_NAME[name]
+        context = RunContext(
+            run_id=1,
+            job=job,
+            params={**job.params, **params},
+            scheduled_for=due,
+            settings=self.settings,
+            store=self.store,
+        )
+        return await job.run(context)
+
+    async def rows(self, query: Any, *values: Any) -> list[Any]:
+        async with self.store.connection() as conn:
+            return await (await conn.execute(query, values)).fetchall()
+
+
+Collecting = Callable[..., AbstractAsyncContextManager[Collector]]
+
+
+@asynccontextmanager
+async def collecting_from(
+    database: ThrowAwayDatabase,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tell: Telling,
+    *leagues: int,
+    **more: Any,
+) -> AsyncIterator[Collector]:
+    """Hasat in a database of its own; `more` are settings of the source."""
+    async with football_api(tell) as api, hands_on(database.url, NOW) as hands:
+        monkeypatch.setattr(asking, "Budget", partial(Budget, sleep=hands.sleep))
+        monkeypatch.setattr(asking, "Fetcher", partial(Fetcher, sleep=hands.sleep))
+        base = database.settings(home)
+        tracked = [{"id": league, "season": 2026} for league in leagues or (39,)]
+        section = {"api_key": "k", "base_url": api.address, "tracked_leagues": tracked, **more}
+        football = type(base.football).model_validate(base.football.model_dump() | section)
+        settings = base.model_copy(update={"football": football})
+        async with open_store(settings, migrations_of()) as store:
+            yield Collector(store, settings, api, hands)
+
+
+def league(number: int) -> dict[str, Any]:
+    flags = ("events", "lineups", "statistics_fixtures", "statistics_players")
+    coverage = {"fixtures": dict.fromkeys(flags, True), "standings": True}
+    season = {"year": 2026, "start": "2026-08-01", "end": "2027-05-30", "coverage": coverage}
+    return {"league": {"id": number, "name": f"L{number}"}, "seasons": [season]}
+
+
+def match(number: int, at: datetime, status: str, of: int = 39) -> dict[str, Any]:
+    return {
+        "fixture": {"id": number, "timestamp": int(at.timestamp()), "status": {"short": status}},
+        "league": {"id": of, "season": 2026},
+        "teams": {"home": {"id": 1}, "away": {"id": 2}},
+        "goals": {"home": 1, "away": 0},
+    }
+
+
+def of_league(matches: list[Any], asked: Parameters) -> list[Any]:
+    return [one for one in matches if str(one["league"]["id"]) == asked["league"]]

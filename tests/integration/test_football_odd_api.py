@@ -1,0 +1,185 @@
+"""The jobs against an API that answers oddly: too little, unreadably, or something else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from football_api import (
+    DAY,
+    GOAL,
+    HOUR,
+    NO_DETAILS,
+    NOW,
+    Collecting,
+    Parameters,
+    Reply,
+    league,
+    match,
+    of_league,
+)
+from hasat.cli.house import migrations_of
+from hasat.store import MigrationSet
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+
+@pytest.fixture
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
+
+
+async def test_a_match_that_an_answer_left_out_is_asked_for_again_a_day_later(
+    collecting: Collecting,
+) -> None:
+    left_out = {2}
+    matches = [match(n, NOW - 40 * DAY, "FT") for n in (1, 2)]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        if path == "fixtures" and "ids" in asked:
+            wanted = {int(n) for n in asked["ids"].split("-")} - left_out
+            told = [one for one in matches if one["fixture"]["id"] in wanted]
+            return [one | NO_DETAILS | {"events": [GOAL]} for one in told]
+        return of_league(matches, asked) if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.run("fixture_details_backfill_season")
+        with_events = "SELECT fixture_id FROM core.fixture_events ORDER BY 1"
+        assert await world.rows(with_events) == [(1,)]
+        # Not at once: what the API does not have must not fill every request.
+        assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
+        left_out.clear()
+        await world.hands.turn_to(NOW + DAY + HOUR)
+        await world.run("fixture_details_backfill_season")
+        assert await world.rows(with_events) == [(1,), (2,)]
+        assert world.api.asked[-1] == ("fixtures", {"ids": "2"})
+        await world.hands.turn_to(NOW + 3 * DAY)
+        await world.run("bootstrap_leagues")
+        assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
+
+
+async def test_a_match_of_which_the_api_says_nothing_is_marked_and_rests(
+    collecting: Collecting,
+) -> None:
+    matches = [match(1, NOW - 2 * HOUR, "2H")]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return of_league(matches, asked) if path == "fixtures" and "ids" not in asked else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.hands.turn_to(NOW + 4 * HOUR)
+        assert (await world.run("stale_live_refresh")).kind == "done"
+        assert (await world.run("stale_live_refresh")).kind == "nothing"
+        assert await world.rows("SELECT told_at < %s FROM football.fixture_told", NOW + HOUR) == [
+            (True,)
+        ]
+        await world.run("auto_finish_stale_fixtures", try_fetch_first=True)
+        assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(1,)]
+
+
+async def test_details_are_asked_for_at_once_and_a_day_and_a_week_later(
+    collecting: Collecting,
+) -> None:
+    over = match(1, NOW - 2 * HOUR, "FT")
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return [over | NO_DETAILS if "ids" in asked else over] if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        asked_at = []
+        for hours in range(0, 24 * 9, 6):
+            await world.hands.turn_to(NOW + hours * HOUR)
+            await world.run("fixture_details_recent_finalize")
+            if world.api.asked[-1] == ("fixtures", {"ids": "1"}):
+                asked_at.append(hours)
+            await world.run("bootstrap_leagues")
+        assert asked_at == [0, 24, 24 * 7]
+
+
+async def test_a_result_that_is_decided_at_a_table_changes_the_table(
+    collecting: Collecting,
+) -> None:
+    matches = [match(1, NOW - 3 * DAY, "FT")]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return matches if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        jobs = {"daily_standings": 1, "team_statistics_refresh": 2}
+        for name in jobs:
+            assert (await world.run(name)).kind == "done"
+            assert (await world.run(name)).kind == "nothing"
+        await world.hands.turn_to(NOW + 2 * DAY)
+        await world.run("bootstrap_leagues")
+        matches[:] = [match(1, NOW - 3 * DAY, "AWD")]
+        await world.run("daily_fixtures_by_date")
+        for name, requests in jobs.items():
+            before = len(world.api.asked)
+            await world.run(name)
+            assert len(world.api.asked) - before == requests, name
+
+
+async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) -> None:
+    matches = [match(n, NOW - 2 * HOUR, "2H", of=n) for n in (39, 40)]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39), league(40)]
+        return of_league(matches, asked) if path == "fixtures" else []
+
+    async with collecting(tell, 39, 40) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.hands.turn_to(NOW + 4 * HOUR)
+        await world.run("auto_finish_stale_fixtures", only_league_id=40)
+        assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(40,)]
+
+
+@pytest.mark.parametrize("body", [b"<html></html>", b'{"get": "timezone", "respo', b""])
+async def test_an_answer_that_cannot_be_read_is_said_and_set_aside(
+    collecting: Collecting, body: bytes
+) -> None:
+    async with collecting(lambda *_: Reply(body)) as world:
+        outcome = await world.run("bootstrap_timezones")
+        assert outcome.message == (
+            "The answer of /timezone could not be read: this is not the envelope of API-Football."
+        )
+        assert await world.rows("SELECT origin, content FROM raw.set_aside") == [
+            ("/timezone", body)
+        ]
+        assert await world.rows("SELECT outcome FROM budget.request") == [("broken",)]
+
+
+async def test_a_new_season_of_a_followed_league_is_said(collecting: Collecting) -> None:
+    listed = league(39)
+    listed["seasons"] += [{"year": 2027, "current": True}]
+    async with collecting(lambda *_: [listed]) as world:
+        outcome = await world.run("season_rollover_watch")
+        assert outcome.message == (
+            "L39 (id 39) has begun season 2027; season 2026 is followed. Set it in tracked_leagues."
+        )
+
+
+@pytest.mark.parametrize("body", [b'{"response": [1]}', b'{"errors": [], "response": [NaN]}'])
+async def test_a_season_that_could_not_be_read_is_not_complete(
+    collecting: Collecting, body: bytes
+) -> None:
+    def tell(path: str, _: Parameters) -> Any:
+        return Reply(body) if path == "fixtures" else [league(39)] if path == "leagues" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        progress = "SELECT completed, last_error FROM core.backfill_progress"
+        assert await world.rows(progress) == [(False, "the answer could not be read")]
+        assert await world.rows("SELECT content FROM raw.set_aside") == [(body,)]
