@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.jobs import Catalogue, Run, run_in_foreground
 from hasat.settings import Settings
 from hasat.sources.gib.events import duration
 from hasat.sources.gib.job import SYNC
 from hasat.sources.gib.sync import ADVISORY_LOCK
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -21,15 +19,8 @@ GIB = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [GIB]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 def a_list(folder: Path, *users: int, title: str = "A") -> str:
@@ -96,6 +87,31 @@ async def test_a_sync_announces_what_became_of_it(
 
     assert failed[:2] == ("SyncFailed", "Critical")
     assert failed[2]["Error"]
+
+
+async def test_what_runs_left_behind_is_swept(
+    store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    whole, few = a_list(folder, *range(100)), a_list(folder, *range(50))
+    await sync(store, settings, whole, whole)
+    held = await sync(store, settings, few, few)
+    # As runs leave them that were stopped after their worker had died.
+    left = [settings.home / "gib" / name for name in ("work-900", "held/901")]
+    for one in left:
+        one.mkdir(parents=True)
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO jobs.run (id, job, trigger) OVERRIDING SYSTEM VALUE"
+            " VALUES (902, 'gib_sync', 'hand')"
+        )
+    at_work = settings.home / "gib" / "work-902"
+    at_work.mkdir()
+    await sync(store, settings, whole, whole)
+    assert [one for one in left if one.exists()] == []
+    assert at_work.is_dir()
+    assert (settings.home / "gib" / "held" / str(held.id)).is_dir()
 
 
 async def test_a_sync_that_was_not_needed_is_partial(

@@ -1,19 +1,15 @@
 """What a synchronisation does about archives: writes them, and makes up for those it could not."""
 
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from archive_tools import GIB, files_in
 from hasat.feed.archive.shelf import list_archives
 from hasat.jobs import Outcome, RunContext
 from hasat.settings import Settings
 from hasat.sources.gib.job import SYNC
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -27,15 +23,8 @@ RUNS = count(1)
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [GIB]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 async def synchronise(store: Store, settings: Settings, users: int) -> Outcome:

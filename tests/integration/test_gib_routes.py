@@ -1,20 +1,18 @@
 """Looking taxpayers up over HTTP, in the original service's form."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.gib.source import GIB
 from hasat.sources.gib.sync import synchronise
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of, undescribed
 
 pytestmark = pytest.mark.anyio
@@ -27,11 +25,8 @@ USER = """<User><Identifier>{id}</Identifier><Title>{title}</Title><Type>OZEL</T
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    with background.wrap_async_context_manager(
-        throw_away_database(server_url, MIGRATIONS)
-    ) as database:
-        yield database.settings(tmp_path)
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
 
 
 def _write(folder: Path, *titles: str) -> dict[str, Path]:
@@ -41,12 +36,6 @@ def _write(folder: Path, *titles: str) -> dict[str, Path]:
         paths[box] = folder / f"{box}.xml"
         paths[box].write_text(f"<UserList>{''.join(users)}</UserList>", "utf-8")
     return paths
-
-
-@pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, MIGRATIONS) as store:
-        yield store
 
 
 @pytest.fixture

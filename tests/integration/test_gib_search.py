@@ -2,12 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 from psycopg import AsyncConnection
 
 from feed_toys import run
@@ -23,8 +20,7 @@ from hasat.sources.gib.search_rows import (
     prepare_search,
     search_state,
 )
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.text import fold
 
 pytestmark = pytest.mark.anyio
@@ -40,17 +36,8 @@ ODDITIES = "ßẞæÆøŁéÉñ\u0307\u0327\u00ad\u200b\u00a0\t\n  %_\\'\"&.-012
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    with background.wrap_async_context_manager(
-        throw_away_database(server_url, MIGRATIONS)
-    ) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, MIGRATIONS) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
 
 
 async def _quiet(_done: float, _total: float | None, _note: str) -> None:
@@ -246,6 +233,8 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
 
 
 async def test_without_pg_trgm_the_search_works_and_says_so(store: Store) -> None:
+    async with store.connection() as conn:
+        assert (await search_state(conn)).remark() is None
     await load(store, people(person("8000000001", "IŞIK")))
     async with store.connection() as conn:
         await conn.execute(FORBID_EXTENSIONS)

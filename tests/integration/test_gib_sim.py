@@ -1,6 +1,6 @@
 """The simulated publisher against the real job: lists fetched, synchronised, with each fault."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -11,9 +11,8 @@ from xml.sax.saxutils import unescape
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 
-from hasat.errors import HasatError, UnavailableError
+from hasat.errors import ConflictError, HasatError, UnavailableError
 from hasat.jobs import Outcome, RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
@@ -21,9 +20,9 @@ from hasat.sim.gib import GIB, PATHS, SIX_HOURS
 from hasat.sim.gib_lists import Publisher
 from hasat.sim.gib_taxpayers import Taxpayer
 from hasat.sources.gib.errors import ArchiveError, EmptyListError
-from hasat.sources.gib.job import SYNC, run
+from hasat.sources.gib.job import SYNC, reject, run
 from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -33,11 +32,8 @@ USERS, SEED = 400, 5
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Iterator[ThrowAwayDatabase]:
-    with background.wrap_async_context_manager(
-        throw_away_database(server_url, [MIGRATIONS])
-    ) as database:
-        yield database
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 def simple_body(one: Taxpayer, kind: str) -> dict[str, Any] | None:
@@ -187,6 +183,34 @@ async def test_half_a_list_is_held(mirror: Mirror, options: dict[str, Any]) -> N
     mirror.simulation.faults.switch_off()
     assert (await mirror.sync()).kind == "done"
     assert await mirror.holds(1)
+
+
+async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
+    mirror: Mirror,
+) -> None:
+    kept = mirror.settings.home / "gib" / "held"
+
+    def waiting() -> list[str]:
+        return sorted(path.name for path in kept.iterdir())
+
+    mirror.simulation.faults.switch_on("half-list")
+    for _ in range(3):
+        mirror.next_step()
+        assert (await mirror.sync()).kind == "held"
+    assert waiting() == ["2", "3", "4"]
+    await reject(mirror.store, 3)
+    mirror.next_step()
+    assert (await mirror.sync()).kind == "held"
+    assert waiting() == ["2", "4", "5"]
+    # Where nobody decides, only the newest three wait.
+    mirror.next_step()
+    assert (await mirror.sync()).kind == "held"
+    assert waiting() == ["4", "5", "6"]
+    with pytest.raises(ConflictError, match="superseded"):
+        await reject(mirror.store, 2)
+    mirror.simulation.faults.switch_off()
+    assert (await mirror.sync()).kind == "done"
+    assert waiting() == []
 
 
 async def test_a_missing_list_fails_with_its_name_and_changes_nothing(mirror: Mirror) -> None:

@@ -12,15 +12,13 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.errors import HasatError
 from hasat.feed.read import changes_after
 from hasat.settings import Settings
 from hasat.sources.gib.opening import BLOCK
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -29,15 +27,8 @@ KINDS = {"einvoice": "Invoice", "edespatch": "DespatchAdvice"}
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [GIB]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 @dataclass
@@ -331,9 +322,33 @@ async def test_half_a_list_is_held_as_a_whole_and_can_be_approved(
     assert any(measure.subject == "GB list" for measure in caught.value.measures)
     for dataset in KINDS:
         assert await _bodies(store, dataset) == before[dataset]
+    _check_examples(caught.value, before, town)
     report = await sync(lists, approving=2)
     assert report.outcome == "committed"
     await sync.matches(town.lists)
+
+
+def _check_examples(error: HeldBackError, before: dict[str, Any], town: Town) -> None:
+    """Some companies of each kind of change, compared with what the lists say."""
+    for dataset, kinds in error.examples.items():
+        after = simple_bodies(town.lists, dataset)
+        companies = {k for k in before[dataset].keys() | after.keys() if len(k) == 10}
+        changes = {
+            "added": companies & (after.keys() - before[dataset].keys()),
+            "removed": companies & (before[dataset].keys() - after.keys()),
+            "modified": {
+                k
+                for k in companies & before[dataset].keys() & after.keys()
+                if before[dataset][k] != after[k]
+            },
+        }
+        for kind, some in kinds.items():
+            assert len({one["identifier"] for one in some}) == min(5, len(changes[kind]))
+            for one in some:
+                assert one["identifier"] in changes[kind]
+                said = (before[dataset] if kind == "removed" else after)[one["identifier"]]
+                assert one["title"] == said["title"]
+    assert any(some for kinds in error.examples.values() for some in kinds.values())
 
 
 @pytest.mark.parametrize(

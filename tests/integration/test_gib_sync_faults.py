@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.errors import HasatError
 from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
@@ -27,8 +25,8 @@ from hasat.settings import Settings
 from hasat.sim.gib_lists import Publisher
 from hasat.sources.gib.errors import ReplacedListError
 from hasat.sources.gib.sync import Report, synchronise
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.store import MigrationSet, Store
+from hasat.testing.database import ThrowAwayDatabase
 from house import House
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -39,17 +37,8 @@ DEATHS = int(os.environ.get("HASAT_CAMPAIGN", "3"))
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Iterator[ThrowAwayDatabase]:
-    with background.wrap_async_context_manager(
-        throw_away_database(server_url, [MIGRATIONS])
-    ) as database:
-        yield database
-
-
-@pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, [MIGRATIONS]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 class Publishing:

@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from hasat.deliver import Event, announce
 from hasat.errors import ConflictError, HasatError, NotFoundError
 from hasat.feed.archive import write_archives
+from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.settings import Settings
@@ -29,10 +30,13 @@ from hasat.sources.gib.fetching import forget, obtain
 from hasat.sources.gib.memory import give_back
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.search_rows import order_search
-from hasat.sources.gib.sync import HeldBackError, Report, synchronise
+from hasat.sources.gib.sync import HeldBackError, Report, synchronise, working_folder
 from hasat.store import Store
+from hasat.store.statements import statement
 
 NAME = "gib_sync"
+_ROOM = "hasat.sources.gib"
+_MOST_WAITING = 3
 
 
 async def run(context: RunContext) -> Outcome:
@@ -49,6 +53,7 @@ async def run(context: RunContext) -> Outcome:
 
 
 async def _run(context: RunContext, began: float) -> Outcome:
+    await _sweep(context)
     approve = context.params.get("approve")
     if approve is not None:
         lists = await held_lists(context.store, int(approve))
@@ -79,8 +84,7 @@ async def _run(context: RunContext, began: float) -> Outcome:
             message=error.message,
         )
     give_back()
-    if approve is not None:
-        await asyncio.to_thread(shutil.rmtree, held_folder(context.settings, int(approve)), True)
+    await _sweep(context)
     archives = await _archive(context)
     if errors := {name: one["error"] for name, one in archives.items() if "error" in one}:
         await _tell(context, *archives_failed(errors, time.monotonic() - began))
@@ -114,15 +118,19 @@ def told(report: Report) -> dict[str, Any]:
         "seconds": report.seconds,
         "lists": {name: asdict(one) for name, one in report.lists.items()},
         "datasets": {
-            name: {
-                "added": count.added,
-                "modified": count.modified,
-                "removed": count.removed,
-                "total": count.records + count.added - count.removed,
-                "head": report.version.heads[name],
-            }
+            name: {**_counted(count), "head": report.version.heads[name]}
             for name, count in report.version.counts.items()
         },
+    }
+
+
+def _counted(count: Counts) -> dict[str, int]:
+    """What a run does to a dataset, and how many records there are then."""
+    return {
+        "added": count.added,
+        "modified": count.modified,
+        "removed": count.removed,
+        "total": count.records + count.added - count.removed,
     }
 
 
@@ -130,8 +138,8 @@ def downloads_folder(settings: Settings) -> Path:
     return settings.home / "gib" / "lists"
 
 
-def held_folder(settings: Settings, run: int) -> Path:
-    return settings.home / "gib" / "held" / str(run)
+def _held_folder(settings: Settings) -> Path:
+    return settings.home / "gib" / "held"
 
 
 async def reject(store: Store, run: int) -> None:
@@ -180,8 +188,11 @@ async def _tell(context: RunContext, *events: Event) -> None:
 async def _hold(
     context: RunContext, error: HeldBackError, lists: Mapping[str, Path], began: float
 ) -> None:
-    """Keep the lists as they are, so that approving applies exactly what was looked at."""
-    folder = held_folder(context.settings, context.run_id)
+    """Keep the lists as they are, so that approving applies exactly what was looked at.
+
+    Where nobody decides, only the newest few wait: lists are large.
+    """
+    folder = _held_folder(context.settings) / str(context.run_id)
     folder.mkdir(parents=True, exist_ok=True)
     for box in BOXES:
         await asyncio.to_thread(shutil.copyfile, lists[box], folder / box)
@@ -190,14 +201,30 @@ async def _hold(
             {**asdict(measure), "exceeded": measure.exceeded} for measure in error.measures
         ],
         "lists": {name: asdict(one) for name, one in error.lists.items()},
+        "datasets": {name: _counted(count) for name, count in error.counts.items()},
+        "examples": error.examples,
     }
     async with context.store.connection() as conn:
         await conn.execute(
             "INSERT INTO gib.held (run, preview, folder) VALUES (%s, %s, %s)",
             [context.run_id, Jsonb(preview), str(folder)],
         )
+        await conn.execute(statement(_ROOM, "supersede_held"), {"most": _MOST_WAITING})
         took = time.monotonic() - began
         await announce(conn, guard_triggered(context.run_id, error.measures, error.counts, took))
+    await _sweep(context)
+
+
+async def _sweep(context: RunContext) -> None:
+    """Remove what runs left on this machine that neither work nor wait for a decision."""
+    async with context.store.connection() as conn:
+        cursor = await conn.execute(statement(_ROOM, "runs_with_folders"))
+        kept = {str(run) for (run,) in await cursor.fetchall()} | {str(context.run_id)}
+    held = _held_folder(context.settings).glob("*")
+    worked_in = working_folder(context.settings, "*")
+    for folder in (*held, *worked_in.parent.glob(worked_in.name)):
+        if folder.name.rpartition("-")[2] not in kept:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
 async def held_lists(store: Store, run: int) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hasat.errors import HasatError
+from hasat.orphans import end_with_parent
 from hasat.sources.gib.fingerprints import SIZE, Known
 from hasat.sources.gib.lines import identifier_of, token_of
 from hasat.sources.gib.opening import open_list
@@ -104,12 +105,10 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
     if not apart:
         pool = ThreadPoolExecutor(count)
     else:
-        # Millions of records and hardly a cycle among them: it is enough to look for some seldom.
         pool = ProcessPoolExecutor(
             count,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=gc.set_threshold,
-            initargs=(10_000,),
+            initializer=_prepare,
         )
         # They start while this process still prepares their work.
         for _ in range(count):
@@ -119,6 +118,12 @@ async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Process
         yield found
     finally:
         found.end()
+
+
+def _prepare() -> None:
+    # Millions of records and hardly a cycle among them: it is enough to look for some seldom.
+    gc.set_threshold(10_000)
+    end_with_parent()
 
 
 def _nothing() -> None:

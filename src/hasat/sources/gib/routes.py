@@ -1,5 +1,6 @@
 """Looking taxpayers up and searching them, by the paths and in the form of the original service."""
 
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -61,6 +62,7 @@ class Batch(BaseModel):
     )
 
 
+@cache
 def lookup_router(dataset: Dataset) -> APIRouter:
     """The doors of one document type beside its feed."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])

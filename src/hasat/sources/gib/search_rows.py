@@ -38,6 +38,8 @@ class SearchState:
     operators: tuple[str, str] | None
     """Schema and name of pg_trgm's operators for indexes, where it is installed."""
     indexed: frozenset[str]
+    filled: bool
+    """Whether there is anything to search."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -52,7 +54,7 @@ class SearchState:
                 f"Searching {' and '.join(self.unready)} is slow until the job {NAME} has run. "
                 f"A worker or the API does it soon; or run `hasat jobs run {NAME}`."
             )
-        if self.operators is None:
+        if self.operators is None and self.filled:
             return (
                 "Each search reads all titles, because PostgreSQL's extension pg_trgm is not "
                 "installed in this database. To speed searches up, let an administrator run "
@@ -68,10 +70,9 @@ async def search_state(conn: AsyncConnection[Any]) -> SearchState:
     )
     row = await cursor.fetchone()
     assert row is not None
-    unready, schema, operators, indexed = row
-    return SearchState(
-        tuple(sorted(unready)), (schema, operators) if operators else None, frozenset(indexed)
-    )
+    unready, schema, name, indexed, filled = row
+    operators = (schema, name) if name else None
+    return SearchState(tuple(sorted(unready)), operators, frozenset(indexed), filled)
 
 
 async def order_search(store: Store) -> None:

@@ -14,7 +14,7 @@ from psycopg import sql
 from hasat.deliver import announce
 from hasat.errors import HeldError
 from hasat.feed.copying import pack
-from hasat.feed.dataset import Scope
+from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.guard import Counts, Limits, Measure, exceeded, measure_changes, measure_drop, share
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.settings import Settings
@@ -61,7 +61,11 @@ ADVISORY_LOCK = 8370142691
 
 _TOUCHED = Scope({"whole": True}, sql.SQL("m.key IN (SELECT key FROM touched)"))
 
+_EXAMPLES = 5
+"""So many of each kind are shown to whoever decides."""
+
 Outcome = Literal["committed", "unchanged"]
+Examples = Mapping[str, Sequence[Mapping[str, Any]]]
 Tell = Callable[[float, float | None, str], Awaitable[None]]
 
 
@@ -94,6 +98,7 @@ class HeldBackError(HeldError):
         measures: list[Measure],
         lists: Mapping[str, ListReport],
         counts: Mapping[str, Counts],
+        examples: Mapping[str, Examples],
     ) -> None:
         over = exceeded(measures)
         super().__init__(
@@ -103,6 +108,7 @@ class HeldBackError(HeldError):
         self.measures = measures
         self.lists = lists
         self.counts = counts
+        self.examples = examples
 
 
 @dataclass
@@ -165,7 +171,8 @@ async def synchronise(
                 raise ReplacedListError(f"The {box} list was replaced while it was read.")
         measures = _measures(settings, task, found)
         if exceeded(measures) and approving is None:
-            raise HeldBackError(measures, found.reports(), task.counts)
+            some = {dataset.name: await _examples(work, dataset) for dataset in DATASETS}
+            raise HeldBackError(measures, found.reports(), task.counts, some)
         for box, state in found.states.items():
             if state is not states.get(box):
                 await save_state(work.connection, state, states.get(box))
@@ -405,9 +412,23 @@ def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
     return measures
 
 
+async def _examples(work: Reconcile, dataset: Dataset) -> Examples:
+    """Some companies that would be touched; persons are nobody's example."""
+    found = await work.examples(dataset, _EXAMPLES, sql.SQL("m.key ~ '^[0-9]{10}$'"))
+    return {
+        kind: [{"identifier": key, "title": body.get("title")} for key, body in some]
+        for kind, some in found.items()
+    }
+
+
+def working_folder(settings: Settings, run: int | str) -> Path:
+    """Where a run keeps what it is at work on."""
+    return settings.home / "gib" / f"work-{run}"
+
+
 @asynccontextmanager
 async def _working_folder(settings: Settings, run: int) -> AsyncIterator[Path]:
-    folder = settings.home / "gib" / f"work-{run}"
+    folder = working_folder(settings, run)
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

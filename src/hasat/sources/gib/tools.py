@@ -13,7 +13,7 @@ from hasat.sources.gib.lookups import check_identifier, look_up, not_there, taxp
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Text, Told, at, tools
+from hasat.sources.tooling import RunId, Text, Told, at, tools
 
 Which = Literal["einvoice", "edespatch"]
 _BY_NAME = {dataset.name: dataset for dataset in DATASETS}
@@ -109,7 +109,7 @@ class GibTools:
         told = await status(self._shop.store, self._shop.settings)
         return ListsTold(ts_utc=await at(self._shop.store), status=dict(told))
 
-    async def approve_held_run(self, run_id: int) -> Decided:
+    async def approve_held_run(self, run_id: RunId) -> Decided:
         """Apply the lists of a synchronisation that the guard held, exactly as they were."""
         shop = self._shop
         await held_lists(shop.store, run_id)
@@ -118,7 +118,7 @@ class GibTools:
             ts_utc=await at(shop.store), run_id=run_id, state="approved", queued_run=run.id
         )
 
-    async def reject_held_run(self, run_id: int) -> Decided:
+    async def reject_held_run(self, run_id: RunId) -> Decided:
         """Drop a synchronisation that the guard held; it cannot be approved afterwards."""
         await reject_held(self._shop.store, run_id)
         return Decided(ts_utc=await at(self._shop.store), run_id=run_id, state="rejected")
