@@ -12,10 +12,10 @@ from house import House, eventually
 
 
 @pytest.fixture
-def registry(house: House) -> str:
+def registry(hosted: House) -> str:
     """The address of a simulated registry with a small town."""
-    house.start("sim", "run", "tkgm", "--option", "parcels=40", "--option", "endpoints=3")
-    return str(eventually(lambda: _address(house.said()), "the simulator says where it is"))
+    hosted.start("sim", "run", "tkgm", "--option", "parcels=40", "--option", "endpoints=3")
+    return str(eventually(lambda: _address(hosted.said()), "the simulator says where it is"))
 
 
 def _address(said: str) -> str | None:
@@ -44,15 +44,15 @@ def _run(house: House, *words: str) -> tuple[int, dict[str, object], str]:
 
 
 def test_a_scan_that_ends_early_goes_on_and_is_written(
-    house: House, registry: str, tmp_path: Path
+    hosted: House, registry: str, tmp_path: Path
 ) -> None:
     area, workers = _area(tmp_path, registry), _declare(tmp_path, registry)
     words = ["tkgm", "scan", str(area), "--workers", str(workers)]
-    code, first, _ = _run(house, *words, "--max-queries", "20")
+    code, first, _ = _run(hosted, *words, "--max-queries", "20")
     assert code == 1
     assert not first["complete"]
     out = tmp_path / "parsel.geojson"
-    code, done, _ = _run(house, *words, "--out", str(out))
+    code, done, _ = _run(hosted, *words, "--out", str(out))
     assert code == 0
     assert done["complete"]
     assert done["scan"] == first["scan"]
@@ -61,32 +61,32 @@ def test_a_scan_that_ends_early_goes_on_and_is_written(
     assert len(features) == done["exported"] == done["parcels"]
     assert {"mahalleId", "adaNo", "parselNo", "fetchedAt"} <= features[0]["properties"].keys()
 
-    workers_said = json.loads(house.call("tkgm", "workers", "--json").stdout)
+    workers_said = json.loads(hosted.call("tkgm", "workers", "--json").stdout)
     assert sum(one["successes"] for one in workers_said) > 0
     assert all(one["seconds"] for one in workers_said if one["successes"])
 
     lon, lat = features[0]["geometry"]["coordinates"][0][0]
     table = tmp_path / "parsel.csv"
-    code, exported, _ = _run(house, "tkgm", "export", str(table), "--turkish")
+    code, exported, _ = _run(hosted, "tkgm", "export", str(table), "--turkish")
     assert (code, exported["parcels"]) == (0, len(features))
     assert table.read_bytes().startswith(b"\xef\xbb\xbf")
     assert abs(lat) > 1
     assert abs(lon) > 1
 
 
-def test_one_parcel_and_none_and_no_quota(house: House, registry: str, tmp_path: Path) -> None:
+def test_one_parcel_and_none_and_no_quota(hosted: House, registry: str, tmp_path: Path) -> None:
     workers = _declare(tmp_path, registry, daily=20)
-    code, _, said = _run(house, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
+    code, _, said = _run(hosted, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
     assert code == 1
     assert "no parcel" in said
-    code, _, said = _run(house, "tkgm", "parcel", "--workers", str(workers))
+    code, _, said = _run(hosted, "tkgm", "parcel", "--workers", str(workers))
     assert code == 2
     assert "LAT and LON" in said
     area = _area(tmp_path, registry)
-    code, result, _ = _run(house, "tkgm", "scan", str(area), "--workers", str(workers))
+    code, result, _ = _run(hosted, "tkgm", "scan", str(area), "--workers", str(workers))
     assert code == 5
     assert not result["complete"]
     assert result["message"]
-    code, _, said = _run(house, "tkgm", "scan", str(area))
+    code, _, said = _run(hosted, "tkgm", "scan", str(area))
     assert code == 2
     assert "workers.json" in said

@@ -27,18 +27,18 @@ def _answers(port: int) -> bool:
         return False
 
 
-def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None:
+def test_a_scan_over_endpoints_of_ones_own(hosted: House, tmp_path: Path) -> None:
     sim = free_port()
     registry = f"http://127.0.0.1:{sim}"
-    house.environ["HASAT_TKGM_REGISTRY_URL"] = f"{registry}{API}"
-    house.start("sim", "run", "tkgm", "--port", str(sim), "--option", "parcels=25")
+    hosted.environ["HASAT_TKGM_REGISTRY_URL"] = f"{registry}{API}"
+    hosted.start("sim", "run", "tkgm", "--port", str(sim), "--option", "parcels=25")
 
-    house.environ["HASAT_TKGM_ENDPOINT_API_KEY"] = "anahtar"
-    house.environ["HASAT_TKGM_REGISTRY_PER_MINUTE"] = "6000"
+    hosted.environ["HASAT_TKGM_ENDPOINT_API_KEY"] = "anahtar"
+    hosted.environ["HASAT_TKGM_REGISTRY_PER_MINUTE"] = "6000"
     ports = {name: free_port() for name in ("kuzey", "guney")}
     for name, port in ports.items():
         settings = ["--set", f"tkgm.registry.egress={name}"]
-        house.start(*settings, "tkgm", "endpoint", "--port", str(port))
+        hosted.start(*settings, "tkgm", "endpoint", "--port", str(port))
     for port in ports.values():
         eventually(lambda port=port: _answers(port), "the endpoint answers")  # type: ignore[misc]
 
@@ -49,7 +49,7 @@ def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None
     ]
     workers.write_text(json.dumps({"api_key": "anahtar", "workers": entries}))
     out = tmp_path / "parsel.geojson"
-    told = house.json("tkgm", "scan", AREA, "--workers", str(workers), "--out", str(out))
+    told = hosted.json("tkgm", "scan", AREA, "--workers", str(workers), "--out", str(out))
     assert told["complete"]
     features = json.loads(out.read_text())["features"]
     assert len(features) == told["parcels"] >= 24
@@ -57,7 +57,7 @@ def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None
     inside = [shape(one["geometry"]).representative_point() for one in features[:3]]
     program = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([(place.y, place.x) for place in inside])],
-        env=house.environ,
+        env=hosted.environ,
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -68,7 +68,7 @@ def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None
 
     spent = {
         quota["upstream"]: quota["spent"]
-        for quota in (one["windows"] for one in house.json("quota")["upstreams"])
+        for quota in (one["windows"] for one in hosted.json("quota")["upstreams"])
         if quota["upstream"].startswith("tkgm@")
     }
     points = sum(spent[f"tkgm@{name}"] for name in ports)
@@ -76,6 +76,6 @@ def test_a_scan_over_endpoints_of_ones_own(house: House, tmp_path: Path) -> None
     asked = sum(count for path, count in requests.items() if "/parsel/" in path)
     assert told["questions"] + 3 <= asked <= points
 
-    unknown = house.call("tkgm", "scan", "istanbul/kadıköyü", "--workers", str(workers))
+    unknown = hosted.call("tkgm", "scan", "istanbul/kadıköyü", "--workers", str(workers))
     assert unknown.returncode == 1
     assert "Kadıköy" in unknown.stderr

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from faulty import Asked, Reply, faulty_server
 from hasat.errors import OutOfQuotaError, SettingsError, UsageError
@@ -25,7 +24,7 @@ from hasat.sim.tkgm import TKGM
 from hasat.sim.tkgm import Registry as Simulated
 from hasat.sources.tkgm import AsyncTKGMClient, TKGMClient
 from hasat.store import MigrationSet, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -54,10 +53,8 @@ BY_NUMBER = {"by_number": "/parsel/{mahalleId}/{adaNo}/{parselNo}"}
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, [MIGRATIONS])
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 class Town:

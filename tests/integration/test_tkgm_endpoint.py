@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.cli.tkgm_endpoint import serve_endpoint
 from hasat.errors import SettingsError
@@ -21,7 +20,7 @@ from hasat.sources.tkgm.endpoint import endpoint_app
 from hasat.sources.tkgm.outcomes import classify
 from hasat.sources.tkgm.places import Places
 from hasat.store import MigrationSet, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -30,10 +29,8 @@ KEY = "çok gizli"
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, [MIGRATIONS])
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 class Served:

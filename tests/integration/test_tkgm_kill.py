@@ -12,11 +12,9 @@ import sys
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 import shapely
-from anyio.from_thread import BlockingPortal
 
 from hasat.fetch import Asker
 from hasat.sim import Simulation, simulate
@@ -26,7 +24,7 @@ from hasat.sources.tkgm.asking import registry
 from hasat.sources.tkgm.scanning import Scan
 from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -37,10 +35,8 @@ BATCH = 20
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, [MIGRATIONS])
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 async def told(store: Store) -> set[str]:

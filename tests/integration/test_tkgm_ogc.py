@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -49,10 +48,8 @@ def kept(
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    made = throw_away_database(server_url, MIGRATIONS)
-    with background.wrap_async_context_manager(made) as database:
-        yield database.settings(tmp_path)
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
 
 
 @asynccontextmanager

@@ -12,22 +12,23 @@ from typing import Any
 
 import pytest
 import shapely
-from anyio.from_thread import BlockingPortal
 
-from hasat.errors import HeldError, OutOfQuotaError
-from hasat.fetch import Asker
+from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
+from hasat.fetch import Asker, health, shared
 from hasat.jobs import RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sim.tkgm import TKGM
 from hasat.sim.tkgm import Registry as Simulated
+from hasat.sources.tkgm import scanning
 from hasat.sources.tkgm.asking import Registry, registry
 from hasat.sources.tkgm.job import SCAN
+from hasat.sources.tkgm.overlooking import scans
 from hasat.sources.tkgm.scanning import Course, Scan
 from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -36,10 +37,8 @@ ASKER = Asker("daily", "tkgm_scan")
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, [MIGRATIONS])
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
 
 
 class Town:
@@ -190,6 +189,8 @@ async def test_a_limit_on_questions_is_kept(database: ThrowAwayDatabase, tmp_pat
         again = await place.scan()
         assert again.complete
         assert again.known_before >= course.asked
+        (shown,) = await scans(place.store, 1)
+        assert shown.asked == sum(place.upstream.points.values())
 
 
 async def test_troubled_endpoints_cost_no_parcel(
@@ -212,6 +213,47 @@ async def test_an_endpoint_that_denies_what_is_there_costs_no_parcel(
         course = await place.scan()
         assert course.complete
         assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who fails rests, and is waited for, but not for long."""
+    monkeypatch.setattr(health, "_FAILING_SECONDS", 0.01)
+    monkeypatch.setattr(shared, "_UPSTREAM_REST_SECONDS", 0.005)
+    monkeypatch.setattr(scanning, "_WAITS", (0.05,) * 12)
+    monkeypatch.setattr(scanning, "_CONTROL_WAITS", (0.2,) * 10)
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_points_that_nobody_answers_stop_no_scan_and_take_no_parcel_away(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        place.sim.faults.switch_on("unanswerable", of=30)
+        course = await place.scan()
+        assert course.complete
+        assert course.unanswered
+        found = await place.mirrored()
+        assert len(place.keys - found) <= 0.02 * len(place.keys)
+        again = await place.scan()
+        assert again.complete
+        assert again.changes.removed == 0
+        assert await place.mirrored() >= found
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_where_nobody_answers_anything_no_point_is_passed_over(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place:
+        await place.scan(max_questions=25)
+        place.sim.faults.switch_on("broken")
+        with pytest.raises(UnavailableError):
+            await place.scan()
+        place.sim.faults.switch_off()
+        course = await place.scan()
+        assert course.complete
+        assert not course.unanswered
 
 
 async def test_a_second_scan_tells_what_came_and_went(
@@ -308,6 +350,8 @@ async def test_the_job_goes_on_when_there_is_quota_again(
         assert ended.kind == "out_of_quota"
         assert first.last_progress is not None
         assert "quota left" in first.last_progress["note"]
+        # It is not done while there is something to ask.
+        assert first.last_progress["done"] < first.last_progress["total"]
         declared = json.loads(place.workers.read_text())
         for one, endpoint in zip(declared["workers"], place.upstream.endpoints, strict=True):
             one["daily"] = endpoint.daily = 2000

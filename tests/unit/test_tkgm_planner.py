@@ -1,6 +1,7 @@
 """A scan finds the parcels of an area with few questions, and is the same for the same answers."""
 
 import random
+from dataclasses import dataclass
 
 import pytest
 import shapely
@@ -49,6 +50,22 @@ def town() -> Cadastre:
     return generate_cadastre("town", 500, seed=5)
 
 
+@dataclass(frozen=True)
+class Scan:
+    """A scan that is over."""
+
+    planner: Planner
+    found: set[ParcelKey]
+    asked: int
+
+
+@pytest.fixture(scope="module")
+def scan(town: Cadastre) -> Scan:
+    """Of the whole town, as it is done unless something else is wished."""
+    planner = Planner(town.area())
+    return Scan(planner, *run(planner, town))
+
+
 @pytest.mark.parametrize("kind", ["town", "village", "strips", "enclaves", "mixed"])
 def test_almost_all_parcels_are_found_with_few_questions(kind: str) -> None:
     cadastre = generate_cadastre(kind, 500, seed=11)
@@ -57,11 +74,10 @@ def test_almost_all_parcels_are_found_with_few_questions(kind: str) -> None:
     assert asked <= 4 * len(cadastre.parcels)
 
 
-def test_a_grid_needs_more_questions_for_fewer_parcels(town: Cadastre) -> None:
-    planned, asked = run(Planner(town.area()), town)
+def test_a_grid_needs_more_questions_for_fewer_parcels(town: Cadastre, scan: Scan) -> None:
     gridded, grid_asked = run(GridPlanner(town.area(), 10), town)
-    assert asked < 0.75 * grid_asked
-    assert recall(town, planned) >= recall(town, gridded) - 0.005
+    assert scan.asked < 0.75 * grid_asked
+    assert recall(town, scan.found) >= recall(town, gridded) - 0.005
 
 
 def test_better_quality_asks_more_and_misses_less(town: Cadastre) -> None:
@@ -74,12 +90,10 @@ def test_better_quality_asks_more_and_misses_less(town: Cadastre) -> None:
     assert thorough <= fast
 
 
-def test_numbers_save_points_and_close_holes(town: Cadastre) -> None:
-    area = town.area()
-    found, asked = run(Planner(area, by_number=True), town)
-    _, by_point = run(Planner(area), town)
+def test_numbers_save_points_and_close_holes(town: Cadastre, scan: Scan) -> None:
+    found, asked = run(Planner(town.area(), by_number=True), town)
     assert recall(town, found) >= 0.995
-    assert asked < 1.1 * by_point
+    assert asked < 1.1 * scan.asked
 
 
 def test_the_same_calls_ask_the_same_questions(town: Cadastre) -> None:
@@ -118,7 +132,7 @@ def test_answers_may_come_late_and_in_any_order(town: Cadastre) -> None:
     assert recall(town, found) >= 0.98
 
 
-def test_a_scan_goes_on_from_the_answers_of_an_earlier_one(town: Cadastre) -> None:
+def test_a_scan_goes_on_from_the_answers_of_an_earlier_one(town: Cadastre, scan: Scan) -> None:
     earlier, told = Planner(town.area()), []
     for _ in range(20):
         for question in earlier.next_batch():
@@ -129,9 +143,8 @@ def test_a_scan_goes_on_from_the_answers_of_an_earlier_one(town: Cadastre) -> No
         planner.tell(question, answer)
     known = {answer.key for _, answer in told if isinstance(answer, Parcel)}
     found, asked = run(planner, town)
-    _, anew = run(Planner(town.area()), town)
     assert recall(town, known | found) >= 0.98
-    assert asked < anew
+    assert asked < scan.asked
 
 
 def test_a_question_given_back_may_be_asked_again(town: Cadastre) -> None:
@@ -179,22 +192,17 @@ def test_a_corridor_or_a_spot_is_asked_about(town: Cadastre, metres: float) -> N
     assert len(touched & found) >= 0.8 * len(touched)
 
 
-def test_the_estimate_brackets_what_there_is(town: Cadastre) -> None:
-    planner = Planner(town.area())
-    run(planner, town)
-    estimate = planner.estimate()
+def test_the_estimate_brackets_what_there_is(town: Cadastre, scan: Scan) -> None:
+    estimate = scan.planner.estimate()
     assert estimate.low <= len(town.parcels) <= estimate.high + 0.02 * len(town.parcels)
     assert 0.8 < estimate.coverage <= 1.0
 
 
-def test_what_is_left_unknown_shrinks(town: Cadastre) -> None:
-    def ground() -> float:
+def test_what_is_left_unknown_shrinks(town: Cadastre, scan: Scan) -> None:
+    def ground(planner: Planner) -> float:
         return sum(one.ground.area for one in planner.unknown())
 
-    planner = Planner(town.area())
-    before = ground()
-    run(planner, town)
-    assert ground() < 0.2 * before
+    assert ground(scan.planner) < 0.2 * ground(Planner(town.area()))
 
 
 def test_holes_are_not_taken_for_ground_of_the_parcel_around() -> None:

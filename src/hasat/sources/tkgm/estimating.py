@@ -1,11 +1,13 @@
 """What a scan would roughly cost, without asking the registry anything."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
+from typing import Any
 
-import numpy as np
 import shapely
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
@@ -23,6 +25,8 @@ _TYPICAL_M2 = 919.0
 _SHARE_IN_PARCELS = 0.85
 _QUESTIONS_EACH = (1.6, 2.5)
 _ENOUGH = 20
+# The mean of so many is as good as that of all, and large areas hold very many.
+_SAMPLE = 500
 _NEIGHBOURHOOD_DEGREES = 0.02
 
 
@@ -73,25 +77,45 @@ def read_drawn(text: str) -> Polygon:
 
 async def cost_of(store: Store, area: Polygon | MultiPolygon) -> Cost:
     """By the parcels known in the area, else around it, else what is usual."""
-    west, south, east, north = area.bounds
-    reach = _NEIGHBOURHOOD_DEGREES
-    around = Box(
-        max(west - reach, -180), max(south - reach, -90), min(east + reach, 180), north + reach
-    )
-    query = sql.SQL(statement("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
     async with store.connection() as conn:
-        rows = await (await conn.execute(query, sides_of(around))).fetchall()
-    found = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    inside = shapely.contains_xy(area, found[:, 0], found[:, 1])
-    sizes = next(
-        (near for near in (found[inside, 2], found[:, 2]) if np.isfinite(near).sum() >= _ENOUGH),
-        np.array([]),
-    )
-    rough = not sizes.size
-    size = _TYPICAL_M2 if rough else max(float(np.nanmean(sizes)), 1.0)
-    ground, known = geodesic_area(area), int(inside.sum())
+        inside = await _keys(conn, Box(*area.bounds), area)
+        sizes = await _sizes(conn, inside)
+        if len(sizes) < _ENOUGH:
+            sizes = await _sizes(conn, await _keys(conn, _around(area)))
+    rough = len(sizes) < _ENOUGH
+    size = _TYPICAL_M2 if rough else max(mean(sizes), 1.0)
+    ground, known = geodesic_area(area), len(inside)
     parcels = max(known, math.ceil(_SHARE_IN_PARCELS * ground / size))
     # What is known and fresh is not asked again; what is not known yet is the cost.
     unknown = parcels - known
     least, most = (math.ceil(each * unknown) for each in _QUESTIONS_EACH)
     return Cost(ground / 1e6, known, parcels, least, max(most, 1), rough)
+
+
+def _around(area: Polygon | MultiPolygon) -> Box:
+    west, south, east, north = area.bounds
+    reach = _NEIGHBOURHOOD_DEGREES
+    return Box(
+        max(west - reach, -180), max(south - reach, -90), min(east + reach, 180), north + reach
+    )
+
+
+async def _keys(
+    conn: AsyncConnection[Any], box: Box, area: Polygon | MultiPolygon | None = None
+) -> Sequence[str]:
+    """The parcels of a box, or those that have their middle in an area."""
+    query = sql.SQL(statement("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
+    rows = await (await conn.execute(query, sides_of(box))).fetchall()
+    if area is None or not rows:
+        return [key for key, _, _ in rows]
+    keys, x, y = zip(*rows, strict=True)
+    shapely.prepare(area)
+    inside = shapely.contains_xy(area, x, y)
+    return [key for key, there in zip(keys, inside, strict=True) if there]
+
+
+async def _sizes(conn: AsyncConnection[Any], keys: Sequence[str]) -> Sequence[float]:
+    """How large they are, or some from all over them."""
+    some = keys[:: max(1, len(keys) // _SAMPLE)]
+    found = await conn.execute(statement("hasat.sources.tkgm", "sizes"), {"keys": list(some)})
+    return [size for (size,) in await found.fetchall()]

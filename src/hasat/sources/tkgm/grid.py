@@ -49,6 +49,9 @@ class GridPlanner:
         if isinstance(answer, Parcel):
             self._mark(answer.geometry, False)
 
+    def pass_over(self, question: Question) -> None:
+        """A point without an answer leaves the others as they are."""
+
     def _mark(self, geometry: Polygon | MultiPolygon, value: bool) -> None:
         shapely.prepare(geometry)
         west, south, east, north = geometry.bounds

@@ -41,7 +41,7 @@ async def run(context: RunContext) -> Outcome:
             nonlocal counted
             context.spent(asked.requests - counted)
             counted = asked.requests
-            await context.progress(course.found, course.expected, note_of(course))
+            await context.progress(course.asked, course.questions, note_of(course))
 
         scan = Scan(
             context.store,

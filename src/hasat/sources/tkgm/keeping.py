@@ -80,6 +80,34 @@ class ScanRecord:
             )
         return {spelled(one.question): one.parcel for one in told}
 
+    async def unanswered(self) -> set[str]:
+        """The questions, as they are spelled, that nobody could answer."""
+        async with self.store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT question FROM tkgm.unanswered WHERE scan = %s", [self.id]
+            )
+            return {question for (question,) in await cursor.fetchall()}
+
+    async def pass_over(self, question: Question) -> None:
+        """Go on without an answer to this question from now on."""
+        async with self.store.connection() as conn:
+            await conn.execute(
+                "INSERT INTO tkgm.unanswered (scan, question) VALUES (%s, %s)"
+                " ON CONFLICT DO NOTHING",
+                (self.id, spelled(question)),
+            )
+
+    async def an_answered_one(self) -> Question | None:
+        """A question to which a parcel was told; None before the first."""
+        async with self.store.connection() as conn:
+            cursor = await conn.execute(
+                "SELECT question FROM tkgm.told WHERE scan = %s AND key IS NOT NULL"
+                " ORDER BY told_at DESC LIMIT 1",
+                [self.id],
+            )
+            row = await cursor.fetchone()
+        return None if row is None else read_question(row[0])
+
     async def forget(self, questions: Sequence[str]) -> None:
         """What was told to questions, as they are spelled, counts no more."""
         async with self.store.connection() as conn:
@@ -106,7 +134,7 @@ class ScanRecord:
                 "UPDATE tkgm.scan SET finished_at = clock_timestamp(), result = %s WHERE id = %s",
                 (Jsonb(result), self.id),
             )
-            for table in ("told", "known"):
+            for table in ("told", "known", "unanswered"):
                 await conn.execute(
                     f"DELETE FROM tkgm.{table} AS old USING tkgm.scan AS s"  # noqa: S608
                     " WHERE s.id = %s AND old.scan = s.after",

@@ -70,10 +70,11 @@ async def look_up(store: Store, key: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-async def extent(store: Store) -> Extent:
-    """Where and when the known parcels are."""
+async def extent(store: Store, *, ground: bool = True) -> Extent:
+    """When the known parcels were told, and where they are, unless `ground` is of no interest."""
     async with store.connection() as conn:
-        row = await (await conn.execute(statement(_PACKAGE, "extent"))).fetchone()
+        cursor = await conn.execute(statement(_PACKAGE, "extent"), {"ground": ground})
+        row = await cursor.fetchone()
     assert row is not None
     count, *sides, first, last = row
     return Extent(count, None if sides[0] is None else Box(*sides), first, last)

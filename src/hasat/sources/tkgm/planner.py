@@ -31,7 +31,7 @@ from hasat.sources.tkgm.gaps import OPEN, TILE
 from hasat.sources.tkgm.numbering import Numbering
 from hasat.sources.tkgm.odds import Odds, Vector
 from hasat.sources.tkgm.plane import Plane
-from hasat.sources.tkgm.questions import Answer, Number, Parcel, ParcelKey, Point, Question
+from hasat.sources.tkgm.questions import Answer, Empty, Number, Parcel, ParcelKey, Point, Question
 from hasat.sources.tkgm.terrain import FIRST_SCALE, Terrain
 
 # The first questions go to random points, one for each so much ground: they tell what the scan will
@@ -180,6 +180,10 @@ class Planner:
         if self._coverage.window(asked.column, asked.row, 1, 1)[0, 0]:
             road = not isinstance(answer, Parcel)
             self._terrain.mark(asked.column, asked.row, road=road, in_the_open=asked.open)
+
+    def pass_over(self, question: Question) -> None:
+        """Goes on as if there were nothing, where nobody can say what there is."""
+        self.tell(question, Empty())
 
     def forget(self, question: Question) -> None:
         """Gives a question back that will not be answered; its place may be asked again."""

@@ -17,6 +17,7 @@ def course_told(course: Course) -> dict[str, Any]:
         "questions": course.asked,
         "knownBefore": course.known_before,
         "checks": course.checks,
+        "unanswered": course.unanswered,
         "changes": {
             "added": course.changes.added,
             "modified": course.changes.modified,
@@ -51,6 +52,8 @@ def note_of(course: Course) -> str:
     parts = [f"{course.found:,} parcels", f"{course.asked:,} questions"]
     if course.estimate is not None:
         parts.append(f"{course.estimate.coverage:.0%} of the ground known")
+    if course.unanswered:
+        parts.append(f"{course.unanswered:,} questions nobody could answer")
     if course.per_second is not None:
         parts.append(f"{course.per_second:,.1f}/s")
     if course.quota_left is not None:

@@ -17,7 +17,7 @@ from hasat.errors import HasatError, HeldError, OutOfQuotaError, UnavailableErro
 from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
 from hasat.sources.tkgm.aims import Estimate, Forecast, Unknown
-from hasat.sources.tkgm.asking import Registry, spelled
+from hasat.sources.tkgm.asking import Registry, Told, spelled
 from hasat.sources.tkgm.checking import Checking, inside_point
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.doubting import Doubts
@@ -36,6 +36,7 @@ _PUBLISH_SECONDS = 3.0
 _MOST_ABREAST = 6
 # How long to wait for endpoints that fail, again and again, before a scan gives up.
 _WAITS = (1.0, 2.0, 5.0, 10.0, 20.0)
+_CONTROL_WAITS = (5.0, 10.0, 20.0, 40.0)
 # So few parcels that seem to be gone are believed, whatever their share.
 _BELIEVED_GONE = 10
 # Who denies so many parcels that others have told is believed no more.
@@ -51,7 +52,11 @@ Removals = Literal["hold", "accept", "reject"]
 
 @dataclass(frozen=True)
 class Course:
-    """How far a scan is. `checks` are questions about what was known when it began."""
+    """How far a scan is.
+
+    `checks` are questions about what was known when it began; `unanswered` are those that nobody
+    could answer, and which it goes on without.
+    """
 
     scan: int
     found: int
@@ -61,13 +66,14 @@ class Course:
     changes: Counts
     estimate: Estimate | None
     complete: bool
+    unanswered: int = 0
     per_second: float | None = None
     quota_left: int | None = None
 
     @property
-    def expected(self) -> float | None:
-        """How many parcels there will be."""
-        return None if self.estimate is None else max(self.estimate.expected, float(self.found))
+    def questions(self) -> float | None:
+        """How many there will be: parcels may all be known long before the ground is."""
+        return None if self.estimate is None else self.asked + self.estimate.questions_left
 
     @property
     def seconds_left(self) -> float | None:
@@ -80,6 +86,7 @@ class Course:
 class _Planning(Protocol):
     def next_batch(self) -> list[Question]: ...
     def tell(self, question: Question, answer: Answer) -> None: ...
+    def pass_over(self, question: Question) -> None: ...
 
 
 @dataclass
@@ -107,6 +114,7 @@ class Scan:
     _doubts: Doubts = field(default_factory=Doubts)
     _began_anew: bool = False
     _paid: int = 0
+    _unanswered: set[str] = field(default_factory=set)
 
     async def run(self) -> Course:
         """Ask until the area is complete, the wish's limit or the quota ends; then say how far."""
@@ -174,6 +182,7 @@ class Scan:
             self.changes,
             None if planner is None else planner.estimate(),
             self.complete,
+            len(self._unanswered),
             self.asked / spent if self.asked and spent > 0 else None,
             await self._quota_left(),
         )
@@ -185,6 +194,7 @@ class Scan:
         age = self.registry.known_age
         record = await ScanRecord.take_up(self.store, self.wish, abreast=abreast, age=age)
         self._record, self._planning = record, await asyncio.to_thread(self._begin, record)
+        self._unanswered = await record.unanswered()
         self.found = {key_text(one.parcel.key) for one in record.known.parcels if one.fresh}
         return record
 
@@ -241,15 +251,19 @@ class Scan:
             self._planning = await asyncio.to_thread(self._begin, record)
             self._began_anew = True
             return True
-        if not all(len(told) == len(batch) for told, batch in zip(answers, batches, strict=True)):
+        told = {text: parcel for some in answers for text, parcel in some.items()}
+        asked = [question for batch in batches for question in batch]
+        if not told.keys() | self._unanswered >= {spelled(question) for question in asked}:
             return False
         planning = self._planning
         assert planning is not None
 
         def take_in() -> None:
-            for batch, told in zip(batches, answers, strict=True):
-                for question in batch:
-                    planning.tell(question, _answer(told[spelled(question)]))
+            for question in asked:
+                if (text := spelled(question)) in told:
+                    planning.tell(question, _answer(told[text]))
+                else:
+                    planning.pass_over(question)
 
         await asyncio.to_thread(take_in)
         return True
@@ -291,15 +305,50 @@ class Scan:
         # A scan that died may have been told what it did not publish.
         self._note(known.values())
         self.known_before += 0 if self._began_anew else len(known)
-        unknown = [one for one in batch if spelled(one) not in known]
+        unknown = [one for one in batch if spelled(one) not in known.keys() | self._unanswered]
         asked = unknown[: self._pay(len(unknown))]
-        async for told in self.registry.answers(asked, self.asker, _WAITS):
-            fresh = await record.keep(told)
-            self._note(fresh.values())
-            self._doubts.note(told)
-            self.asked += len(told)
-            known |= fresh
+        try:
+            async for told in self.registry.answers(asked, self.asker, _WAITS):
+                known |= await self._keep(record, told)
+        except UnavailableError:
+            left = [one for one in asked if spelled(one) not in known]
+            control = await record.an_answered_one()
+            if control is None or len(left) == len(batch):
+                raise
+            for question in left[: self._pay(len(left))]:
+                known |= await self._alone(record, question, control)
         return known
+
+    async def _alone(
+        self, record: ScanRecord, question: Question, control: Question
+    ) -> dict[str, Registered | None]:
+        """The answer to a question that was left without; nothing if that is its own fault.
+
+        A point on which everybody fails must not keep the rest of an area unknown for ever.
+        """
+        # Those who failed rest for a while. If nobody answers this either, it is not the question.
+        async for told in self.registry.answers([control], self.asker, _CONTROL_WAITS):
+            self.asked += len(told)
+        try:
+            if told := await self.registry.some([question], self.asker):
+                return await self._keep(record, told)
+        except UnavailableError as error:
+            log.info("a question was asked alone in vain", reason=error.message)
+        log.warning(
+            "No endpoint answers a question while others are answered. This scan goes on without.",
+            question=spelled(question),
+        )
+        await record.pass_over(question)
+        self._unanswered.add(spelled(question))
+        return {}
+
+    async def _keep(self, record: ScanRecord, told: Sequence[Told]) -> dict[str, Registered | None]:
+        """What was told, kept before it counts."""
+        fresh = await record.keep(told)
+        self._note(fresh.values())
+        self._doubts.note(told)
+        self.asked += len(told)
+        return fresh
 
     def _note(self, parcels: Iterable[Registered | None]) -> None:
         told = {key_text(one.key): one for one in parcels if one is not None}
@@ -348,7 +397,8 @@ class Scan:
         planner = self._planner()
         return {
             "found": course.found,
-            "asked": course.asked,
+            # What an attempt before this one asked was asked for this scan too.
+            "asked": course.asked + course.known_before,
             "estimate": None if course.estimate is None else vars(course.estimate),
             "weights": None if planner is None else planner.weights,
         }
