@@ -6,7 +6,7 @@ from pathlib import Path
 from hasat.sim import story
 from hasat.sim.football_world import AS_IN_LIFE, FULL, Tempo, make_world
 from hasat.sim.story import Past, Story
-from hasat.web.story import SCENES
+from hasat.web.story import SCENES, WORDS, spoken
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -19,8 +19,8 @@ class _Clock:
         return self.now
 
 
-def _minute_of(place: str, word: str) -> int:
-    [scene] = [one for one in SCENES if one.place == place and word in one.title["en"]]
+def _minute_of(word: str) -> int:
+    [scene] = [one for one in SCENES if word in one.title["en"]]
     return scene.minute
 
 
@@ -53,7 +53,7 @@ def test_the_broken_lists_come_when_the_screen_says_so(tmp_path: Path) -> None:
         lists.append([fault.name for fault in told.gib.faults.on])
         # As whoever asks for the list would find it.
         told.gib.faults.strikes("truncated")
-    half, cut = _minute_of("runs", "Half a list"), _minute_of("runs", "ends in its middle")
+    half, cut = _minute_of("Half a list"), _minute_of("ends in its middle")
     halves = [minute for minute, faults in enumerate(lists) if "half-list" in faults]
     assert halves == [*range(half, half + 5), *range(60 + half, 60 + half + 5)]
     cuts = [minute for minute, faults in enumerate(lists) if "truncated" in faults]
@@ -64,15 +64,31 @@ def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Pa
     world = Story(tmp_path, Past.read(tmp_path, START), _Clock()).football.inside.world
     assert len(world.matches) == story.MATCHES
     kick_offs = [match.kick_off - START for match in world.matches.values()]
-    first = _minute_of("football", "match day")
+    first = _minute_of("match day")
     assert any(timedelta(minutes=first) <= one <= timedelta(minutes=first + 1) for one in kick_offs)
     corrected = [
         (match.kick_off - START) + match.tempo.corrected_after / match.tempo.speed
         for match in world.matches.values()
         if match.is_corrected and match.fate == "played" and match.kick_off > START
     ]
-    minute = _minute_of("football", "corrected")
+    minute = _minute_of("corrected")
     assert timedelta(minutes=minute) <= min(corrected) <= timedelta(minutes=minute + 5)
+
+
+def test_matches_are_played_while_the_api_is_silent(tmp_path: Path) -> None:
+    clock = _Clock()
+    told = Story(tmp_path, Past.read(tmp_path, START), clock)
+    silent = []
+    for minute in range(30):
+        clock.now = START + timedelta(minutes=minute)
+        told.live_on()
+        if told.football.faults.on:
+            silent.append(clock.now)
+    world = told.football.inside.world
+    played = [m for m in world.matches.values() if m.at(silent[0]).code in ("1H", "HT", "2H")]
+    assert played
+    scene = START + timedelta(minutes=_minute_of("silent"))
+    assert silent[0] + timedelta(minutes=3) <= scene <= silent[-1] - timedelta(minutes=3)
 
 
 def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
@@ -85,3 +101,17 @@ def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
         end, quick_end = slow.kick_off + FULL, fast.kick_off + FULL / 60
         assert slow.at(end).body()["goals"] == fast.at(quick_end).body()["goals"]
         assert slow.at(end).code == fast.at(quick_end).code
+
+
+def test_a_scene_is_announced_for_when_a_job_has_looked() -> None:
+    """The list breaks in the middle of a minute; the next sync is at the full one."""
+    [half] = [one for one in SCENES if "Half a list" in one.title["en"]]
+    assert half.at(START + timedelta(seconds=24)) == START + timedelta(minutes=half.minute + 1)
+
+
+def test_the_terminal_tells_it_in_the_language_of_its_reader() -> None:
+    assert spoken({"LANG": "tr_TR.UTF-8"}) == "tr"
+    assert spoken({"LC_ALL": "en_GB.UTF-8", "LANG": "tr_TR.UTF-8"}) == "en"
+    assert spoken({"LC_ALL": "", "LC_MESSAGES": "tr_TR.UTF-8", "LANG": "C"}) == "tr"
+    assert spoken({}) == "en"
+    assert WORDS["tr"].keys() == WORDS["en"].keys()

@@ -1,11 +1,12 @@
 """API-Football: a world of leagues behind the real one's envelope, limits and ways to refuse.
 
-`leagues` and `teams` make the world, `season_start` its first day; a round is every `round_days`,
-leagues begin over `stagger_days`, one in `cup_every` is a cup, `odd_percent` of the matches are not
-played as planned; `daily`, `minute` are the plan's limits. Over a minute's limit requests are first
-delayed (`queue` of them), then refused; the day turns at 00:00 UTC of the simulated clock. `tempo`
-(60: a match takes two minutes of the clock, a day 24), `corrected_share` and `corrected_after`
-(hours of a match's time) hurry the world on.
+`leagues`, `teams` and `seasons` make the world, `season_start` the first day of the season that is
+played; a round is every `round_days`, leagues begin over `stagger_days`, one in `cup_every` is a
+cup, `odd_percent` of the matches are not played as planned. `daily` and `minute` are the plan's
+limits: over a minute's limit requests are first delayed (`queue` of them), then refused; the day
+turns at 00:00 UTC of the simulated clock. `tempo` (60: a match takes two minutes of the clock, a
+day 24), `corrected_share` and `corrected_after` (hours of a match's time) hurry the world on;
+tables, scorers and teams' statistics follow `tables_after` hours later.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
+from hasat.sim.football_names import club
 from hasat.sim.football_world import (
     AS_IN_LIFE,
     Calendar,
@@ -34,6 +36,7 @@ from hasat.sim.frame import Simulation, Upstream
 
 KEY: Final = "sim-key"
 _QUEUE_SECONDS: Final = 0.2
+_INJURED_BEFORE: Final = timedelta(days=5)
 _MINUTE: Final = "Too many requests. Your rate limit is {limit} requests per minute."
 _DAY: Final = (
     "You have reached the request limit for the day, Go to https://dashboard.api-football.com"
@@ -43,6 +46,9 @@ _DAY_429: Final = (
     "Too many requests. You have reached your daily request limit. Please try again later or"
     " upgrade your plan."
 )
+_ADDRESS: Final = (
+    "This IP is not allowed to call the API, check the list of allowed IPs in the dashboard."
+)
 
 FAULTS: Final = {
     "lapsed": "the subscription has ended: every answer is the day's limit",
@@ -51,14 +57,16 @@ FAULTS: Final = {
     "errors-in-200": "status 200 with errors that go away when asked again",
     "not-in-plan": "status 200: this plan has no access to this season",
     "day-as-429": "the day's limit is told by status 429 without headers",
+    "minute-as-200": "the minute's limit is told with status 200",
+    "address-refused": "status 200: this address may not call the API",
 }
 
 
 class Counting:
     """How many requests a minute and a day of the simulated clock have seen."""
 
-    def __init__(self, daily: int, minute: int) -> None:
-        self.daily, self.minute = daily, minute
+    def __init__(self, daily: int, minute: int, queue: int) -> None:
+        self.daily, self.minute, self.queue = daily, minute, queue
         self.days: Counter[date] = Counter()
         self.minutes: Counter[datetime] = Counter()
         self.over_minute = 0
@@ -72,7 +80,13 @@ class Counting:
         return max(self.daily - self.days[now.date()], 0)
 
     def minute_left(self, now: datetime) -> int:
-        return max(self.minute - self.minutes[now.replace(second=0, microsecond=0)], 0)
+        return max(self.minute - self._of_minute(now), 0)
+
+    def queue_left(self, now: datetime) -> int:
+        return max(self.minute + self.queue - self._of_minute(now), 0)
+
+    def _of_minute(self, now: datetime) -> int:
+        return self.minutes[now.replace(second=0, microsecond=0)]
 
 
 class Football:
@@ -81,7 +95,11 @@ class Football:
     def __init__(self, simulation: Simulation) -> None:
         options = simulation.options
         self._sim = simulation
-        self.counting = Counting(int(options.get("daily", 75_000)), int(options.get("minute", 450)))
+        self.counting = Counting(
+            daily=int(options.get("daily", 75_000)),
+            minute=int(options.get("minute", 450)),
+            queue=int(options.get("queue", 10)),
+        )
         start = options.get("season_start")
         began = datetime.fromisoformat(str(start)) if start else simulation.clock()
         if began.tzinfo is None:
@@ -89,6 +107,7 @@ class Football:
         teams = int(options.get("teams", 20))
         if teams < 2 or teams % 2:
             raise UsageError("teams must be an even number.", remedy="Use 20, for example.")
+        self.tempo = _tempo(options)
         calendar = Calendar(
             **{
                 name: int(options[name])
@@ -96,9 +115,14 @@ class Football:
                 if name in options
             }
         )
-        leagues = int(options.get("leagues", 3))
         self.world: World = make_world(
-            simulation.seed, began, leagues, teams, calendar, _tempo(options)
+            simulation.seed,
+            began,
+            int(options.get("leagues", 3)),
+            teams,
+            calendar,
+            self.tempo,
+            int(options.get("seasons", 1)),
         )
 
     async def answer(self, request: Request) -> Response:
@@ -112,16 +136,23 @@ class Football:
             refused = await self._refusal(endpoint, parameters, now)
             if refused is not None:
                 return refused
-        read = _READERS.get(endpoint)
-        if read is None:
+        if endpoint not in _READERS:
             return self._envelope(
                 endpoint, parameters, errors={"endpoint": "This endpoint do not exist."}
             )
         try:
-            rows = read(self, parameters, now)
+            rows = self.read(endpoint, parameters, now)
         except _AskedWronglyError as error:
             return self._envelope(endpoint, parameters, errors={error.args[0]: error.args[1]})
+        except KeyError as error:
+            name = str(error.args[0])
+            errors = {name: f"The {name.title()} field is required."}
+            return self._envelope(endpoint, parameters, errors=errors)
         return self._envelope(endpoint, parameters, rows, headers=self._headers(now))
+
+    def read(self, endpoint: str, parameters: Mapping[str, str], now: datetime) -> Any:
+        """What an endpoint would answer at a moment."""
+        return _READERS[endpoint](self, parameters, now)
 
     async def _refusal(
         self, endpoint: str, parameters: Mapping[str, str], now: datetime
@@ -140,9 +171,13 @@ class Football:
             counting.over_minute += 1
             # The real one keeps whoever asks too fast waiting before it refuses.
             await asyncio.sleep(_QUEUE_SECONDS)
-            errors = {"rateLimit": _MINUTE.format(limit=counting.minute)}
-            return self._envelope(endpoint, parameters, errors=errors, status=429)
+            if not counting.queue_left(now):
+                errors = {"rateLimit": _MINUTE.format(limit=counting.minute)}
+                status = 200 if faults.strikes("minute-as-200") else 429
+                return self._envelope(endpoint, parameters, errors=errors, status=status)
         counting.count(now)
+        if faults.strikes("address-refused"):
+            return self._envelope(endpoint, parameters, errors={"Ip": _ADDRESS})
         if faults.strikes("errors-in-200"):
             return self._envelope(endpoint, parameters, errors={"bug": "Something went wrong."})
         if faults.strikes("not-in-plan"):
@@ -188,6 +223,10 @@ class Football:
             headers,
         )
 
+    @property
+    def has_lapsed(self) -> bool:
+        return any(fault.name == "lapsed" for fault in self._sim.faults.on)
+
     def matches_of(self, league: int, season: int) -> list[Match]:
         return [match for match in self.world.by_league[league] if match.season == season]
 
@@ -198,7 +237,8 @@ def _tempo(options: Mapping[str, Any]) -> Tempo:
         raise UsageError("tempo must be greater than 0.", remedy="Use 60, for example.")
     after = float(options.get("corrected_after", AS_IN_LIFE.corrected_after / timedelta(hours=1)))
     share = float(options.get("corrected_share", AS_IN_LIFE.corrected_share))
-    return Tempo(speed, share, timedelta(hours=after))
+    tables = timedelta(hours=float(options.get("tables_after", 0))) / speed
+    return Tempo(speed, share, timedelta(hours=after), tables)
 
 
 class _AskedWronglyError(Exception):
@@ -238,10 +278,10 @@ def _league(world: World, league: League) -> dict[str, Any]:
         "country": {"name": league.country, "code": None, "flag": None},
         "seasons": [
             {
-                "year": world.season,
-                "start": world.start.isoformat(),
-                "end": world.end.isoformat(),
-                "current": True,
+                "year": year,
+                "start": start.isoformat(),
+                "end": end.isoformat(),
+                "current": year == world.season,
                 "coverage": {
                     "fixtures": dict.fromkeys(flags, league.has_live),
                     "standings": not league.is_cup,
@@ -254,18 +294,19 @@ def _league(world: World, league: League) -> dict[str, Any]:
                     "odds": False,
                 },
             }
+            for year, (start, end) in sorted(world.seasons.items())
         ],
     }
 
 
 def _teams(api: Football, asked: Mapping[str, str], _: datetime) -> list[Any]:
     league = next((one for one in api.world.leagues if str(one.id) == asked.get("league")), None)
-    if league is None or str(api.world.season) != asked.get("season"):
+    if league is None or int(asked["season"]) not in api.world.seasons:
         return []
     return [
         {
-            "team": {"id": team, "name": f"Team {team}", "country": league.country, "code": None},
-            "venue": {"id": team, "name": f"Ground {team}", "capacity": None},
+            "team": {"id": team, "name": club(team), "country": league.country, "code": None},
+            "venue": {"id": team, "name": f"{club(team)} Stadı", "capacity": None},
         }
         for team in league.teams
     ]
@@ -315,7 +356,8 @@ def _standings(api: Football, asked: Mapping[str, str], now: datetime) -> list[A
     if not matches or matches[0].league.is_cup:
         return []
     results: dict[int, list[tuple[int, int]]] = {team: [] for team in matches[0].league.teams}
-    for moment in sorted((match.at(now) for match in matches), key=lambda one: one.match.kick_off):
+    counted = now - api.tempo.tables_after
+    for moment in sorted((m.at(counted) for m in matches), key=lambda one: one.match.kick_off):
         home, away = moment.score()
         if moment.is_finished and home is not None and away is not None:
             results[moment.match.home].append((home, away))
@@ -332,7 +374,7 @@ def _table_line(team: int, group: str, results: Sequence[tuple[int, int]]) -> di
     form = "".join("WDL"[(own <= other) + (own < other)] for own, other in results)
     scored, conceded = sum(own for own, _ in results), sum(other for _, other in results)
     return {
-        "team": {"id": team, "name": f"Team {team}"},
+        "team": {"id": team, "name": club(team)},
         "points": 3 * form.count("W") + form.count("D"),
         "goalsDiff": scored - conceded,
         "group": group,
@@ -362,13 +404,14 @@ def _injuries(api: Football, asked: Mapping[str, str], now: datetime) -> list[An
         }
         for moment in _moments(api, asked, now)
         if moment.match.id % 3 == 0 and moment.match.league.has_live
+        if moment.match.kick_off - _INJURED_BEFORE <= now
     ]
 
 
 def _top_scorers(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
     goals: Counter[tuple[int, int]] = Counter()
     for match in api.matches_of(int(asked["league"]), int(asked["season"])):
-        moment = match.at(now)
+        moment = match.at(now - api.tempo.tables_after)
         if moment.is_finished:
             goals.update((scorer, team) for _, team, scorer in moment.goals)
     best = sorted(goals.items(), key=lambda pair: (-pair[1], pair[0]))[:20]
@@ -387,7 +430,7 @@ def _team_statistics(api: Football, asked: Mapping[str, str], now: datetime) -> 
         moment
         for match in api.matches_of(int(asked["league"]), int(asked["season"]))
         if team in (match.home, match.away)
-        for moment in [match.at(now)]
+        for moment in [match.at(now - api.tempo.tables_after)]
         if moment.is_finished
     ]
     return {
@@ -400,9 +443,14 @@ def _team_statistics(api: Football, asked: Mapping[str, str], now: datetime) -> 
 
 
 def _status(api: Football, _: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    end = now - timedelta(days=1) if api.has_lapsed else now + timedelta(days=30)
     return {
         "account": {"firstname": "-", "lastname": "-", "email": "-"},
-        "subscription": {"plan": "Ultra", "end": "2099-01-01T00:00:00+00:00", "active": True},
+        "subscription": {
+            "plan": "Ultra",
+            "end": end.isoformat(timespec="seconds"),
+            "active": not api.has_lapsed,
+        },
         "requests": {
             "current": api.counting.days[now.date()],
             "limit_day": api.counting.daily,

@@ -11,6 +11,8 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import Any, Literal
 
+from hasat.sim.football_names import club
+
 Fate = Literal["played", "cup", "postponed", "abandoned", "awarded", "cancelled"]
 HALF = timedelta(minutes=47)
 BREAK = timedelta(minutes=15)
@@ -20,15 +22,20 @@ EXTRA = FULL + timedelta(minutes=50)
 TOLD_LATE_AFTER = timedelta(hours=40)
 _KICK_OFFS = (12, 15, 17, 19)
 _NOTHING = timedelta(0)
+_YEAR = timedelta(days=364)
 
 
 @dataclass(frozen=True)
 class Tempo:
-    """How fast a world lives from its first midnight on, and how often it corrects itself."""
+    """How fast a world lives from its first midnight on, and how often it corrects itself.
+
+    Tables, scorers and teams' statistics are as they were `tables_after` before.
+    """
 
     speed: float = 1.0
     corrected_share: float = 0.03
     corrected_after: timedelta = timedelta(days=2)
+    tables_after: timedelta = timedelta(0)
 
 
 AS_IN_LIFE = Tempo()
@@ -170,7 +177,7 @@ class Moment:
                 "date": self.kick_off.isoformat(),
                 "timestamp": int(self.kick_off.timestamp()),
                 "periods": {"first": None, "second": None},
-                "venue": {"id": None, "name": f"Ground {match.home}", "city": "Town"},
+                "venue": {"id": None, "name": f"{club(match.home)} Stadı", "city": "Town"},
                 "status": {
                     "long": self.code,
                     "short": self.code,
@@ -244,7 +251,7 @@ def _side(team: int, own: int | None, other: int | None) -> dict[str, Any]:
 
 
 def _team(team: int) -> dict[str, Any]:
-    return {"id": team, "name": f"Team {team}", "logo": ""}
+    return {"id": team, "name": club(team), "logo": ""}
 
 
 def _goal(minute: int, team: int, scorer: int) -> dict[str, Any]:
@@ -275,7 +282,7 @@ def _lineup(team: int) -> dict[str, Any]:
 
 @dataclass
 class World:
-    """Leagues of one season that begins on a day, with all their matches."""
+    """Leagues with all matches of a season that begins on a day, and perhaps of those before it."""
 
     seed: int
     start: date
@@ -284,20 +291,22 @@ class World:
     by_league: dict[int, list[Match]] = field(default_factory=lambda: defaultdict(list))
     by_day: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
     """Those that are on a day, or will have been moved to it."""
+    seasons: dict[int, tuple[date, date]] = field(default_factory=dict)
+    """The first and the last day of each."""
 
     def add(self, match: Match) -> None:
         self.matches[match.id] = match
         self.by_league[match.league.id].append(match)
         for moment in {match.kick_off, match.moved_to or match.kick_off}:
-            self.by_day[moment.date().isoformat()].append(match)
+            day = moment.date()
+            self.by_day[day.isoformat()].append(match)
+            first, last = self.seasons[match.season]
+            self.seasons[match.season] = first, max(last, day)
 
     @property
     def season(self) -> int:
+        """The one that is played."""
         return self.start.year
-
-    @cached_property
-    def end(self) -> date:
-        return max((m.moved_to or m.kick_off).date() for m in self.matches.values())
 
 
 @dataclass(frozen=True)
@@ -319,6 +328,7 @@ def make_world(
     teams: int = 20,
     calendar: Calendar | None = None,
     tempo: Tempo = AS_IN_LIFE,
+    seasons: int = 1,
 ) -> World:
     """Leagues in which everybody plays everybody twice, a round every few days.
 
@@ -341,18 +351,30 @@ def make_world(
             teams=members,
         )
         world.leagues.append(league)
-        begins = start + timedelta(days=number % calendar.stagger_days) / tempo.speed
-        for match in _matches(league, seed, begins, world.season, calendar, tempo):
-            world.add(match)
+        stagger = timedelta(days=number % calendar.stagger_days) / tempo.speed
+        for ago in range(seasons):
+            begins = start - ago * _YEAR
+            world.seasons.setdefault(world.season - ago, (begins.date(), begins.date()))
+            for match in _matches(league, seed, begins + stagger, world, ago, calendar, tempo):
+                world.add(match)
     return world
 
 
 def _matches(
-    league: League, seed: int, start: datetime, season: int, calendar: Calendar, tempo: Tempo
+    league: League,
+    seed: int,
+    start: datetime,
+    world: World,
+    ago: int,
+    calendar: Calendar,
+    tempo: Tempo,
 ) -> list[Match]:
-    dice = random.Random(f"schedule:{seed}:{league.id}")  # noqa: S311 - a simulation
+    """The matches of a league in the season that is played, or so many before it."""
+    season = world.season - ago
+    named = f"schedule:{seed}:{league.id}" + (f":{season}" if ago else "")
+    dice = random.Random(named)  # noqa: S311 - a simulation
     found = []
-    number = league.id * 10_000
+    number = league.id * 10_000 + ago * 1_000
     odd = calendar.odd_percent
     for index, pairs in enumerate(_rounds(league.teams)):
         day = timedelta(days=calendar.round_days * index)

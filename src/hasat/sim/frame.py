@@ -76,7 +76,8 @@ class _Unreliable:
             await asyncio.sleep(float(fault.options.get("seconds", 1.0)))
         if fault := self._sim.faults.strikes("error"):
             status = int(fault.options.get("status", 500))
-            await Response("simulated fault", status_code=status)(scope, receive, send)
+            content = None if status == 204 else "simulated fault"
+            await Response(content, status_code=status)(scope, receive, send)
             return
         if self._sim.faults.strikes("reset"):
             await _cut_short(self._app, scope, receive, send)

@@ -38,10 +38,12 @@ ENDPOINTS: Final = 2
 BEFORE: Final = timedelta(minutes=96 + 11)
 # A season is over after this long.
 _SEASON: Final = timedelta(minutes=96 * 2 * (TEAMS - 1))
-# What befalls the list of mailboxes, by minute of each hour. For five minutes only half of it is
+# What befalls the upstreams, by minute of each hour. For five minutes only half a list is
 # published, so that there is time to look at the run that the guard holds.
 _HALF_LIST: Final = range(3, 8)
 _CUT_LIST: Final = 10
+# The API of matches answers nothing while the last ones of the first day are played.
+_SILENCE: Final = range(9, 16)
 _HOUR: Final = 60
 _NOTE: Final = "story.json"
 AREA: Final = "town.geojson"
@@ -154,8 +156,12 @@ class Story:
             faults.switch_on("half-list", list="pk")
         elif minute == _HALF_LIST.stop:
             faults.switch_off("half-list")
+        elif minute == _SILENCE.start:
+            self.football.faults.switch_on("error", status=503)
         elif minute == _CUT_LIST:
             faults.switch_on("truncated", times=1, list="pk")
+        elif minute == _SILENCE.stop:
+            self.football.faults.switch_off("error")
 
     async def _happen(self) -> None:
         while True:

@@ -44,6 +44,7 @@ FAULTS: Final = {
     "broken": "503",
     "dead": "nothing is ever answered",
     "lying": "an empty answer whatever is there",
+    "unanswerable": "one point in `of` (50) is never answered by anybody",
     "partial": "a batch leaves a third of its points unanswered",
 }
 
@@ -147,6 +148,8 @@ class Registry:
         if refused is not None:
             return refused
         lat, lon = request.path_params["lat"], request.path_params["lon"]
+        if self._is_unanswerable(lat, lon, request):
+            return Response("upstream failed", status_code=503)
         found = None if self._strikes("lying", request) else self._at(lat, lon)
         return self._told(found, lat, lon)
 
@@ -170,7 +173,7 @@ class Registry:
         results: list[dict[str, Any]] = []
         for number, (lat, lon) in enumerate(points):
             found = None if lying else self._at(lat, lon)
-            if partial and number % 3 == 2:
+            if (partial and number % 3 == 2) or self._is_unanswerable(lat, lon, request):
                 results.append({"status": "error", "coord": {"lat": lat, "lon": lon}})
             elif found is None:
                 results.append({"status": "empty", "data": None})
@@ -212,6 +215,10 @@ class Registry:
             if fault.name == name and wanted in (None, request.path_params["endpoint"]):
                 return self._sim.faults.strikes(name)
         return None
+
+    def _is_unanswerable(self, lat: float, lon: float, request: Request) -> bool:
+        fault = self._strikes("unanswerable", request)
+        return bool(fault) and hash((lat, lon)) % int(fault.options.get("of", 50)) == 0
 
     def _at(self, lat: float, lon: float) -> CadastreParcel | None:
         self.points[lat, lon] += 1
