@@ -9,8 +9,9 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from complaints import Complaints
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Gone with the last test that uses it: while it lives, this thread can run no other loop."""
     chromium = os.environ.get("HASAT_CHROMIUM")
     if not chromium:
         pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")

@@ -9,11 +9,14 @@ from anyio.from_thread import BlockingPortal
 from playwright.sync_api import Browser, Page, expect
 
 from complaints import Complaints
-from hasat.settings import load_settings
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, open_store
+from hasat.testing.database import throw_away_database
 from house import PATIENCE_SECONDS, House, eventually
 from parcel_toys import SOUTH, STEP, WEST, publish_features, street
+
+# One browser is enough.
+pytestmark = pytest.mark.xdist_group("browser")
 
 PATIENCE = PATIENCE_SECONDS * 1000
 # How many colours a canvas shows, looked at on a coarse grid.
@@ -30,7 +33,9 @@ COLOURS = """canvas => {
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Iterator[House]:
+def town(
+    tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal, server_url: str
+) -> Iterator[House]:
     """A house that serves, with the street in its mirror."""
     if not (files("hasat.web") / "static/islands/map.js").is_file():
         pytest.skip("the islands were not built: npm's registry could not be reached")
@@ -38,15 +43,16 @@ def town(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -
     sets = [MigrationSet(one.name, one.migrations) for one in all_sources() if one.migrations]
 
     async def fill() -> None:
-        settings = load_settings(environ={"HASAT_HOME": str(house.home)})
-        async with open_store(settings, sets) as store:
+        async with open_store(database.settings(house.home), sets) as store:
             await publish_features(store, street())
 
-    house.start("serve")
-    eventually(house.ready, "it serves")
-    background.call(fill)
-    yield house
-    house.end()
+    with background.wrap_async_context_manager(throw_away_database(server_url, sets)) as database:
+        house.environ["HASAT_DATABASE_URL"] = database.url
+        house.start("serve")
+        eventually(house.ready, "it serves")
+        background.call(fill)
+        yield house
+        house.end()
 
 
 def box(west: float, south: float, east: float, north: float) -> str:
@@ -86,6 +92,7 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
     expect(details).to_contain_text("Remzi Oğuz Arık")
     expect(details.locator("ol")).to_contain_text("added", timeout=PATIENCE)
 
+    _keeps_its_size(page)
     page.get_by_role("button", name="Draw an area").click()
     for x, y in ((0.2, 0.2), (0.5, 0.2), (0.5, 0.8)):
         page.locator("canvas").click(position={"x": frame["width"] * x, "y": frame["height"] * y})
@@ -95,6 +102,25 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
     assert page.get_by_role("textbox").input_value().count(",") == 3
     # The software renderer itself remarks on slow reads.
     assert [one for one in complaints if "GPU stall" not in one] == []
+
+
+def _keeps_its_size(page: Page) -> None:
+    """A moment without room, as when a picture is taken of the whole page, leaves the map alone."""
+    size = "canvas => [canvas.clientWidth, canvas.clientHeight]"
+    canvas = page.locator("canvas")
+    before = canvas.evaluate(size)
+    frame = page.locator("[data-map=frame]")
+    for shown in ("none", ""):
+        frame.evaluate(
+            "(frame, shown) => new Promise((seen) => { frame.style.display = shown;"
+            " requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(seen, 0))); })",
+            shown,
+        )
+    assert canvas.evaluate(size) == before
+    page.set_viewport_size({"width": 1000, "height": 900})
+    eventually(lambda: canvas.evaluate(size)[0] < before[0], "the map follows the window")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    eventually(lambda: canvas.evaluate(size) == before, "the map follows the window back")
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_and_scripts_are_not_needed(

@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 from fastapi import FastAPI
 from psycopg.types.json import Jsonb
 
@@ -21,10 +19,10 @@ from hasat.jobs.runs import list_runs
 from hasat.serve import create_app
 from hasat.serve.keys import create_key, list_keys, revoke_key
 from hasat.settings import Settings
+from hasat.sources.football.datasets import DATASETS as FOOTBALL
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.registry import all_sources
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of
 from hasat.web import add_pages
 from hasat.web.pages import PAGES
@@ -42,25 +40,23 @@ PREVIEW = {
         {"subject": "einvoice", "what": "removed", "value": 50.0, "limit": 10.0, "exceeded": True}
     ],
     "lists": {"PK": {"users": 5, "rejected": 0, "bytes": 100}},
+    "datasets": {"einvoice": {"added": 1, "modified": 2, "removed": 4_321, "total": 4_300}},
+    "examples": {"einvoice": {"removed": [{"identifier": "9876543210", "title": "ÇIĞ <i>Ltd"}]}},
 }
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    made = throw_away_database(server_url, migrations_of())
-    with background.wrap_async_context_manager(made) as database:
-        settings = database.settings(tmp_path)
-        leagues = [{"id": 39, "season": 2026, "name": "Premier League"}]
-        football = type(settings.football).model_validate(
-            settings.football.model_dump() | {"tracked_leagues": leagues}
-        )
-        yield settings.model_copy(update={"football": football})
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
 
 
 @pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, migrations_of()) as store:
-        yield store
+def settings(settings: Settings) -> Settings:
+    leagues = [{"id": 39, "season": 2026, "name": "Premier League"}]
+    football = type(settings.football).model_validate(
+        settings.football.model_dump() | {"tracked_leagues": leagues}
+    )
+    return settings.model_copy(update={"football": football})
 
 
 def app_of(settings: Settings, store: Store) -> FastAPI:
@@ -140,13 +136,48 @@ async def test_what_the_data_says_cannot_become_markup(client: httpx2.AsyncClien
     assert "<i>no</i>" not in (await _get(client, "/runs/1")).text
 
 
-async def test_a_record_shows_what_was_before_and_after(client: httpx2.AsyncClient) -> None:
+async def test_a_record_shows_what_was_before_and_after(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
     told = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
     assert told["history"][0]["fields"] == [
         {"name": "title", "before": "IŞIK <b>A.Ş.</b>", "after": "IŞIK HOLDİNG"}
     ]
     begun = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
     assert (begun["body"], begun["alike"]) == (None, ["1234567890"])
+    await feed_toys.run(store, people(), dataset=DATASETS[0])
+    removed = (await client.get("/changes.json?dataset=einvoice")).json()["changes"][0]
+    # A list has room for a few: names first, then numbers.
+    assert [one["name"] for one in removed["fields"]][:2] == ["type", "title"]
+    assert removed["fields"][-1]["name"] == "aliases"
+
+
+async def test_the_dataset_that_came_first_stays_in_view_while_others_change(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = (await _get(client, "/changes")).text
+    assert 'data-live="/changes?dataset=einvoice"' in page
+    page = (await _get(client, "/changes?dataset=edespatch&before=3")).text
+    assert 'data-live="/changes?dataset=edespatch&amp;before=3"' in page
+
+
+async def test_matches_with_details_are_counted_among_those_that_are_over(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """Line-ups come before kick-off: they are no details of a match that is over."""
+    league = {"id": 39, "season": 2026}
+    matches = {
+        str(number): {"fixture": {"id": number, "status": {"short": status}}, "league": league}
+        for number, status in ((1, "FT"), (2, "FT"), (3, "NS"))
+    }
+    await feed_toys.run(store, matches, dataset=FOOTBALL["fixtures"])
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO football.fixture_told (fixture_id, told_at, details_at)"
+            " VALUES (1, now(), now()), (3, now(), now())"
+        )
+    [told] = (await client.get("/football.json")).json()["leagues"]
+    assert (told["matches"], told["finished"], told["detailed"]) == (3, 2, 1)
 
 
 async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.AsyncClient) -> None:
@@ -172,6 +203,10 @@ async def test_problems_are_pages_for_people_and_problems_for_programs(
 async def test_a_run_can_be_started_and_retried_from_here(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
+    page = (await _get(client, "/runs")).text
+    assert "Run housekeeping now" in page
+    # A scan without an area can only fail: it is planned on the map.
+    assert "Run tkgm_scan now" not in page
     begun = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
     assert begun.status_code == 303
     again = await client.post("/runs/1/retry", headers=OWN)
@@ -182,6 +217,37 @@ async def test_a_run_can_be_started_and_retried_from_here(
         ("housekeeping", "hand"),
     ]
     assert again.headers["location"] == f"/runs/{newest[0].id}"
+    waiting = f"/runs/{newest[1].id}"
+    assert f'action="{waiting}/stop"' in (await _get(client, waiting)).text
+    assert (await client.post(f"{waiting}/stop", headers=OWN)).headers["location"] == waiting
+    page = (await _get(client, waiting)).text
+    assert "Stopped by hand while it waited." in page
+    assert f'action="{waiting}/stop"' not in page
+
+
+async def test_runs_too_close_to_be_told_apart_are_one_bar_and_a_failed_one_stays_seen(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO jobs.run (job, trigger, started_at, finished_at, state, outcome)"
+            " SELECT 'often', 'hand', now() - n * interval '1 minute',"
+            "        now() - n * interval '1 minute', 'finished',"
+            "        CASE n WHEN 2000 THEN 'failed' ELSE 'done' END FROM generate_series(1, 4000) n"
+        )
+    for hours, most in ((72, 2), (1, 60)):
+        path = f"/runs.json?job=often&hours={hours}"
+        told = (await client.get(path)).json()["timeline"]
+        assert len(told) <= most
+        ran = {
+            how: sum(one["runs"] for one in told if one["how"] == how) for how in ("done", "failed")
+        }
+        assert ran == ({"done": 3999, "failed": 1} if hours == 72 else {"done": 59, "failed": 0})
+    # What is drawn last lies above.
+    assert (await client.get("/runs.json?job=often&hours=72")).json()["timeline"][-1][
+        "how"
+    ] == "failed"
+    assert "3,999 runs · often · done" in (await _get(client, "/runs?job=often&hours=72")).text
 
 
 async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
@@ -189,11 +255,16 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
 ) -> None:
     page = (await _get(client, "/runs/1")).text
     assert "over the limit" in page
+    assert "4,321" in page
+    assert "ÇIĞ &lt;i&gt;Ltd" in page
     assert "/runs/1" in (await _get(client, "/")).text
     approved = await client.post("/runs/1/approve", headers=OWN)
     assert approved.status_code == 303
     assert (await list_runs(store, limit=1))[0].params == {"approve": 1}
     assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
+    decided = (await _get(client, "/runs/1")).text
+    assert "rejected" in decided
+    assert "then decide" not in decided
     for verb in ("approve", "reject"):
         assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
 
@@ -303,6 +374,7 @@ async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
         await _log_in(client, key)
         page = (await _get(client, "/runs")).text
         assert "housekeeping" in page
+        assert 'href="/doctor"' not in page
         assert 'action="/runs"' not in page
         refused = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
         assert refused.status_code == 403

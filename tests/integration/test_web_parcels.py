@@ -1,19 +1,15 @@
 """The Parcels page over HTTP: what it shows, what a scan would cost, and starting one."""
 
-from collections.abc import AsyncIterator, Iterator
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.tkgm.source import TKGM
-from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of
 from hasat.web import add_pages
 from hasat.web.statics import Statics
@@ -34,18 +30,14 @@ JOB = Job("tkgm_scan", _scan, "Scans an area.", source="tkgm")
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    made = throw_away_database(server_url, MIGRATIONS)
-    with background.wrap_async_context_manager(made) as database:
-        settings = database.settings(tmp_path)
-        tiles = {"base_map": "https://tiles.example.org/{z}/{x}/{y}.png", "base_map_credit": "© X"}
-        yield settings.model_copy(update={"serve": settings.serve.model_copy(update=tiles)})
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
 
 
 @pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, MIGRATIONS) as store:
-        yield store
+def settings(settings: Settings) -> Settings:
+    tiles = {"base_map": "https://tiles.example.org/{z}/{x}/{y}.png", "base_map_credit": "© X"}
+    return settings.model_copy(update={"serve": settings.serve.model_copy(update=tiles)})
 
 
 async def test_the_page_from_the_first_look_to_a_scan(

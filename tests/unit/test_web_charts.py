@@ -14,6 +14,7 @@ MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC)
 @dataclass(frozen=True)
 class Ran:
     run: int
+    runs: int
     job: str
     how: str
     started_at: datetime
@@ -46,9 +47,9 @@ def test_a_day_without_a_limit_and_one_that_spent_more_can_be_drawn() -> None:
 def test_runs_stay_inside_their_time_line_and_can_be_seen() -> None:
     now = MIDNIGHT + timedelta(hours=6)
     ran = [
-        Ran(1, "old", "done", MIDNIGHT - timedelta(hours=5), MIDNIGHT + timedelta(hours=1)),
-        Ran(2, "short", "failed", now, now),
-        Ran(3, "short", "running", MIDNIGHT, None),
+        Ran(1, 1, "old", "done", MIDNIGHT - timedelta(hours=5), MIDNIGHT + timedelta(hours=1)),
+        Ran(2, 1, "short", "failed", now, now),
+        Ran(3, 1, "short", "running", MIDNIGHT, None),
     ]
     drawn = timeline(ran, MIDNIGHT, now, ZONE)
     assert [row.job for row in drawn.rows] == ["old", "short"]
@@ -60,9 +61,10 @@ def test_runs_stay_inside_their_time_line_and_can_be_seen() -> None:
 
 
 def test_the_twin_spells_fields_like_the_api_and_leaves_data_alone() -> None:
-    told = as_json(Ran(1, "a_b", "done", MIDNIGHT, None))
+    told = as_json(Ran(1, 1, "a_b", "done", MIDNIGHT, None))
     assert told == {
         "run": 1,
+        "runs": 1,
         "job": "a_b",
         "how": "done",
         "startedAt": "2026-11-16T00:00:00+00:00",

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
+from hasat.cli.house import catalogue_of
+from hasat.fetch.outcome import Outcome
+from hasat.settings import load_settings
+from hasat.sources.tkgm.aims import AIMS
 from hasat.web.words import Words, language_of, texts
 
 TEMPLATES = {
@@ -44,6 +48,14 @@ def test_every_text_of_a_template_exists_and_none_is_left_over() -> None:
     assert {n for n in spare if not n.endswith(".title") and not n.startswith(by_code)} == set()
 
 
+def test_every_job_outcome_and_quality_has_its_text() -> None:
+    settings = load_settings(environ={})
+    shown = {f"job.{name}": job.summary for name, job in catalogue_of(settings).jobs.items()}
+    assert {name: texts()[name][0] for name in shown} == shown
+    named = {f"ended.{one}" for one in Outcome} | {f"quality.{one}" for one in AIMS}
+    assert named <= texts().keys()
+
+
 def test_what_programs_say_is_translated_as_they_say_it() -> None:
     """Every sentence that the pages translate is still one of the program's."""
     said = set()
@@ -68,18 +80,32 @@ def test_what_programs_say_is_translated_as_they_say_it() -> None:
             "Bu işin 14 numaralı çalışması henüz bitmemişti.",
         ),
         (
-            "The guard holds this run: einvoice: removed 49.9 % (limit 10 %); "
-            "edespatch: removed 50 % (limit 10 %). Nothing was changed.",
-            "Koruma bu çalışmayı bekletiyor: einvoice: silinen %49.9 (sınır %10); "
-            "edespatch: silinen %50 (sınır %10). Hiçbir şey değişmedi.",
+            "The guard holds this run: einvoice: removed 49.90 % (limit 10 %); "
+            "PK list: fewer users 50.00 % (limit 10 %). Nothing was changed.",
+            "Bekçi bu çalışmayı bekletiyor: einvoice: silinen %49,90 (sınır %10); "
+            "PK listesi: eksilen kullanıcı %50,00 (sınır %10). Hiçbir şey değişmedi.",
         ),
         (
             "No worker is alive. Start one: `hasat worker`.",
             "Çalışan işçi yok. Birini başlatın: `hasat worker`.",
         ),
         (
-            "1,024 parcels, 31 questions, 5.9/s",
-            "1,024 parsel, 31 soru, saniyede 5.9",
+            "1,024 parcels, 27% of the ground known, 5.9/s, about 33 s to go",
+            "1.024 parsel, alanın %27 kadarı biliniyor, saniyede 5,9, yaklaşık 33 sn kaldı",
+        ),
+        (
+            "PostgreSQL 18.6, embedded: /data; migrated",
+            "PostgreSQL 18.6, gömülü: /data; şeması güncel",
+        ),
+        (
+            "The PK list is not a whole ZIP: it ends too early.",
+            "PK listesi eksiksiz bir ZIP değil: erken bitiyor.",
+        ),
+        ("It answered 410", "Yanıtı: 410"),
+        ("It answered 503: try later", "Yanıtı: 503: try later"),
+        (
+            "It answered 301, a redirect; those are not followed.",
+            "Yanıtı: 301, yönlendirme; bunlar izlenmez.",
         ),
         ("Something that nobody has translated.", None),
         ("No worker is alive. Something that nobody has translated.", None),

@@ -8,14 +8,18 @@ from zoneinfo import ZoneInfo
 
 WIDTH = 960
 _ROW = 22
+_LEFT = 230
+_NARROWEST = 3.0
 _TICKS = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 
 
 class RunStretch(Protocol):
-    """When a run was at work."""
+    """When a run was at work, or some that followed each other; `run` is the newest."""
 
     @property
     def run(self) -> int: ...
+    @property
+    def runs(self) -> int: ...
     @property
     def job(self) -> str: ...
     @property
@@ -48,12 +52,13 @@ class Tick:
 
 @dataclass(frozen=True)
 class Bar:
-    """A run on the time line."""
+    """A run on the time line, or some that cannot be told apart there."""
 
     x: float
     width: float
     how: str
     run: int
+    runs: int
 
 
 @dataclass(frozen=True)
@@ -76,19 +81,24 @@ class Timeline:
     ticks: Sequence[Tick]
 
 
+def too_close(span: timedelta) -> timedelta:
+    """Runs with less than that between them cannot be told apart on a time line."""
+    return span * (_NARROWEST / (WIDTH - _LEFT))
+
+
 def timeline(
     stretches: Iterable[RunStretch], since: datetime, now: datetime, zone: ZoneInfo
 ) -> Timeline:
     """The geometry; every run is wide enough to be seen and clicked."""
-    left, span = 230, (now - since).total_seconds()
-    scale = (WIDTH - left) / span
+    left, scale = _LEFT, (WIDTH - _LEFT) / (now - since).total_seconds()
     jobs: dict[str, list[Bar]] = {}
     for one in stretches:
         begin = max(0.0, (one.started_at - since).total_seconds())
         end = max(begin, ((one.finished_at or now) - since).total_seconds())
-        width = max(3.0, (end - begin) * scale)
+        width = max(_NARROWEST, (end - begin) * scale)
         x = min(left + begin * scale, WIDTH - width)
-        jobs.setdefault(one.job, []).append(Bar(round(x, 1), round(width, 1), one.how, one.run))
+        bar = Bar(round(x, 1), round(width, 1), one.how, one.run, one.runs)
+        jobs.setdefault(one.job, []).append(bar)
     rows = [Row(job, 24 + n * _ROW, jobs[job]) for n, job in enumerate(sorted(jobs))]
     return Timeline(
         WIDTH, 24 + _ROW * len(rows), left, rows, time_ticks(since, now, zone, WIDTH, left)

@@ -1,6 +1,7 @@
 """The frame around every page: templates, language, navigation, and the JSON twin."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,7 @@ NAVIGATION = (
 
 _A_YEAR = 365 * 86400
 _NOT_THE_PAGE = frozenset({"lang"})
+_PAIR = re.compile(r"\[\s+(-?[\d.]+),\s+(-?[\d.]+)\s+\]")
 
 
 class Frame:
@@ -145,7 +147,8 @@ def prefers_json(accept: str) -> bool:
 
 
 def _pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    """JSON for people; a pair of numbers, mostly a place, stays on its line."""
+    return _PAIR.sub(r"[\1, \2]", json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:

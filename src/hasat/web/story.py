@@ -1,5 +1,6 @@
 """What the demo shows, scene by scene, for its terminal and for the overview."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -9,23 +10,25 @@ Language = Literal["en", "tr"]
 
 @dataclass(frozen=True)
 class Scene:
-    """Something worth a look, from a minute of the story on; `place` is the page that shows it."""
+    """Something worth a look, from a minute of the story on; `page` shows it."""
 
     minute: int
-    place: str
+    page: str
     look: str
     """An address of the API, or a command, that tells the same."""
     title: dict[Language, str]
     text: dict[Language, str]
 
     def at(self, began: datetime) -> datetime:
-        return began + timedelta(minutes=self.minute)
+        """When it can be seen: upstreams begin some seconds later, jobs look at the full minute."""
+        happens = began + timedelta(minutes=self.minute, seconds=15)
+        return happens.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
 SCENES: Final = (
     Scene(
         0,
-        "changes",
+        "/changes?dataset=einvoice",
         "/api/v1/einvoice/changes?limit=5&wait=60",
         {
             "en": "A list of taxpayers changes every minute",
@@ -40,7 +43,7 @@ SCENES: Final = (
     ),
     Scene(
         0,
-        "parcels",
+        "/parcels",
         "/api/v1/parcels/changes?limit=5",
         {
             "en": "A town is scanned, parcel by parcel",
@@ -56,7 +59,7 @@ SCENES: Final = (
     ),
     Scene(
         1,
-        "football",
+        "/football",
         "/api/v1/fixtures/changes?limit=5",
         {
             "en": "A match day at 60 times its speed",
@@ -71,7 +74,7 @@ SCENES: Final = (
     ),
     Scene(
         3,
-        "runs",
+        "/runs?job=gib_sync",
         "hasat gib runs",
         {
             "en": "Half a list arrives, and the guard asks you",
@@ -79,15 +82,16 @@ SCENES: Final = (
         },
         {
             "en": "Two thousand taxpayers seem to be gone. The guard holds the whole run and shows "
-            "what it would remove. Reject it, or wait five minutes: a whole list settles it.",
+            "what it would remove. Reject it: as long as the half list is published, the next run "
+            "asks again. After five minutes the whole list comes back and settles it.",
             "tr": "İki bin mükellef yok olmuş görünür. Bekçi çalışmayı bütünüyle bekletir ve neyin "
-            "silineceğini gösterir. Reddedin ya da beş dakika bekleyin: tam liste gelince konu "
-            "kapanır.",
+            "silineceğini gösterir. Reddedin: yarım liste yayında kaldıkça sonraki çalışma yeniden "
+            "sorar. Beş dakika sonra tam liste gelir, konu kapanır.",
         },
     ),
     Scene(
         5,
-        "football",
+        "/changes?dataset=fixtures",
         "/api/v1/fixtures/changes?limit=5",
         {
             "en": "A score is corrected after the match",
@@ -95,16 +99,16 @@ SCENES: Final = (
         },
         {
             "en": "A goal turns out to be none. Whoever follows gets the correction as a change "
-            "with what it was before. League 6 tells its results late: its matches are marked as "
-            "probably over, and never as a fact.",
+            "with what it was before. League 6 tells its results late: until then its matches stay "
+            "as they were told, and nothing is made up.",
             "tr": "Bir gol iptal olur. İzleyen, düzeltmeyi önceki hâliyle birlikte bir değişiklik "
-            "olarak alır. 6. lig sonuçlarını geç bildirir: maçları kesin değil, büyük olasılıkla "
-            "bitmiş diye işaretlenir.",
+            "olarak alır. League 6 sonuçlarını geç bildirir: o zamana kadar maçları bildirildiği "
+            "gibi kalır, hiçbir şey uydurulmaz.",
         },
     ),
     Scene(
         10,
-        "runs",
+        "/runs?bad=1",
         "hasat jobs history --failed",
         {
             "en": "A file ends in its middle",
@@ -117,4 +121,56 @@ SCENES: Final = (
             "Sonraki çalışma listeyi yeniden okur.",
         },
     ),
+    Scene(
+        12,
+        "/football",
+        "/api/v1/football/fixtures?inferred=true",
+        {
+            "en": "The API is silent, and matches are probably over",
+            "tr": "API susar, maçlar büyük olasılıkla bitmiştir",
+        },
+        {
+            "en": "For minutes it answers nothing while matches are played. They are marked as "
+            "probably over, beside what was told and never as a fact. Its first word ends that.",
+            "tr": "Maçlar oynanırken dakikalarca yanıt vermez. Maçlar bildirilenin yanında "
+            "büyük olasılıkla bitmiş diye işaretlenir, kesin bilgi diye değil. API'nin ilk sözüyle "
+            "işaret kalkar.",
+        },
+    ),
 )
+
+WORDS: Final[Mapping[Language, Mapping[str, str]]] = {
+    "en": {
+        "starting": "Starting the demo: PostgreSQL, the API, a worker and simulated upstreams.",
+        "folder": "Its data lives in {home}; no real upstream is called.",
+        "look": "What to look at, at {where} or here:",
+        "now": "now",
+        "commands": "Times are those of {zone}. Commands want to know which house is meant:",
+        "break": "Break something:",
+        "mend": "And mend it:    ",
+        "taxpayers": "taxpayers",
+        "parcels": "parcels",
+        "matches": "matches",
+        "harvested": "Harvested: {told}. From now on only changes are brought in.",
+    },
+    "tr": {
+        "starting": "Demo başlıyor: PostgreSQL, API, bir işçi ve taklit kaynaklar.",
+        "folder": "Verileri {home} klasöründe; hiçbir gerçek kaynağa sorulmaz.",
+        "look": "Neye bakmalı, {where} adresinde ya da burada:",
+        "now": "şimdi",
+        "commands": "Saatler {zone}. Komutlar hangi kurulumdan söz edildiğini bilmek ister:",
+        "break": "Bir şeyi bozun:",
+        "mend": "Düzeltin:      ",
+        "taxpayers": "mükellef",
+        "parcels": "parsel",
+        "matches": "maç",
+        "harvested": "Hasat edildi: {told}. Bundan sonra yalnızca değişiklikler alınır.",
+    },
+}
+"""What the terminal tells beside the scenes; Hasat's own messages are English."""
+
+
+def spoken(environ: Mapping[str, str]) -> Language:
+    """What a terminal speaks."""
+    named = (environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    return "tr" if next(filter(None, named), "").startswith("tr") else "en"

@@ -87,6 +87,24 @@ class Words:
 
 
 _TURKISH = str.maketrans(",.", ".,")
+# Blanks of told.toml that hold a figure, and what one looks like; the others hold any text.
+_FIGURES = frozenset(
+    (
+        "byte",
+        "count",
+        "current",
+        "free",
+        "hours",
+        "km2",
+        "limit",
+        "seconds",
+        "share",
+        "time",
+        "value",
+    )
+)
+_FIGURE = r"[\d,]+(?:\.\d+)?(?:%| s| min| h)?"
+_UNITS = {"s": "unit.second", "min": "unit.minute", "h": "unit.hour"}
 
 
 @cache
@@ -95,9 +113,23 @@ def _sentences() -> Sequence[tuple[re.Pattern[str], str]]:
     found = []
     for name, (english, turkish) in texts().items():
         if name.startswith("told."):
-            form = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(english))
+            form = re.sub(r"\\{(\w+)\\}", _blank, re.escape(english))
             found.append((re.compile(form, re.DOTALL), turkish))
     return found
+
+
+def _blank(found: re.Match[str]) -> str:
+    return f"(?P<{found[1]}>{_FIGURE if found[1] in _FIGURES else '.+?'})"
+
+
+def _filled(name: str, value: str) -> str:
+    """What stands in a sentence: a sentence itself, a figure with its unit, or a name as it is."""
+    if name not in _FIGURES:
+        return _turkish(value) or value
+    number, _, unit = value.translate(_TURKISH).replace("%", " %").partition(" ")
+    if unit == "%":
+        return f"%{number}"
+    return f"{number} {texts()[_UNITS[unit]][1]}" if unit else number
 
 
 @lru_cache(maxsize=2000)
@@ -109,7 +141,7 @@ def _turkish(text: str) -> str | None:
             return end.group().join(part for part in parts if part)
     for form, turkish in _sentences():
         if fits := form.fullmatch(text):
-            return turkish.format_map({k: _turkish(v) or v for k, v in fits.groupdict().items()})
+            return turkish.format_map({k: _filled(k, v) for k, v in fits.groupdict().items()})
     return None
 
 

@@ -90,12 +90,14 @@ class ParcelMap {
   private readonly map: GlMap;
   private readonly texts: Record<string, string>;
   private readonly drawing: Drawing;
+  private readonly filling = document.createElement("li");
   private looks = 0;
   private shownAt = 0;
 
   constructor(private readonly place: HTMLElement) {
     this.texts = JSON.parse(place.dataset.texts ?? "{}") as Record<string, string>;
     const bounds = place.dataset.bounds;
+    this.filling.hidden = true;
     setWorkerUrl(new URL(place.dataset.worker ?? "", location.href).href);
     this.map = new GlMap({
       container: place,
@@ -106,9 +108,11 @@ class ParcelMap {
       dragRotate: false,
       pitchWithRotate: false,
       touchPitch: false,
+      trackResize: false,
       // A picture can be taken of it at any time.
       canvasContextAttributes: { preserveDrawingBuffer: true },
     });
+    this.follow(place);
     this.map.touchZoomRotate.disableRotation();
     this.map.addControl(new ScaleControl({}), "bottom-left");
     this.map.getCanvas().setAttribute("aria-label", this.texts.map ?? "");
@@ -124,6 +128,17 @@ class ParcelMap {
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.close();
     });
+  }
+
+  /** The map takes the size of its place; one without any, as while the page is printed or pictured, is none. */
+  private follow(place: HTMLElement): void {
+    let [width, height] = [place.clientWidth, place.clientHeight];
+    new ResizeObserver(() => {
+      if (!place.clientWidth || !place.clientHeight) return;
+      if (place.clientWidth === width && place.clientHeight === height) return;
+      [width, height] = [place.clientWidth, place.clientHeight];
+      this.map.resize();
+    }).observe(place);
   }
 
   private loaded(): void {
@@ -157,14 +172,17 @@ class ParcelMap {
 
   private colour(by: Colouring): void {
     this.map.setPaintProperty("parcels", "fill-color", colours(by));
-    const entries = legend(by).map(([name, shade]) => {
-      const entry = document.createElement("li");
-      const sample = document.createElement("span");
-      sample.style.background = shade;
-      entry.append(sample, this.texts[`${by}_${name}`] ?? name);
-      return entry;
-    });
-    document.querySelector("[data-map=legend]")?.replaceChildren(...entries);
+    const entries = legend(by).map(([name, shade]) => this.entry(shade, this.texts[`${by}_${name}`] ?? name));
+    this.filling.replaceChildren(...this.entry(colour("--busy"), this.texts.filling ?? "").childNodes);
+    document.querySelector("[data-map=legend]")?.replaceChildren(...entries, this.filling);
+  }
+
+  private entry(shade: string, text: string): HTMLElement {
+    const entry = document.createElement("li");
+    const sample = document.createElement("span");
+    sample.style.background = shade;
+    entry.append(sample, text);
+    return entry;
   }
 
   /** Bring what is in view: every parcel, or how many there are where they are too many.
@@ -209,7 +227,9 @@ class ParcelMap {
       const scans = await ask<GeoJSON.FeatureCollection>(path);
       this.put("scans", scans);
       const open = scans.features.find((scan) => scan.properties?.finishedAt === null);
-      this.put("filling", open ? await ask<GeoJSON.FeatureCollection>(`${path}/${open.id}/parcels`) : NOTHING);
+      const found = open ? await ask<GeoJSON.FeatureCollection>(`${path}/${open.id}/parcels`) : NOTHING;
+      this.put("filling", found);
+      this.filling.hidden = !found.features.length;
     } catch {
       // Away: the next look is soon enough.
     }
@@ -251,13 +271,12 @@ const place = document.querySelector<HTMLElement>("[data-island=map]");
 const frame = document.querySelector<HTMLElement>("[data-map=frame]");
 const instead = document.querySelector<HTMLElement>("[data-map=instead]");
 if (place && frame && instead) {
-  frame.hidden = false;
-  instead.hidden = true;
   try {
     new ParcelMap(place);
   } catch {
     // No WebGL: the tables of the page are all there is.
-    frame.hidden = true;
-    instead.hidden = false;
+    document.querySelector("[data-map-tools]")?.remove();
+    frame.remove();
+    instead.style.display = "block";
   }
 }

@@ -1,7 +1,7 @@
 """Changes: the newest of any dataset as they come, and the story of one record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -90,7 +90,7 @@ async def changes(asked: Asked) -> Changes:
         await cursor.execute(statement("hasat.web", "newest_changes"), values)
         rows = await cursor.fetchall()
     head = rows[0] if rows else None
-    found = [_line(_change(row)) for row in rows if row["seq"] is not None]
+    found = [_brief(_line(_change(row))) for row in rows if row["seq"] is not None]
     shown = found[:_ON_A_PAGE]
     return Changes(
         datasets=names,
@@ -163,34 +163,58 @@ def _change(row: dict[str, Any]) -> Change:
 
 def _line(change: Change) -> ChangeLine:
     return ChangeLine(
-        change.seq, change.kind, change.key, change.changed_at, _fields(change.before, change.body)
+        change.seq,
+        change.kind,
+        change.key,
+        change.changed_at,
+        fields_of(change.before, change.body),
     )
 
 
-def _fields(before: Any, after: Any) -> Sequence[Field]:
+def _brief(line: ChangeLine) -> ChangeLine:
+    """For a list, which has room for a few fields: of a whole record, texts before numbers."""
+    if line.kind == "modified":
+        return line
+    return replace(line, fields=sorted(line.fields, key=_is_no_text))
+
+
+def _is_no_text(field: Field) -> bool:
+    value = field.after or field.before or ""
+    return not value or value[0] in "[{-0123456789"
+
+
+def fields_of(before: Any, after: Any) -> Sequence[Field]:
     """What differs, field by field; of nested ones the smallest part that differs."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        found: list[Field] = []
-        for name in sorted(before.keys() | after.keys()):
-            old, new = before.get(name), after.get(name)
-            if old == new:
-                continue
-            if isinstance(old, dict) and isinstance(new, dict):
-                found += [
-                    Field(f"{name}.{one.name}", one.before, one.after) for one in _fields(old, new)
-                ]
-            elif isinstance(old, list) and isinstance(new, list):
-                gone, come = _without(old, new), _without(new, old)
-                # In another order, or one of two alike: shown whole.
-                found.append(Field(name, gone, come) if gone or come else _whole(name, old, new))
-            else:
-                found.append(_whole(name, old, new))
-        return found
-    if isinstance(after, dict):
-        return [_whole(name, None, value) for name, value in after.items()]
-    if isinstance(before, dict):
-        return [_whole(name, value, None) for name, value in before.items()]
-    return [_whole("", before, after)]
+    if not (_has_parts(before) and _has_parts(after)):
+        return [_whole("", before, after)]
+    was, now = before or {}, after or {}
+    found: list[Field] = []
+    for name in sorted(
+        was.keys() | now.keys(), key=lambda one: _rank(one, now.get(one, was.get(one)))
+    ):
+        old, new = was.get(name), now.get(name)
+        if old == new:
+            continue
+        if _has_parts(old) and _has_parts(new) and (old or new):
+            parts = fields_of(old, new)
+            found += [Field(f"{name}.{one.name}", one.before, one.after) for one in parts]
+        elif isinstance(old, list) and isinstance(new, list):
+            gone, come = _without(old, new), _without(new, old)
+            # In another order, or one of two alike: shown whole.
+            found.append(Field(name, gone, come) if gone or come else _whole(name, old, new))
+        else:
+            found.append(_whole(name, old, new))
+    return found
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether it is shown part by part; what is not there has none to show."""
+    return value is None or isinstance(value, dict)
+
+
+def _rank(name: str, value: Any) -> tuple[bool, bool, int, str]:
+    """The telling ones first: what is said of a parcel before its shape, short before long."""
+    return name != "properties", isinstance(value, list), len(name), name
 
 
 def _whole(name: str, before: Any, after: Any) -> Field:

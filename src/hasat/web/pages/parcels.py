@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from shapely import Polygon
 from shapely.geometry import mapping, shape
 
+from hasat.budget import read_quotas
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
 from hasat.sources.tkgm.datasets import SOURCE
@@ -17,7 +18,6 @@ from hasat.sources.tkgm.estimating import Cost, cost_of, read_drawn
 from hasat.sources.tkgm.looking import Extent, extent, look
 from hasat.sources.tkgm.overlooking import scans
 from hasat.sources.tkgm.selection import Box, Selection
-from hasat.sources.upstreams import read_all
 from hasat.web.page import Action, Asked, House, Page
 from hasat.web.quotas import quota_line
 from hasat.web.runlines import RunLine, line_of
@@ -99,7 +99,7 @@ async def parcels(asked: Asked) -> Parcels:
         )
         for one in found
     ]
-    everything = await extent(store)
+    everything = await extent(store, ground=box is None and not shown)
     page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
     return Parcels(
         extent=everything,
@@ -140,9 +140,9 @@ def _area_text(asked: Asked) -> str:
 
 
 async def _planned(house: House, text: str, area: Polygon) -> Planned:
-    lines = [quota_line(one) for one in await read_all(house.store, house.settings)]
+    budgets = await read_quotas(house.store, SOURCE, outcomes=False)
     # Before the first question no endpoint is known, and nothing can be said.
-    left = next((one.remaining for one in lines if one.upstream == SOURCE and one.endpoints), None)
+    left = next((quota_line(one).remaining for one in budgets if one.endpoints), None)
     return Planned(text, mapping(area), await cost_of(house.store, area), left)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from hasat.errors import ConflictError, NotFoundError
 from hasat.jobs import Run
-from hasat.jobs.queue import queue_run, retry_run
+from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
 from hasat.sources.gib.job import NAME as GIB_SYNC
 from hasat.sources.gib.job import reject as drop_held
 from hasat.store.statements import statement
 from hasat.web import held
+from hasat.web.charts import too_close
 from hasat.web.page import Action, Asked, House, Page
 from hasat.web.runlines import RunLine, line_of
 
@@ -37,9 +38,10 @@ class JobLine:
 
 @dataclass(frozen=True)
 class Stretch:
-    """When a run was at work."""
+    """When a run was at work, or some that followed each other closely; `run` is the newest."""
 
     run: int
+    runs: int
     job: str
     how: str
     started_at: datetime
@@ -104,16 +106,16 @@ async def runs(asked: Asked) -> Runs:
     shown = found[:_ON_A_PAGE]
     hours = _hours(asked.number("hours"), shown, now)
     jobs = await schedule_overview(store, house.catalogue)
-    since = now - timedelta(hours=hours)
+    span = timedelta(hours=hours)
     return Runs(
         now=now,
         workers=await workers_alive(store, house.settings),
         job=job,
         only_bad=only_bad,
         hours=hours,
-        since=since,
+        since=now - span,
         jobs=[job_line(entry, now) for entry in sorted(jobs, key=_working_first)],
-        timeline=await _timeline(house, since, job or None),
+        timeline=await _timeline(house, now, span, job or None),
         runs=[line_of(run, now) for run in shown],
         older_than=shown[-1].id if len(found) > _ON_A_PAGE else None,
     )
@@ -176,6 +178,11 @@ async def retry(asked: Asked) -> str:
     return f"/runs/{run.id}"
 
 
+async def stop(asked: Asked) -> str:
+    run = await stop_run(asked.store, _number(asked))
+    return f"/runs/{run.id}"
+
+
 async def approve(asked: Asked) -> str:
     """A new run applies the held lists exactly as they were; it takes place where they are."""
     number = _number(asked)
@@ -189,8 +196,9 @@ async def approve(asked: Asked) -> str:
 
 
 async def reject(asked: Asked) -> str:
-    await drop_held(asked.store, _number(asked))
-    return f"/runs/{asked.number('run')}"
+    number = _number(asked)
+    await drop_held(asked.store, number)
+    return f"/runs/{number}"
 
 
 def _number(asked: Asked) -> int:
@@ -200,8 +208,10 @@ def _number(asked: Asked) -> int:
     return number
 
 
-async def _timeline(house: House, since: datetime, job: str | None) -> Sequence[Stretch]:
-    values = {"since": since, "job": job}
+async def _timeline(
+    house: House, now: datetime, span: timedelta, job: str | None
+) -> Sequence[Stretch]:
+    values = {"since": now - span, "close": too_close(span), "job": job}
     return await house.store.rows(Stretch, statement("hasat.web", "timeline"), values)
 
 
@@ -218,6 +228,7 @@ PAGES = (Page("/runs", "runs", runs, "runs"), Page("/runs/{run}", "run", one_run
 ACTIONS = (
     Action("/runs", run_now),
     Action("/runs/{run}/retry", retry),
+    Action("/runs/{run}/stop", stop),
     Action("/runs/{run}/approve", approve),
     Action("/runs/{run}/reject", reject),
 )

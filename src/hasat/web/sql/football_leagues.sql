@@ -16,7 +16,7 @@ SELECT s.league_id, s.season, l.name, l.country, listed.covered,
   LEFT JOIN LATERAL (
        SELECT count(*) AS matches,
               count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
-              count(t.details_at) AS detailed,
+              count(t.details_at) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS detailed,
               count(i.fixture_id) AS inferred
          FROM core.fixtures AS x
          LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id

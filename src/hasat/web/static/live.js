@@ -2,12 +2,15 @@
 // seldom while nobody looks. Without this script the page is right as of when it was loaded.
 "use strict";
 
+const AT_FIRST = 1000;
 const SOON = 5000;
+const PATIENCE = 15000;
 const SELDOM = 60000;
 const root = document.querySelector("main[data-live]");
 let stream = null;
 let timer = null;
 let failures = 0;
+let heard = false;
 
 // Put the parts marked data-live into place where they differ; focus stays where it was.
 function show(html) {
@@ -40,13 +43,17 @@ function sign(element) {
 function open() {
   if (stream || !window.EventSource) return;
   stream = new EventSource("/live?at=" + encodeURIComponent(root.dataset.live));
+  // The first event comes at once, unless something on the way holds it back.
+  later(PATIENCE);
   stream.onmessage = (event) => {
     failures = 0;
+    heard = true;
+    clearTimeout(timer);
     show(JSON.parse(event.data));
   };
   stream.onerror = () => {
     failures += 1;
-    // A server that was away comes back; one that refuses, or a proxy that holds events, does not.
+    // A server that was away comes back; one that refuses does not.
     if (failures > 3 || stream.readyState === EventSource.CLOSED) {
       close();
       later(SOON);
@@ -57,6 +64,7 @@ function open() {
 function close() {
   if (stream) stream.close();
   stream = null;
+  heard = false;
 }
 
 function later(wait) {
@@ -71,7 +79,7 @@ async function ask() {
   } catch {
     // Away: the next time is soon enough.
   }
-  if (!stream) later(document.hidden ? SELDOM : SOON);
+  if (!heard) later(document.hidden ? SELDOM : SOON);
 }
 
 function look() {
@@ -90,9 +98,18 @@ function look() {
 const here = document.querySelector("nav [aria-current]");
 if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
 
+// Islands are large: they come when the page has been seen. Two frames on, it has.
+function islands() {
+  const scripts = [...document.querySelectorAll("[data-script]")].map((one) => one.dataset.script);
+  for (const script of new Set(scripts)) import(script);
+}
+requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(islands)));
+
 if (root) {
   document.addEventListener("visibilitychange", look);
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => event.persisted && look());
-  look();
+  // The page is fresh; and who only passes through needs no stream.
+  if (document.hidden) look();
+  else timer = setTimeout(look, AT_FIRST);
 }
