@@ -3,15 +3,13 @@
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -19,17 +17,20 @@ from mcp.client.streamable_http import streamable_http_client
 
 from hasat.assistant import Assistant
 from hasat.assistant.http import streamable
+from hasat.budget import Budget, Remaining
 from hasat.cli.house import catalogue_of, migrations_of
+from hasat.jobs import run_in_foreground
 from hasat.serve import create_app
 from hasat.serve.keys import create_key
 from hasat.serve.listen import Listener, bind
 from hasat.settings import Settings
 from hasat.sim.football_world import make_world
+from hasat.sources import upstreams
 from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
+from hasat.sources.football.status import quota_of
 from hasat.sources.registry import Workshop, all_sources
-from hasat.store import Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.store import MigrationSet, Store
 from house import House, eventually, free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -42,29 +43,20 @@ SEED_TOOLS = {
     "get_rate_limit_status": set(),
     "get_database_stats": set(),
 }
-OPERATING = {"run_job", "approve_held_run", "reject_held_run"}
+OPERATING = {"run_job", "stop_run", "approve_held_run", "reject_held_run"}
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Any:
-    made = throw_away_database(server_url, migrations_of())
-    with background.wrap_async_context_manager(made) as database:
-        yield database
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
 
 
 @pytest.fixture
-def settings(database: ThrowAwayDatabase, tmp_path: Path) -> Settings:
-    base = database.settings(tmp_path)
+def settings(settings: Settings) -> Settings:
     tracked = [{"id": 39, "season": 2026, "name": "League 1"}]
-    section = {**base.football.model_dump(), "api_key": "k", "tracked_leagues": tracked}
-    football = type(base.football).model_validate(section)
-    return base.model_copy(update={"football": football})
-
-
-@pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings, migrations_of()) as store:
-        yield store
+    section = {**settings.football.model_dump(), "api_key": "k", "tracked_leagues": tracked}
+    football = type(settings.football).model_validate(section)
+    return settings.model_copy(update={"football": football})
 
 
 def assistant_of(settings: Settings, store: Store) -> Assistant:
@@ -142,6 +134,11 @@ async def test_matches_and_what_is_inferred_about_them(settings: Settings, store
         assert [one["fixture_id"] for one in live["items"]] == [match.id]
         none = await told(client, "stale_fixtures_report", threshold_hours=6)
         assert none["items"] == []
+        # To try out what would be marked marks nothing.
+        name, params = "auto_finish_stale_fixtures", {"dry_run": True}
+        tried = await run_in_foreground(catalogue_of(settings), store, settings, name, params)
+        assert tried.outcome == "done"
+        assert (await told(client, "auto_finish_stats"))["auto_finished"] == 0
         async with store.connection() as conn:
             await conn.execute(
                 "INSERT INTO core.fixture_inferences"
@@ -152,10 +149,21 @@ async def test_matches_and_what_is_inferred_about_them(settings: Settings, store
         assert (stats["auto_finished"], stats["still_inferred"]) == (1, 1)
         [shown] = (await told(client, "query_fixtures", league_id=39))["items"]
         assert (shown["status_short"], shown["inferred_status"]) == ("1H", "FT")
+        for codes, found in (("1h-HT", 1), ("FT", 0)):
+            assert len((await told(client, "query_fixtures", status=codes))["items"]) == found
         events = await told(client, "query_fixture_events", fixture_id=match.id)
         assert events["total"] == len([goal for goal in match.goals if goal[0] <= 31])
         players = await told(client, "query_fixture_players", fixture_id=match.id)
         assert players["total"] == 24
+        status = await told(client, "get_fixture_detail_status", fixture_id=match.id)
+        assert (status["fixture"]["fixture_id"], status["players"]) == (match.id, 24)
+        lacking = await told(client, "get_coverage_status", league_id=39, endpoint="standings")
+        assert [(one["expected_count"], one["actual_count"]) for one in lacking["items"]] == [
+            (2, 0)
+        ]
+        summed = await told(client, "get_coverage_summary", season=match.season)
+        assert "/fixtures" in {one["endpoint"] for one in summed["items"]}
+        assert "no match 1" in await refused(client, "get_fixture_detail_status", fixture_id=1)
         [league] = (await told(client, "list_tracked_leagues"))["items"]
         assert (league["name"], league["league_id"]) == ("League 1", 39)
         assert (await told(client, "get_league_info", league_id=39))["name"] == "League 1"
@@ -184,6 +192,86 @@ async def test_a_league_of_odd_seasons_is_told_as_far_as_it_can_be_read(
             assert (tracked["name"], tracked["coverage"]) == ("League 1", None)
             listed = await told(client, "get_league_info", league_id=39)
             assert len(listed["seasons"]) == readable
+
+
+async def test_what_an_element_does_not_say_of_itself_stands_beside_it(
+    settings: Settings, store: Store
+) -> None:
+    match = await fill(store)
+    for season in (2025, 2026):
+        line = {"rank": 1, "group": "A", "team": {"id": 33}}
+        table = {"league": {"id": 39, "season": season, "standings": [[line]]}}
+        asked = {"league": "39", "season": str(season)}
+        await load(store, [_answer("standings", asked, [table])], run=None, retention_days=90)
+    async with Client(assistant_of(settings, store).reading) as client:
+        lines = (await told(client, "query_standings", league_id=39))["items"]
+        assert [line["season"] for line in lines] == [2026, 2025]
+        players = (await told(client, "query_fixture_players", fixture_id=match.id))["items"]
+        teams = match.at(match.kick_off).body()["teams"]
+        sides = {teams[side]["id"] for side in ("home", "away")}
+        assert {player["team_id"] for player in players} == sides
+
+
+async def test_teams_and_players_of_a_league_can_be_found(settings: Settings, store: Store) -> None:
+    await fill(store)
+    asked = {"league": "39", "season": "2026"}
+    names = {1: "Galatasaray SK", 2: "Fenerbahçe"}
+    teams = [{"team": {"id": number, "name": name}} for number, name in names.items()]
+    scorers = [
+        {"player": {"id": goals}, "statistics": [{"goals": {"total": goals}}]} for goals in (5, 20)
+    ]
+    figures = {"league": {"id": 39, "season": 2026}, "team": {"id": 1}, "form": "WWD"}
+    answers = [
+        _answer("teams", asked, teams),
+        _answer("players/topscorers", asked, scorers),
+        _answer("teams/statistics", asked | {"team": "1"}, figures),
+    ]
+    await load(store, answers, run=None, retention_days=90)
+    async with Client(assistant_of(settings, store).reading) as client:
+        [found] = (await told(client, "query_teams", name="galatasaray"))["items"]
+        assert found["team"]["id"] == 1
+        # Neither has a match in it.
+        assert (await told(client, "query_teams", league_id=39))["total"] == 0
+        top = (await told(client, "query_top_scorers", league_id=39))["items"]
+        assert [(one["season"], one["player"]["id"]) for one in top] == [(2026, 20), (2026, 5)]
+        [one] = (await told(client, "query_team_statistics", team_id=1))["items"]
+        assert one == figures
+
+
+async def test_what_was_asked_wrongly_is_said_and_never_passed_over(
+    settings: Settings, store: Store
+) -> None:
+    async with Client(assistant_of(settings, store).operating) as client:
+        sentence = await refused(client, "query_fixtures", league=39)
+        assert sentence.startswith("query_fixtures has no argument 'league'. It has: league_id,")
+        sentence = await refused(client, "run_job", job_name="daily_standings", force=True)
+        assert "no argument 'force'" in sentence
+        sentence = await refused(client, "get_league_info")
+        assert sentence == "get_league_info was asked wrongly: league_id: Field required."
+        assert (await told(client, "list_job_runs"))["items"] == []
+
+
+async def test_a_cut_list_says_that_there_is_more(settings: Settings, store: Store) -> None:
+    now = await store.now()
+    matches = list(make_world(7, now, 1, 6).matches.values())
+    bodies = [match.at(now).body() for match in matches[:3]]
+    await load(store, [_answer("fixtures", {"date": "x"}, bodies)], run=None, retention_days=90)
+    async with Client(assistant_of(settings, store).reading) as client:
+        for limit, more in ((2, True), (3, False)):
+            shown = await told(client, "query_fixtures", limit=limit)
+            assert (len(shown["items"]), shown["more"]) == (limit, more)
+
+
+async def test_the_smaller_limit_rules(settings: Settings, store: Store) -> None:
+    async with Budget(store, upstreams.football(settings)) as budget:
+        grant = await budget.acquire("daily", job="x")
+        await grant.settle("ok", Remaining(day=99, day_limit=100, minute=9, minute_limit=10))
+    async with Client(assistant_of(settings, store).reading) as client:
+        limits = await told(client, "get_rate_limit_status")
+    assert (limits["daily_limit"], limits["daily_remaining"]) == (100, 99)
+    assert (limits["minute_limit"], limits["minute_remaining"]) == (10, 9)
+    quota = await quota_of(store, settings)
+    assert (quota["planLimit"], quota["minutePlanLimit"]) == (100, 10)
 
 
 async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> None:
@@ -235,6 +323,11 @@ async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, st
     async with Client(assistant_of(settings, store).operating) as client:
         assert "no held run 7" in await refused(client, "approve_held_run", run_id=7)
         assert "no held run 7" in await refused(client, "reject_held_run", run_id=7)
+        assert "no run 7" in await refused(client, "stop_run", run_id=7)
+        assert "valid integer" in await refused(client, "stop_run", run_id=True)
+        (queued,) = (await told(client, "run_job", job_name="housekeeping"))["items"]
+        (stopped,) = (await told(client, "stop_run", run_id=queued["id"]))["items"]
+        assert (stopped["id"], stopped["outcome"]) == (queued["id"], "interrupted")
 
 
 @asynccontextmanager

@@ -4,12 +4,10 @@ import gzip
 import json
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from archive_tools import GIB, read_ndjson, read_xml, sync, taxpayers
 from feed_toys import State, head_of, state_digest
@@ -19,8 +17,7 @@ from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.sources.registry import Source
-from hasat.store import Store, open_store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of, undescribed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -30,15 +27,8 @@ API = "/api/v1/einvoice"
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Any:
-    with background.wrap_async_context_manager(throw_away_database(server_url, [GIB])) as database:
-        yield database.settings(tmp_path)
-
-
-@pytest.fixture
-async def store(settings: Settings) -> Any:
-    async with open_store(settings, [GIB]) as store:
-        yield store
+def migrations() -> list[MigrationSet]:
+    return [GIB]
 
 
 @pytest.fixture

@@ -1,55 +1,24 @@
 """`hasat keys` as a person types it."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hasat.serve.keys import KeyRing
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
+from house import Commands
 
 pytestmark = pytest.mark.any_server
 
 
-class Hasat:
-    """The command line over the test's own database."""
-
-    def __init__(self, database: ThrowAwayDatabase, home: Path) -> None:
-        self._environ = {
-            "PATH": os.environ["PATH"],
-            "COLUMNS": "100",
-            "HASAT_HOME": str(home),
-            "HASAT_DATABASE_URL": database.url,
-        }
-
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hasat", "keys", *words],
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def json(self, *words: str) -> Any:
-        done = self(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
 @pytest.fixture
-def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Hasat:
-    return Hasat(database, tmp_path)
+def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Commands:
+    return Commands("keys", database.url, tmp_path, columns=100)
 
 
 @pytest.mark.anyio
-async def test_a_key_from_making_to_revoking(hasat: Hasat, store: Store) -> None:
+async def test_a_key_from_making_to_revoking(hasat: Commands, store: Store) -> None:
     assert "no keys yet" in hasat("list").stdout
     made = hasat("create", "grafana [bold]")
     token = made.stdout.strip()
@@ -67,7 +36,7 @@ async def test_a_key_from_making_to_revoking(hasat: Hasat, store: Store) -> None
     assert hasat.json("list")[0]["state"] == "revoked"
 
 
-def test_scope_and_time_are_chosen(hasat: Hasat) -> None:
+def test_scope_and_time_are_chosen(hasat: Commands) -> None:
     made = hasat.json("create", "ops", "--scope", "operate", "--expires", "90d")
     assert made["key"].startswith(f"hsk_{made['id']}_")
     assert (made["scope"], made["state"]) == ("operate", "active")
@@ -85,7 +54,7 @@ def test_scope_and_time_are_chosen(hasat: Hasat) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(
-    hasat: Hasat, words: tuple[str, ...], code: int, says: str
+    hasat: Commands, words: tuple[str, ...], code: int, says: str
 ) -> None:
     done = hasat(*words)
     assert done.returncode == code

@@ -183,6 +183,19 @@ async def test_the_published_record_comes_along_on_request(
     ]
 
 
+async def test_only_a_list_may_be_given_more_than_once(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {})
+    await run(store, {"a": {"n": 1}, "b": {"n": 1}, "c": {"n": 1}})
+    assert [c["key"] for c in (await _changes(client, only=["a", "c"]))["changes"]] == ["a", "c"]
+    refused = await client.get("/api/v1/toys/changes?limit=1&limit=2")
+    assert refused.status_code == 422
+    assert refused.json()["detail"] == "query.limit: is given more than once."
+    # What is nobody's parameter is not looked at, once or twice.
+    assert (await client.get("/api/v1/toys/changes?x&x&limit=1")).status_code == 200
+
+
 async def test_a_long_watch_list_fits_into_a_body(client: httpx2.AsyncClient, store: Store) -> None:
     await run(store, {})
     await run(store, {f"{n:04}": {"n": n} for n in range(50)})

@@ -11,11 +11,11 @@ from hasat.doors import Plain
 from hasat.errors import NotFoundError
 from hasat.feed.cursor import Cursor
 from hasat.feed.read import changes_after, head_of, history
-from hasat.jobs.queue import queue_run
+from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.serve.quota import QuotaAnswer
 from hasat.sources.registry import Source, Tool, Workshop
-from hasat.sources.tooling import Limit, Told, at, tools
+from hasat.sources.tooling import Limit, RunId, Told, at, tools
 from hasat.sources.upstreams import read_all
 from hasat.store.statements import statement
 
@@ -137,7 +137,7 @@ class OperatingTools:
             self.get_recent_changes,
             self.get_record_history,
         )
-        return (*reading, *tools(self.run_job, access="operate"))
+        return (*reading, *tools(self.run_job, self.stop_run, access="operate"))
 
     async def get_job_status(self, job_name: Plain | None = None) -> Jobs:
         """How a job is: when it is next due, how its last runs went. Without a name, all jobs."""
@@ -176,15 +176,15 @@ class OperatingTools:
             )
         quota = quotas[upstream]
         w = quota.windows
-        minute = None if w.minute_limit is None else max(0, w.minute_limit - w.last_minute)
+        minute_limit = _least(w.minute_limit, w.minute_plan)
         return RateLimits(
             ts_utc=w.now,
             upstream=upstream,
-            daily_limit=w.day_limit if w.plan is None else min(w.plan, w.day_limit or w.plan),
+            daily_limit=_least(w.day_limit, w.plan),
             daily_remaining=w.remaining,
             daily_spent=w.spent,
-            minute_limit=w.minute_limit,
-            minute_remaining=minute,
+            minute_limit=minute_limit,
+            minute_remaining=None if minute_limit is None else max(0, minute_limit - w.last_minute),
             day_ends_at=w.ends_at,
             exhausted_at=w.exhausted_at,
             forecast=quota.forecast.sentence if quota.forecast else None,
@@ -250,6 +250,11 @@ class OperatingTools:
         run = await queue_run(shop.store, shop.catalogue, job_name, given)
         return Runs(ts_utc=await at(shop.store), items=_told([run]))
 
+    async def stop_run(self, run_id: RunId) -> Runs:
+        """Stop a run: one that waits at once, one that works within seconds. It is not undone."""
+        run = await stop_run(self._shop.store, run_id)
+        return Runs(ts_utc=await at(self._shop.store), items=_told([run]))
+
     def _check(self, dataset: str) -> None:
         if dataset not in self._datasets:
             raise NotFoundError(
@@ -259,6 +264,11 @@ class OperatingTools:
 
 
 _OF_A_JOB = ("name", "summary", "source", "enabled", "cron", "zone", "lane")
+
+
+def _least(*limits: int | None) -> int | None:
+    """The limit that rules: what was configured, or what the upstream said."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _told(runs: Sequence[Any]) -> list[RunTold]:

@@ -4,13 +4,14 @@ So a caller is shown exactly what it may do, and nothing has to be checked a sec
 """
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from hasat import __version__
 from hasat.assistant.operating import OperatingTools
@@ -56,6 +57,9 @@ class _Server(MCPServer[Any]):
             log_level="WARNING",
         )
         self._refused = {_name(tool) for tool in refused} - {_name(tool) for tool in tools}
+        self._arguments = {
+            _name(tool): list(inspect.signature(tool.run).parameters) for tool in tools
+        }
         for tool in tools:
             reads = tool.access == "read"
             self.add_tool(
@@ -71,12 +75,29 @@ class _Server(MCPServer[Any]):
                 f"{name} needs the scope 'operate'. Use a key made with `hasat keys create NAME "
                 "--scope operate`, or start `hasat mcp --operate`."
             )
-        return await super().call_tool(name, arguments, context)
+        known = self._arguments.get(name, list(arguments))
+        if unknown := sorted(arguments.keys() - set(known)):
+            # Without it the answer would be to another question.
+            raise ToolError(
+                f"{name} has no argument {', '.join(map(repr, unknown))}. "
+                f"It has: {', '.join(known) or 'none'}."
+            )
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if type(error) is ToolError and isinstance(error.__cause__, ValidationError):
+                raise ToolError(_mistakes(name, error.__cause__)) from error
+            raise
 
 
 def _name(tool: Tool) -> str:
     name: str = tool.run.__name__
     return name
+
+
+def _mistakes(name: str, error: ValidationError) -> str:
+    told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return f"{name} was asked wrongly: {'; '.join(told)}."
 
 
 def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaitable[BaseModel]]:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import open_house
+from hasat.cli.house import in_house, open_house
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, place_of, write_archives
 from hasat.feed.archive.shelf import NoArchiveError, list_archives
@@ -29,11 +29,7 @@ def list_(ctx: typer.Context, dataset: DatasetArgument, json: manners.JsonFlag =
     settings = manners.settings_of(ctx)
     name = _named(dataset).name
 
-    async def read() -> Sequence[Archive]:
-        async with open_house(settings) as store:
-            return await list_archives(store, name)
-
-    _emit(manners.run_async(read()), json=json)
+    _emit(in_house(settings, lambda store: list_archives(store, name)), json=json)
 
 
 @app.command()
@@ -52,11 +48,7 @@ def write(
     settings = manners.settings_of(ctx)
     wanted = _named(dataset)
 
-    async def perform() -> Sequence[Archive]:
-        async with open_house(settings) as store:
-            return await write_archives(store, settings, wanted, anew=anew)
-
-    written = manners.run_async(perform())
+    written = in_house(settings, lambda store: write_archives(store, settings, wanted, anew=anew))
     if not written:
         manners.note(f"{wanted.name} has not changed since its newest archive.")
     _emit(written, json=json)

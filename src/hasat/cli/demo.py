@@ -37,9 +37,10 @@ _OFTEN = (
     "fixture_details_recent_finalize",
     "daily_standings",
 )
-_EVERY_MINUTE, _EVERY_FIVE = "* * * * *", "*/5 * * * *"
-_HOURS_UNTIL_PROBABLY_OVER = 0.1
+_EVERY_MINUTE = "* * * * *"
+_HOURS_UNTIL_PROBABLY_OVER = 0.05
 _FIRST = ("gib_sync", "fixtures_backfill_league_season", "standings_backfill_league_season")
+_ONCE_THERE_ARE_MATCHES = ("injuries_hourly", "top_scorers_daily", "team_statistics_refresh")
 _LOOK_SECONDS = 1.0
 # A scan that is stopped goes on at the next start: nobody waits for its end.
 _DRAIN_SECONDS = 3
@@ -59,6 +60,7 @@ def demo(ctx: typer.Context) -> None:
     Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
     """
     from hasat.sim.story import Past, settings_for, workers_of
+    from hasat.web.story import WORDS, spoken
 
     flags = flags_of(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
@@ -79,8 +81,9 @@ def demo(ctx: typer.Context) -> None:
     (home / "workers.json").write_text(json.dumps(workers_of(upstreams)), "utf-8")
     _write_settings(home / "config", settings_for(upstreams, home, past), now - past.lived)
     settings = manners.settings_of(ctx)
-    manners.note("Starting the demo: PostgreSQL, the API, a worker and simulated upstreams.")
-    manners.note(f"Its data lives in {home}; no real upstream is called.")
+    words = WORDS[spoken(os.environ)]
+    manners.note(words["starting"])
+    manners.note(words["folder"].format(home=home))
     beside = {"sim story": ["sim", "story", "--port", str(port), "--folder", str(home)]}
 
     async def begin(store: Store) -> None:
@@ -113,7 +116,7 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
         "safety_lag_hours": _HOURS_UNTIL_PROBABLY_OVER,
     }
     schedule: dict[str, Any] = {name: {"cron": _EVERY_MINUTE} for name in _OFTEN}
-    schedule["auto_finish_stale_fixtures"] = {"cron": _EVERY_FIVE, "params": hours}
+    schedule["auto_finish_stale_fixtures"] = {"cron": _EVERY_MINUTE, "params": hours}
     settings = {
         **upstreams,
         "demo": {"began": began.isoformat(timespec="seconds")},
@@ -128,25 +131,30 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
 def _tell_story(settings: Settings, upstreams: str) -> None:
     """The narrated first screen."""
     from hasat.serve.listen import address_of
-    from hasat.web.story import SCENES, Language
+    from hasat.web.story import SCENES, WORDS, spoken
 
     began = settings.demo.began
     assert began is not None
-    language: Language = "tr" if os.environ.get("LANG", "").startswith("tr") else "en"
+    language = spoken(os.environ)
     zone = ZoneInfo(settings.jobs.timezone)
     where = address_of(settings)
+    words = WORDS[language]
+    now = datetime.now(UTC)
     manners.note("")
-    manners.note(f"What to look at, at {where} or here:")
+    manners.note(words["look"].format(where=where))
     for scene in SCENES:
-        time = "now  " if scene.minute == 0 else f"{scene.at(began).astimezone(zone):%H:%M}"
+        # What has taken place, in an earlier start perhaps, is there to be looked at.
+        at = scene.at(began).astimezone(zone)
+        time = f"{at:%H:%M}" if scene.minute and at > now else words["now"]
         look = f"curl '{where}{scene.look}'" if scene.look.startswith("/") else scene.look
-        manners.note(f"  {time}  {scene.title[language]}")
+        manners.note(f"  {time:<5}  {scene.title[language]}")
         manners.note(f"         {look}")
-    manners.note(f"Times are those of {zone.key}. Commands want to know which house is meant:")
+    manners.note(words["commands"].format(zone=zone.key))
     bin_folder = shlex.quote(str(Path(sys.executable).parent))
     home = shlex.quote(str(settings.home))
     manners.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
-    manners.note(f"Break something: curl -X PUT {upstreams}/gib/_sim/faults/half-list")
+    manners.note(f"{words['break']} curl -X PUT {upstreams}/gib/_sim/faults/half-list")
+    manners.note(f"{words['mend']} curl -X DELETE {upstreams}/gib/_sim/faults/half-list")
     manners.note("")
 
 
@@ -156,27 +164,32 @@ async def _harvest(store: Store, settings: Settings) -> None:
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
     from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
+    from hasat.web.story import WORDS, spoken
 
+    words = WORDS[spoken(os.environ)]
     catalogue = catalogue_of(settings)
     scan = await _scan(store, settings, catalogue)
     for name in _FIRST:
         await queue_run(store, catalogue, name)
     expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
     counts = dict.fromkeys(expected, 0)
-    with _bars(expected) as show:
+    later = [*_ONCE_THERE_ARE_MATCHES]
+    with _bars(expected, words) as show:
         while not (counts["taxpayers"] and counts["matches"] and scan.state == "finished"):
             await asyncio.sleep(_LOOK_SECONDS)
             # Whoever is rough with the database sees it come back.
             with contextlib.suppress(*AWAY):
                 counts, scan = await _counted(store), await get_run(store, scan.id)
+                while later and counts["matches"] == MATCHES:
+                    await queue_run(store, catalogue, later.pop())
             show(counts)
     if scan.outcome != "done":
         manners.note(
             f"The scan of the town ended as {scan.outcome}; `hasat jobs show {scan.id}` says why. "
             "The next start goes on with it."
         )
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    manners.note(f"Harvested: {told}. From now on only changes are brought in.")
+    told = ", ".join(f"{count} {words[name]}" for name, count in counts.items())
+    manners.note(words["harvested"].format(told=told))
 
 
 async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
@@ -206,7 +219,9 @@ async def _counted(store: Store) -> dict[str, int]:
 
 
 @contextmanager
-def _bars(expected: Mapping[str, int]) -> Iterator[Callable[[Mapping[str, int]], None]]:
+def _bars(
+    expected: Mapping[str, int], words: Mapping[str, str]
+) -> Iterator[Callable[[Mapping[str, int]], None]]:
     """A bar for each, for a person at a terminal only."""
     if not manners.is_terminal():
         yield lambda counts: None
@@ -217,7 +232,7 @@ def _bars(expected: Mapping[str, int]) -> Iterator[Callable[[Mapping[str, int]],
         TextColumn("{task.completed:,}"),
     )
     with Progress(*columns, console=manners.stderr()) as bars:
-        ids = {name: bars.add_task(name, total=total) for name, total in expected.items()}
+        ids = {name: bars.add_task(words[name], total=total) for name, total in expected.items()}
 
         def show(counts: Mapping[str, int]) -> None:
             for name, count in counts.items():

@@ -340,10 +340,18 @@ def _told(result: dict[str, Any]) -> Text:
             f"  {name}: {one['added']:,} added, {one['modified']:,} modified, "
             f"{one['removed']:,} removed; {one['total']:,} in all, change {one['head']:,}"
         )
+    for name, one in result.get("preview", {}).get("datasets", {}).items():
+        lines.append(
+            f"  {name} would have {one['added']:,} added, {one['modified']:,} modified, "
+            f"{one['removed']:,} removed; {one['total']:,} in all"
+        )
     for measure in result.get("preview", {}).get("measures", []):
         mark = "OVER" if measure["exceeded"] else "ok  "
         lines.append(
             f"  {mark} {measure['subject']}: {measure['what']} {measure['value']:.2f} % "
             f"(limit {measure['limit']:g} %)"
         )
+    for name, kinds in result.get("preview", {}).get("examples", {}).items():
+        for kind, some in kinds.items():
+            lines += [f"  {kind} in {name}: {one['identifier']} {one['title']}" for one in some]
     return Text("\n".join(lines))

@@ -1,10 +1,11 @@
 """The parts of this installation put together: sources, jobs, migrations, the store."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from hasat.cli import manners
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
@@ -12,6 +13,8 @@ from hasat.store import MigrationSet, Store, open_store
 
 if TYPE_CHECKING:
     from hasat.deliver.watch import Health
+
+T = TypeVar("T")
 
 
 def catalogue_of(settings: Settings) -> Catalogue:
@@ -49,3 +52,13 @@ def health_of(store: Store, settings: Settings) -> "Health":
 def open_house(settings: Settings, **options: int) -> AbstractAsyncContextManager[Store]:
     """The store, migrated for every source."""
     return open_store(settings, migrations_of(), **options)
+
+
+def in_house(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
+    """What a piece of work with the store comes to, for a command that needs nothing else."""
+
+    async def perform() -> T:
+        async with open_house(settings) as store:
+            return await work(store)
+
+    return manners.run_async(perform())

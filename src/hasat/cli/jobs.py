@@ -15,14 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import catalogue_of, open_house
+from hasat.cli.house import catalogue_of, in_house, open_house
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.context import OnProgress
-from hasat.jobs.queue import retry_run
+from hasat.jobs.queue import retry_run, stop_run
 from hasat.jobs.runs import (
-    ScheduledJob,
     get_run,
     list_runs,
     schedule_overview,
@@ -43,11 +42,7 @@ def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
     """
     settings = manners.settings_of(ctx)
 
-    async def read() -> list[ScheduledJob]:
-        async with open_house(settings) as store:
-            return await schedule_overview(store, catalogue_of(settings))
-
-    entries = manners.run_async(read())
+    entries = in_house(settings, lambda store: schedule_overview(store, catalogue_of(settings)))
     value = [
         {
             "name": entry.job.name,
@@ -188,11 +183,7 @@ def show(
     """
     settings = manners.settings_of(ctx)
 
-    async def read() -> Run:
-        async with open_house(settings) as store:
-            return await get_run(store, run)
-
-    found = manners.run_async(read())
+    found = in_house(settings, lambda store: get_run(store, run))
     manners.emit(_public(found, settings), json=json, human=lambda: _one(found, settings))
 
 
@@ -220,6 +211,26 @@ def retry(
         _public(queued, settings),
         json=json,
         human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
+    )
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run to stop.")],
+    json: manners.JsonFlag = False,
+) -> None:
+    """Stop a run: one that waits at once, one that works within seconds. What it did stays.
+
+    Example: `hasat jobs stop 42`
+    """
+    settings = manners.settings_of(ctx)
+
+    asked = in_house(settings, lambda store: stop_run(store, run))
+    manners.emit(
+        _public(asked, settings),
+        json=json,
+        human=lambda: Text(f"Run {asked.id} of {asked.job}: {asked.message}"),
     )
 
 

@@ -116,7 +116,7 @@ def _headlines(quota: Quota) -> list[str]:
     if w.foreign_use:
         lines.append(f"  {w.foreign_use:,} were spent by somebody else with the same key")
     if w.written_off:
-        lines.append(f"  {w.written_off:,} are written off after restarts of the database")
+        lines.append(f"  {w.written_off:,} are written off after crashes of the database")
     if w.minute_limit is not None:
         slowed = ""
         if w.minute_rate is not None and w.minute_rate < w.minute_limit:

@@ -135,6 +135,7 @@ async def _serve(settings: Settings) -> None:
     from hasat.assistant.http import streamable
     from hasat.serve import check_may_start, create_app
     from hasat.serve.listen import Listener, address_of, bind
+    from hasat.serve.routes import put_together
     from hasat.sources.registry import Workshop, all_sources
     from hasat.web import add_pages
 
@@ -151,6 +152,7 @@ async def _serve(settings: Settings) -> None:
             streamable(app, assistant, settings.mcp.mount_path),
             _signals(listener.drain, listener.stop_now, parent),
         ):
+            put_together(app)
             await listener.start()
             if not parent.ready():
                 manners.note(f"Hasat serves at {address_of(settings)}")

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
-from hasat.cli.house import open_house
+from hasat.cli.house import in_house, open_house
 from hasat.cli.tkgm_places import area_of, mahalle_id
 from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
@@ -179,11 +179,7 @@ def export(
     settings = manners.settings_of(ctx)
     ground = None if area is None else area_of(settings, area)
 
-    async def write() -> int:
-        async with open_house(settings) as store:
-            return await _export(store, out, ground, turkish=turkish)
-
-    count = manners.run_async(write())
+    count = in_house(settings, lambda store: _export(store, out, ground, turkish=turkish))
     manners.emit(
         {"file": str(out), "parcels": count},
         json=json,

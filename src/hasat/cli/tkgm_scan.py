@@ -118,7 +118,7 @@ def _progress() -> Iterator[Callable[[Course], Awaitable[None]] | None]:
             return
 
         async def tell(course: Course) -> None:
-            on_progress(course.found, course.expected, note_of(course))
+            on_progress(course.asked, course.questions, note_of(course))
 
         yield tell
 
@@ -139,6 +139,8 @@ def told_scan(result: dict[str, Any]) -> Text:
             f"{changes['added']:,} added, {changes['modified']:,} modified, "
             f"{changes['removed']:,} removed."
         )
+        if result["unanswered"]:
+            lines.append(f"{result['unanswered']:,} questions nobody could answer were left out.")
         lines += _told_completeness(result)
     if result["message"]:
         lines.append(f"{result['message']} The same command goes on from here.")

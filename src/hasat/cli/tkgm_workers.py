@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import open_house
+from hasat.cli.house import in_house
 
 if TYPE_CHECKING:
     from hasat.fetch import EndpointReport
@@ -25,11 +25,7 @@ def workers(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
 
     settings = manners.settings_of(ctx)
 
-    async def read() -> "list[EndpointReport]":
-        async with open_house(settings) as store:
-            return await read_endpoints(store, "tkgm")
-
-    reports = manners.run_async(read())
+    reports = in_house(settings, lambda store: read_endpoints(store, "tkgm"))
     documents = [_document(report) for report in reports]
     manners.emit(documents, json=json, human=lambda: _told(reports))
 

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import open_house
-from hasat.clock import system_clock
+from hasat.cli.house import in_house, open_house
+from hasat.clock import system_clock, zone
 from hasat.deliver import Event
 from hasat.deliver.endpoints import endpoint_named, endpoints_of
 from hasat.deliver.messages import message_of
-from hasat.deliver.outbox import Delivery, get_delivery, list_deliveries, tallies
+from hasat.deliver.outbox import get_delivery, list_deliveries, tallies
 from hasat.deliver.outbox import replay as replay_deliveries
 from hasat.deliver.post import Answer, post
 from hasat.errors import NothingToDoError, UsageError
@@ -120,11 +120,7 @@ def show(
     """
     settings = manners.settings_of(ctx)
 
-    async def read() -> Delivery:
-        async with open_house(settings) as store:
-            return await get_delivery(store, delivery)
-
-    found = manners.run_async(read())
+    found = in_house(settings, lambda store: get_delivery(store, delivery))
     told = {**found.public(), "payload": dict(found.payload)}
 
     def human() -> Text:
@@ -151,11 +147,7 @@ def replay(
         raise UsageError("Name the deliveries to send again, or use --all for all dead letters.")
     settings = manners.settings_of(ctx)
 
-    async def again() -> list[int]:
-        async with open_house(settings) as store:
-            return await replay_deliveries(store, numbers or None, endpoint)
-
-    sent = manners.run_async(again())
+    sent = in_house(settings, lambda store: replay_deliveries(store, numbers or None, endpoint))
     if not sent:
         raise NothingToDoError("There is nothing to send again.")
     manners.emit(
@@ -207,11 +199,9 @@ def _show(
     *,
     json: bool,
 ) -> None:
-    async def read() -> list[Delivery]:
-        async with open_house(settings) as store:
-            return await list_deliveries(store, endpoint=endpoint, state=state, limit=limit)
-
-    found = manners.run_async(read())
+    found = in_house(
+        settings, lambda store: list_deliveries(store, endpoint=endpoint, state=state, limit=limit)
+    )
 
     def human() -> RenderableType:
         if not found:
@@ -222,7 +212,7 @@ def _show(
                 str(one.id),
                 one.endpoint,
                 one.kind,
-                _shown(one.at),
+                _shown(one.at, settings),
                 one.state,
                 str(one.attempts),
                 one.last_error or str(one.last_status or ""),
@@ -243,5 +233,5 @@ def _names(rows: list[dict[str, Any]]) -> set[str]:
     return {row["name"] for row in rows}
 
 
-def _shown(time: datetime) -> str:
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+def _shown(time: datetime, settings: Settings) -> str:
+    return f"{time.astimezone(zone(settings.jobs.timezone)):%Y-%m-%d %H:%M:%S}"

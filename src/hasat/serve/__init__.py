@@ -3,9 +3,13 @@
 Reads the database through the store; what a source serves comes as routers with the source.
 """
 
-from hasat.doors import Caller, TheSettings, TheStore, answers, body_limit, require
-from hasat.serve.app import create_app
-from hasat.serve.gate import check_may_start
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hasat.doors import Caller, TheSettings, TheStore, answers, body_limit, require
+    from hasat.serve.app import create_app
+    from hasat.serve.gate import check_may_start
 
 __all__ = [
     "Caller",
@@ -17,3 +21,12 @@ __all__ = [
     "create_app",
     "require",
 ]
+
+_ELSEWHERE = {"create_app": "hasat.serve.app", "check_may_start": "hasat.serve.gate"}
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for, loaded only then: most commands need a part of this room, not the app."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE.get(name, "hasat.doors")), name)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from hasat import __version__
+from hasat.doors import given_once
 from hasat.feed.archive import place_of
 from hasat.feed.bell import Bell
 from hasat.jobs import Catalogue
@@ -58,8 +59,9 @@ def create_app(
     app.state.readiness = health.Readiness(store, sources)
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
+    once = [Depends(given_once)]
     for of_the_house in (status, deliver, quota):
-        app.include_router(of_the_house.router, prefix="/api/v1")
+        app.include_router(of_the_house.router, prefix="/api/v1", dependencies=once)
     app.state.bell = Bell(store)
     app.state.places = Places(store)
     app.state.archive_place = place_of(settings)
@@ -67,7 +69,7 @@ def create_app(
     for source in sources:
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):
-            app.include_router(router, prefix="/api/v1")
+            app.include_router(router, prefix="/api/v1", dependencies=once)
     put_behind_the_gate(app, settings, store)
     return app
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -66,6 +67,7 @@ async def _place(request: Request) -> Place:
 ThePlace = Annotated[Place, Depends(_place)]
 
 
+@cache
 def archive_router(dataset: Dataset) -> APIRouter:
     """The files of one dataset."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])

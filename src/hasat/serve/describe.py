@@ -94,6 +94,7 @@ def _declare_problems(path: str, operation: dict[str, Any]) -> None:
     if "application/json" in answers.get("422", {}).get("content", {}):
         # The framework's own form, which is never sent.
         del answers["422"]
+    if operation.get("parameters") or "requestBody" in operation:
         common.add(422)
     for status in common:
         answers.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})

@@ -1,6 +1,7 @@
 """The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -54,6 +55,7 @@ LastEventId = Annotated[
 ]
 
 
+@cache
 def feed_router(dataset: Dataset) -> APIRouter:
     """The doors of one dataset."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.doors import Exchange
+from hasat.serve.gate import is_loopback
 from hasat.serve.metrics import HttpMetrics
 from hasat.serve.problems import as_hasat_error, problem_of
 from hasat.serve.refusals import UnexpectedError
@@ -44,6 +45,8 @@ def security_headers(base_map: str | None = None) -> Mapping[str, str]:
     return {**SECURITY_HEADERS, "Content-Security-Policy": policy}
 
 
+# Browsers complain about it on addresses that they do not trust, and do not follow it there.
+_ONLY_WHERE_TRUSTED = "Cross-Origin-Opener-Policy"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 _NOT_SENT = 499
@@ -65,6 +68,7 @@ class Observe:
         self._metrics = metrics
         self._routes = routes
         self._headers = headers
+        self._plainly = {k: v for k, v in headers.items() if k != _ONLY_WHERE_TRUSTED}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -88,7 +92,8 @@ class Observe:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _dress(MutableHeaders(scope=message), exchange, self._headers)
+                carried = self._headers if _is_trusted(scope) else self._plainly
+                _dress(MutableHeaders(scope=message), exchange, carried)
             await send(message)
 
         try:
@@ -115,6 +120,12 @@ class Observe:
             milliseconds=round(seconds * 1000, 1),
             client=exchange.caller.name if exchange.caller else None,
         )
+
+
+def _is_trusted(scope: Scope) -> bool:
+    """Whether a browser takes the connection for a safe one: encrypted, or to its own machine."""
+    host, _ = scope.get("server") or ("", None)
+    return scope.get("scheme") == "https" or is_loopback(host)
 
 
 def _dress(headers: MutableHeaders, exchange: Exchange, carried: Mapping[str, str]) -> None:

@@ -1,11 +1,17 @@
 """Which route a path belongs to, for labels that stay few and for the header Allow."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from fastapi import FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
 
 UNMATCHED = "unmatched"
+
+
+def put_together(app: FastAPI) -> None:
+    """Build all routes now; else whoever comes first waits half a second for it."""
+    deque(iter_route_contexts(app.routes), maxlen=0)
 
 
 class RouteTable:

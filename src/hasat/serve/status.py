@@ -92,7 +92,7 @@ _EXAMPLE = {
     "jobs": [
         {
             "name": "housekeeping",
-            "summary": "Forgets finished runs past their keep and sweeps the queue.",
+            "summary": "Forgets runs and set-aside parts past their keep; sweeps the queue.",
             "enabled": True,
             "cron": "15 4 * * *",
             "zone": "Europe/Istanbul",

@@ -106,7 +106,10 @@ class Jobs(Section):
         description="Time that running jobs get when a worker is stopped.",
     )
     keep_runs_days: int = Field(
-        default=90, ge=1, le=3650, description="How long finished runs are kept."
+        default=90,
+        ge=1,
+        le=3650,
+        description="How long finished runs, and what could not be read, are kept.",
     )
     job_id: kinds.Name | None = Field(
         default=None, description="The job that `hasat jobs run` runs when it is given no name."

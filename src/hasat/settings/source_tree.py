@@ -165,8 +165,9 @@ class RateLimiter(Section):
     minute_soft_limit: kinds.Count = Field(
         default=280, description="Requests in a minute to work at."
     )
-    minute_limit: kinds.Count = Field(
-        default=300, description="Requests in a minute that the plan allows."
+    minute_limit: kinds.Count | None = Field(
+        default=None,
+        description="Requests in a minute that the plan allows, if fewer than the bucket's.",
     )
     daily_limit: int = Field(
         default=75_000, ge=1, le=10_000_000, description="Requests in a day that the plan allows."
@@ -218,6 +219,10 @@ class Backfill(Section):
 class Details(Section):
     """Players, events, statistics and line-ups of matches."""
 
+    fetch_mode: Literal["by_ids", "per_fixture"] = Field(
+        default="by_ids",
+        description="Twenty matches a request, or four requests a match as the original has it.",
+    )
     backfill_batch: kinds.Count = Field(
         default=25, description="Matches a run of the 90-day backfill."
     )
@@ -226,10 +231,10 @@ class Details(Section):
     )
     finalize_batch: kinds.Count = Field(default=50, description="Just finished matches a run.")
     lineups_window_batch: kinds.Count = Field(
-        default=50, description="Matches near kick-off a run."
+        default=50, description="Matches about to begin a run, for their line-ups."
     )
     stale_minutes: kinds.Count = Field(
-        default=15, description="Age at which details are asked again."
+        default=15, description="Minutes before kick-off from which line-ups are asked for."
     )
 
 
@@ -303,7 +308,7 @@ class Football(Section):
         description="One request a day for all leagues, or one for each league.",
     )
     only_league_id: int | None = Field(
-        default=None, ge=1, description="Restricts jobs run by hand to this league."
+        default=None, ge=1, description="Restricts jobs to this league; meant for runs by hand."
     )
     bootstrap_static_on_start: bool = Field(
         default=True, description="Ask for countries and time zones at once when there are none."

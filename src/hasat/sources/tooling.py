@@ -15,6 +15,8 @@ Text = Annotated[Plain, Field(max_length=200)]
 Id = Annotated[int, Field(ge=0, le=2**62)]
 """A number that an upstream gave something, as large as the database can look for."""
 
+RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The number of a run.")]
+
 
 class Told(BaseModel):
     """An answer, and when it was true by the database's clock."""

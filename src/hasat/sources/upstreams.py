@@ -19,7 +19,8 @@ _FINALISE, _DAILY, _DETAILS = 1_500, 2_500, 5_000
 def football(settings: Settings) -> Upstream:
     """API-Football: a day that turns at midnight UTC, and a minute."""
     limits = settings.football.rate_limiter
-    hard = min(limits.minute_limit, limits.token_bucket_per_minute)
+    bucket = limits.token_bucket_per_minute
+    hard = min(bucket, limits.minute_limit or bucket)
     reserve, of_plan = limits.emergency_stop_threshold, 1.0
     if reserve is None:
         reserve, of_plan = limits.daily_limit // 10, 0.1
