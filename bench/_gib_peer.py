@@ -1,4 +1,4 @@
-"""The seed's way to synchronise: parse every User, COPY them all, and let SQL find the changes."""
+"""The original's way to synchronise: parse every User, COPY them all, let SQL find the changes."""
 
 import json
 import zipfile

@@ -20,6 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from hasat.feed.archive import write_archives
 from hasat.feed.copying import Chunk, pack
 from hasat.feed.digest import canonical
@@ -103,6 +105,7 @@ def cpu() -> float:
 
 
 async def main(count: int) -> None:
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     home = Path(tempfile.mkdtemp(prefix="hasat-bench-"))
     try:
         async with database_server() as url, throw_away_database(url, [GIB]) as database:

@@ -84,7 +84,7 @@ class Page:
 
     @property
     def kept(self) -> bool:
-        return self.p95_ms <= ALLOWED_MS
+        return max(self.p95_ms, self.paint_ms or 0.0) <= ALLOWED_MS
 
 
 @dataclass(frozen=True)
@@ -305,6 +305,8 @@ def _paints(address: str, paths: dict[str, str]) -> dict[str, float]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         for _ in range(PAINTS):
             for name, path in paths.items():
+                # What the page before has left to do, a map above all, is no part of this one.
+                page.goto(f"{address}{paths[PLAIN]}", wait_until="load", timeout=120_000)
                 page.goto(f"{address}{path}", wait_until="load", timeout=120_000)
                 # The page's own policy lets nobody wait inside of it.
                 while (shown_at := page.evaluate(look)) is None:

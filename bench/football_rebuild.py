@@ -1,20 +1,22 @@
 """How fast CORE is made of RAW again: fixtures a second.
 
-    python bench/football_rebuild.py [LEAGUE SEASONS]
+    python bench/football_rebuild.py [SEASONS] [--json]
 
 Fills RAW of a throw-away database with league seasons of 380 matches each, as /fixtures answers
 them, loads the first ones into CORE as a job would, and rebuilds everything from RAW.
 """
 
+import argparse
 import asyncio
 import json
 import random
-import sys
 import tempfile
 import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
@@ -22,6 +24,7 @@ from hasat.sources.football.rebuild import rebuild
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import database_server, throw_away_database
 
+GOAL = 10_000
 FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
 _MEDIA = "https://media.api-sports.io/football"
 
@@ -91,10 +94,10 @@ async def _count(store: Store) -> int:
     return int(row[0])
 
 
-async def measure(seasons: int, folder: Path) -> dict[str, Any]:
-    """Seconds and fixtures a second: into an emptied CORE, and over an intact one."""
+async def measure(seasons: int, folder: Path) -> tuple[int, dict[str, float]]:
+    """How many fixtures, and seconds: into an emptied CORE, and over an intact one."""
     dice = random.Random(1)
-    found: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
     async with (
         database_server() as server,
         throw_away_database(server, [FOOTBALL]) as database,
@@ -109,20 +112,33 @@ async def measure(seasons: int, folder: Path) -> dict[str, Any]:
             for name in ("emptied", "intact"):
                 started = time.perf_counter()
                 done = await rebuild(store, settings)
-                seconds = time.perf_counter() - started
+                seconds[name] = time.perf_counter() - started
                 [result] = [one for one in done.datasets if one.dataset == "fixtures"]
                 assert result.how == ("mended" if name == "emptied" else "intact"), result
                 assert await _count(store) == fixtures
-                found[name] = {"seconds": seconds, "fixturesASecond": fixtures / seconds}
-    return {"fixtures": fixtures, **found}
+    return fixtures, seconds
 
 
-def main() -> None:
-    seasons = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("seasons", type=int, nargs="?", default=100, help="of a league, in RAW")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(measure(seasons, Path(folder)))
-    print(json.dumps(found, indent=2))
+        fixtures, seconds = asyncio.run(measure(asked.seasons, Path(folder)))
+    rates = {name: fixtures / took for name, took in seconds.items()}
+    if asked.json:
+        print(json.dumps({"fixtures": fixtures, "seconds": seconds, "fixturesASecond": rates}))
+    else:
+        print(f"{fixtures:,} fixtures")
+        for name, rate in rates.items():
+            verdict = "kept" if rate >= GOAL else "MISSED"
+            print(
+                f"{name:8} {seconds[name]:6.2f} s {rate:9,.0f} a second  goal {GOAL:,}: {verdict}"
+            )
+    return int(min(rates.values()) < GOAL)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

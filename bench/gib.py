@@ -4,7 +4,7 @@ Every figure comes from this one run, so that the ratios hold on any machine. Th
 taken before and after each, in one process, one list after the other: unzipping both, and expat
 tokenising both without a handler (fed from the ZIPs, less the unzipping). Hasat is the command
 `hasat gib sync` against its own embedded PostgreSQL, and its time is what its JSON calls seconds:
-from the lists on disk to the commit. The peer is the seed's pipeline: parse everything, COPY to
+from the lists on disk to the commit. The peer is the original's pipeline: parse everything, COPY to
 temporary tables, diff in SQL.
 
     python bench/gib.py                       # a million taxpayers, HASAT_BENCH_USERS for others
@@ -265,8 +265,8 @@ async def measure(world: World, folder: Path, *, peer: bool) -> list[Row]:
             ("15 % removed, approved", hasat.approve, "unzip", None),
         ]
         if peer:
-            takes.append(("the seed's way, first", by_the_peer, "unzip", None))
-            takes.append(("the seed's way, unchanged", by_the_peer, "unzip", None))
+            takes.append(("the original's way, first", by_the_peer, "unzip", None))
+            takes.append(("the original's way, unchanged", by_the_peer, "unzip", None))
         measuring = Measuring(world.first)
         for take in takes:
             memory.last_peak = 0
@@ -282,7 +282,7 @@ def main() -> None:
     users = int(os.environ.get("HASAT_BENCH_USERS", "1000000"))
     parser.add_argument("--users", type=int, default=users)
     parser.add_argument("--thrice", action="store_true", help="also three times as many")
-    parser.add_argument("--peer", action="store_true", help="also the seed's pipeline (slow)")
+    parser.add_argument("--peer", action="store_true", help="also the original's pipeline (slow)")
     parser.add_argument("--lists", type=Path, help="where lists are, or will be kept")
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
