@@ -2,20 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
-from anyio.from_thread import BlockingPortal
 
 from hasat.cli.house import migrations_of
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
-from hasat.store import Store
-from hasat.testing.database import throw_away_database
+from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -35,11 +33,8 @@ def _asked_for() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def settings(background: BlockingPortal, server_url: str, tmp_path: Path) -> Iterator[Settings]:
-    """A database with the tables of every source."""
-    migrated = throw_away_database(server_url, migrations_of())
-    with background.wrap_async_context_manager(migrated) as database:
-        yield database.settings(tmp_path)
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
 
 
 async def test_every_metric_asked_for_is_told(settings: Settings, store: Store) -> None:

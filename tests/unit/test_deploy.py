@@ -89,6 +89,9 @@ def test_a_unit_starts_a_command_with_settings_that_exist(unit: Path) -> None:
     [command] = commands_in(start)
     assert complaint_about(command) is None
     assert set(re.findall(r"\b(HASAT_\w+)=", text)) <= SETTINGS
+    # A folder of settings that is not there keeps Hasat from starting: systemd makes it.
+    [made] = re.findall(r"^ConfigurationDirectory=(.*)$", text, re.MULTILINE)
+    assert re.findall(r"HASAT_CONFIG=(\S+)", text) == [f"/etc/{made}"]
     stop = int(re.findall(r"^TimeoutStopSec=(\d+)", text, re.MULTILINE)[0])
     if command != ["serve"]:
         assert stop > Jobs().drain_seconds
