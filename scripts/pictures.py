@@ -25,7 +25,7 @@ SHOTS = (
     ("overview-dark", "/", "en", "dark"),
     ("quota", "/quota", "en", "light"),
     ("runs", "/runs", "en", "light"),
-    ("changes", "/changes", "en", "light"),
+    ("changes", "/changes?dataset=einvoice", "en", "light"),
     ("parcels", "/parcels", "en", "light"),
     ("parcels.tr", "/parcels", "tr", "light"),
     ("football", "/football", "en", "light"),

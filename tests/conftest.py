@@ -1,16 +1,18 @@
 """Databases for tests: a server per run, a throw-away database per test."""
 
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from hasat.settings import Settings
-from hasat.store import Store, open_store
+from football_api import Collecting, collecting_from
+from hasat.settings import Settings, load_settings
+from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
-from house import House
+from house import House, furnish
 
 # A run that was put into the background ignores Ctrl-C, and so would every process it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -37,10 +39,27 @@ def server_url(background: BlockingPortal) -> Iterator[str]:
 
 
 @pytest.fixture
-def database(background: BlockingPortal, server_url: str) -> Iterator[ThrowAwayDatabase]:
+def migrations() -> Sequence[MigrationSet]:
+    """Those that the database has beside the platform's; tests of a source name its own."""
+    return []
+
+
+@pytest.fixture
+def database(
+    background: BlockingPortal, server_url: str, migrations: Sequence[MigrationSet]
+) -> Iterator[ThrowAwayDatabase]:
     """A migrated database that only this test knows."""
-    with background.wrap_async_context_manager(throw_away_database(server_url)) as database:
+    made = throw_away_database(server_url, migrations)
+    with background.wrap_async_context_manager(made) as database:
         yield database
+
+
+@pytest.fixture
+def collecting(
+    database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Collecting:
+    """The football jobs, with an API that says what the test wants."""
+    return partial(collecting_from, database, tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -50,8 +69,8 @@ def settings(database: ThrowAwayDatabase, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def store(settings: Settings) -> AsyncIterator[Store]:
-    async with open_store(settings) as store:
+async def store(settings: Settings, migrations: Sequence[MigrationSet]) -> AsyncIterator[Store]:
+    async with open_store(settings, migrations) as store:
         yield store
 
 
@@ -61,3 +80,31 @@ def house(tmp_path: Path) -> Iterator[House]:
     house = House(tmp_path / "home")
     yield house
     house.end()
+
+
+@pytest.fixture
+def hosted(database: ThrowAwayDatabase, house: House) -> House:
+    """The same on the tests' server, for what says nothing about the embedded one."""
+    house.environ["HASAT_DATABASE_URL"] = database.url
+    return house
+
+
+@pytest.fixture(scope="session")
+def made_home(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Path:
+    """A home with a database in it that is never started again, only copied."""
+    home = tmp_path_factory.mktemp("made")
+    with background.wrap_async_context_manager(
+        open_store(load_settings(environ={"HASAT_HOME": str(home)}))
+    ):
+        pass
+    # Processes are killed in these tests, not machines: nobody has to wait for the disk.
+    (home / "postgres/data/postgresql.auto.conf").write_text("fsync = off\n")
+    return home
+
+
+@pytest.fixture
+def furnished(made_home: Path, tmp_path: Path) -> Path:
+    """A home whose database was made before: much cheaper than to make one."""
+    home = tmp_path / "home"
+    furnish(home, made_home)
+    return home

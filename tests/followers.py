@@ -111,7 +111,7 @@ class CursorFollower(Follower):
 
 
 class TimeFollower(Follower):
-    """The seed's protocol: all pages of a span, then `until` is the next `since`."""
+    """The original's protocol: all pages of a span, then `until` is the next `since`."""
 
     _page = 1
 

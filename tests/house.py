@@ -9,10 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from anyio.from_thread import start_blocking_portal
+
+from hasat.store.embedded import EmbeddedServer
 
 PATIENCE_SECONDS = 90.0
 
@@ -30,6 +34,41 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
+
+
+def furnish(home: Path, made: Path) -> None:
+    """Give a new home a copy of the database of another one, whose server is not running."""
+    (home / "postgres").mkdir(parents=True)
+    copy = ["cp", "-a", str(made / "postgres" / "data"), str(home / "postgres")]
+    subprocess.run(copy, check=True)
+
+
+class Commands:
+    """A group of commands over a test's own database, as a person types them."""
+
+    def __init__(self, group: str, database_url: str, home: Path, columns: int) -> None:
+        self._group = group
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "COLUMNS": str(columns),
+            "HASAT_HOME": str(home),
+            "HASAT_DATABASE_URL": database_url,
+        }
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hasat", self._group, *words],
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
 
 class House:
@@ -104,4 +143,5 @@ class House:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
-        self.call("db", "stop", "--force")
+        with start_blocking_portal() as portal:
+            portal.call(partial(EmbeddedServer(self.home).stop, force=True))

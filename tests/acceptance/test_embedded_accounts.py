@@ -19,6 +19,7 @@ from hasat.store.embedded import EmbeddedServer
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.xdist_group("accounts"),  # they share a copy of the server's programs
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users"),
     pytest.mark.skipif(sys.platform != "linux", reason="uses /proc"),
 ]
@@ -35,14 +36,15 @@ async def main():
     try:
         async with EmbeddedServer(Path(sys.argv[1]), binaries=Path(sys.argv[2])).lease() as url:
             with psycopg.connect(url) as connection:
-                print(connection.execute("SELECT 'works'").fetchone()[0])
+                said = connection.execute("SELECT 'works'").fetchone()[0]
     except HasatError as error:
-        print(error)
+        said = error
+    print(said)
 asyncio.run(main())
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def common() -> Iterator[Path]:
     """A folder that everybody can reach, with programs that everybody can run."""
     folder = Path("/tmp") / f"hasat-accounts-{os.getpid()}"
@@ -55,6 +57,11 @@ def common() -> Iterator[Path]:
     (folder / "bin").symlink_to(copy / "pginstall/bin")
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def home(common: Path, request: pytest.FixtureRequest) -> Path:
+    return common / request.node.name
 
 
 def _as_nobody(home: Path, binaries: Path) -> str:
@@ -122,18 +129,15 @@ def _owners(folder: Path) -> dict[str, int]:
     return {file.name: file.stat().st_uid for file in folder.iterdir()}
 
 
-def test_an_ordinary_user_needs_no_root(common: Path) -> None:
-    home = common / "home"
-    home.mkdir()
-    os.chown(home, NOBODY.uid, NOBODY.gid)
+def test_an_ordinary_user_needs_no_root(common: Path, home: Path) -> None:
+    _make_for_nobody(home)
     assert _as_nobody(home, common / "bin") == "works"
     assert (home / "postgres").stat().st_mode & 0o777 == 0o700
     # A second start, on the data that is there now.
     assert _as_nobody(home, common / "bin") == "works"
 
 
-async def test_root_serves_an_ordinary_users_data_as_that_user(common: Path) -> None:
-    home = common / "home"
+async def test_root_serves_an_ordinary_users_data_as_that_user(common: Path, home: Path) -> None:
     _make_for_nobody(home)
     assert _as_nobody(home, common / "bin") == "works"
     async with EmbeddedServer(home, binaries=common / "bin").lease():
@@ -146,16 +150,15 @@ def _make_for_nobody(home: Path) -> None:
     os.chown(home, NOBODY.uid, NOBODY.gid)
 
 
-def test_a_folder_without_rights_is_one_sentence(common: Path) -> None:
-    (common / "closed").mkdir(mode=0o755)
-    said = _as_nobody(common / "closed" / "home", common / "bin")
+def test_a_folder_without_rights_is_one_sentence(common: Path, home: Path) -> None:
+    home.mkdir(mode=0o755)
+    said = _as_nobody(home / "closed", common / "bin")
     assert "cannot keep its database in" in said
     assert "Permission denied" in said
     assert "HASAT_HOME" in said
 
 
-async def test_another_users_data_is_one_sentence(common: Path) -> None:
-    home = common / "home"
+async def test_another_users_data_is_one_sentence(common: Path, home: Path) -> None:
     async with EmbeddedServer(home, binaries=common / "bin").lease():
         pass
     said = _as_nobody(home, common / "bin")

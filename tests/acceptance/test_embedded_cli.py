@@ -72,8 +72,3 @@ def test_a_server_that_is_away_is_one_sentence_without_its_password(shell: Shell
         assert said.stdout == ""
         assert "Connection refused" in said.stderr
         assert "gizli" not in said.stderr
-
-
-@pytest.mark.parametrize("command", ["url", "psql", "migrate", "backup", "restore", "stop"])
-def test_every_command_shows_an_example(shell: Shell, command: str) -> None:
-    assert f"hasat db {command}" in " ".join(shell.run(command, "--help").stdout.split())

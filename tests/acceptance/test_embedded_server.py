@@ -114,7 +114,14 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(furnished: Path, new_machine: Machine) -> Machine:
+    """A machine on which Hasat ran before."""
+    assert new_machine.home == furnished
+    return new_machine
+
+
+@pytest.fixture
+def new_machine(tmp_path: Path) -> Iterator[Machine]:
     if sys.platform != "linux":
         pytest.skip("looks for processes in /proc")
     machine = Machine(tmp_path / "home")
@@ -126,14 +133,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             if pipe is not None:
                 pipe.close()
     machine.kill_server()
-    if machine.lock.exists():
-        _until(machine.server_is_gone)
-        asyncio.run(_tidy(machine.home))
-
-
-async def _tidy(home: Path) -> None:
-    async with EmbeddedServer(home).lease():
-        pass
+    _until(machine.server_is_gone)
+    EmbeddedServer(machine.home).layout.remove_sockets()
 
 
 def _until(true: Callable[[], object]) -> None:
@@ -171,19 +172,19 @@ def test_two_processes_share_one_server_and_the_last_one_stops_it(machine: Machi
     assert machine.server_processes() == []
 
 
-def test_twenty_processes_start_at_once_on_an_empty_home(machine: Machine) -> None:
-    processes = [machine.start() for _ in range(20)]
-    urls = {machine.url_of(process) for process in processes}
+def test_twenty_processes_start_at_once_on_an_empty_home(new_machine: Machine) -> None:
+    processes = [new_machine.start() for _ in range(20)]
+    urls = {new_machine.url_of(process) for process in processes}
     assert len(urls) == 1
     (url,) = urls
     assert _rows(url) == 20
-    starts = [file.read_text().count("ready to accept") for file in _logs(machine)]
+    starts = [file.read_text().count("ready to accept") for file in _logs(new_machine)]
     assert sum(starts) == 1
     for process in processes[1:]:
-        machine.leave(process)
-    assert not machine.server_is_gone()
-    machine.leave(processes[0])
-    assert machine.server_is_gone()
+        new_machine.leave(process)
+    assert not new_machine.server_is_gone()
+    new_machine.leave(processes[0])
+    assert new_machine.server_is_gone()
 
 
 def _logs(machine: Machine) -> list[Path]:
@@ -243,25 +244,25 @@ def test_a_pid_that_is_somebody_elses_by_now(machine: Machine) -> None:
             stranger.kill()
 
 
-def test_killed_while_the_data_folder_is_made(machine: Machine) -> None:
-    first = machine.start()
-    _until(lambda: (machine.home / "postgres/data.new/PG_VERSION").exists())
-    machine.kill(first)
-    assert not (machine.home / "postgres/data").exists()
-    second = machine.start()
-    assert _rows(machine.url_of(second)) == 1
-    assert not (machine.home / "postgres/data.new").exists()
-    machine.leave(second)
+def test_killed_while_the_data_folder_is_made(new_machine: Machine) -> None:
+    first = new_machine.start()
+    _until(lambda: (new_machine.home / "postgres/data.new/PG_VERSION").exists())
+    new_machine.kill(first)
+    assert not (new_machine.home / "postgres/data").exists()
+    second = new_machine.start()
+    assert _rows(new_machine.url_of(second)) == 1
+    assert not (new_machine.home / "postgres/data.new").exists()
+    new_machine.leave(second)
 
 
-def test_killed_with_initdb_while_the_data_folder_is_made(machine: Machine) -> None:
-    first = machine.start()
-    _until(lambda: (machine.home / "postgres/data.new/PG_VERSION").exists())
-    machine.kill(first)
-    machine.kill_server()
-    second = machine.start()
-    assert _rows(machine.url_of(second)) == 1
-    machine.leave(second)
+def test_killed_with_initdb_while_the_data_folder_is_made(new_machine: Machine) -> None:
+    first = new_machine.start()
+    _until(lambda: (new_machine.home / "postgres/data.new/PG_VERSION").exists())
+    new_machine.kill(first)
+    new_machine.kill_server()
+    second = new_machine.start()
+    assert _rows(new_machine.url_of(second)) == 1
+    new_machine.leave(second)
 
 
 def test_killed_while_it_migrates(machine: Machine, tmp_path: Path) -> None:
@@ -293,29 +294,29 @@ async def _migrating(machine: Machine) -> str:
         return url
 
 
-def test_killed_at_any_moment(machine: Machine) -> None:
+def test_killed_at_any_moment(new_machine: Machine) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     kept = 0
     for _ in range(8):
-        process = machine.start()
+        process = new_machine.start()
         if dice.random() < 0.3:
-            machine.url_of(process)
+            new_machine.url_of(process)
             kept += 1
         time.sleep(dice.uniform(0.0, 2.5))
         victims = dice.choice(["server", "process", "server process", "process server"])
         for victim in victims.split():
             if victim == "server":
-                machine.kill_server()
+                new_machine.kill_server()
             else:
-                machine.kill(process)
+                new_machine.kill(process)
         if process.poll() is None:
-            machine.kill(process)
-    last = machine.start()
-    assert _rows(machine.url_of(last)) > kept
-    machine.leave(last)
-    assert machine.server_is_gone()
+            new_machine.kill(process)
+    last = new_machine.start()
+    assert _rows(new_machine.url_of(last)) > kept
+    new_machine.leave(last)
+    assert new_machine.server_is_gone()
 
 
 def test_a_server_in_use_is_not_stopped_unless_forced(machine: Machine) -> None:

@@ -287,6 +287,22 @@ async def test_every_answer_is_dressed(client: httpx2.AsyncClient, path: str) ->
     assert len(headers["x-request-id"]) == 16
 
 
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("http://192.0.2.10", None),
+        ("https://192.0.2.10", "same-origin"),
+        ("http://[::1]", "same-origin"),
+    ],
+)
+async def test_what_browsers_refuse_on_plain_addresses_is_not_sent_there(
+    client: httpx2.AsyncClient, address: str, sent: str | None
+) -> None:
+    headers = (await client.get(f"{address}/healthz")).headers
+    assert headers.get("cross-origin-opener-policy") == sent
+    assert headers["x-frame-options"] == "DENY"
+
+
 async def test_what_a_route_says_about_itself_stays(client: httpx2.AsyncClient) -> None:
     headers = (await client.get("/api/v1/kept")).headers
     assert headers["cache-control"] == "max-age=60"

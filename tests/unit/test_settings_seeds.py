@@ -37,11 +37,8 @@ def test_defaults_are_the_seeds_defaults() -> None:
     assert (s.tkgm.single_timeout, s.tkgm.batch_timeout) == (timedelta(0, 15), timedelta(0, 60))
     assert (s.tkgm.batch_size, s.tkgm.cooldown_seconds) == (20, 300)
     limits = s.football.rate_limiter
-    assert (limits.daily_limit, limits.minute_limit, limits.usage_target_percent) == (
-        75000,
-        300,
-        90,
-    )
+    assert (limits.daily_limit, limits.token_bucket_per_minute) == (75000, 300)
+    assert (limits.minute_limit, limits.usage_target_percent) == (None, 90)
     assert limits.emergency_stop_threshold is None
     assert s.football.backfill.model_dump() == {
         "fixtures_mode": "season",

@@ -42,6 +42,15 @@ def test_football_follows_its_settings() -> None:
     assert [lane.keep for lane in upstream.lanes] == [0, 0, 0, 0, 100]
 
 
+def test_a_larger_plan_needs_no_more_than_the_keys_of_the_seed() -> None:
+    ultra = {"TOKEN_BUCKET_PER_MINUTE": "450", "MINUTE_SOFT_LIMIT": "430"}
+    given = {f"HASAT_FOOTBALL_RATE_LIMITER_{name}": value for name, value in ultra.items()}
+    upstream = football(load(**given))
+    assert (upstream.minute_limit, upstream.minute_hard) == (430, 450)
+    upstream = football(load(**given, HASAT_FOOTBALL_RATE_LIMITER_MINUTE_LIMIT="300"))
+    assert (upstream.minute_limit, upstream.minute_hard) == (300, 300)
+
+
 def test_tkgm_counts_points_for_each_endpoint() -> None:
     upstream = tkgm(load())
     assert upstream.zone == "Europe/Istanbul"
