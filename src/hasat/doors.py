@@ -4,12 +4,14 @@ Below the sources, because their routes use it; the rest of HTTP is in `serve`.
 """
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Scope
@@ -102,6 +104,38 @@ Plain = Annotated[
     str, AfterValidator(_storable), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})
 ]
 """Text that is looked for in the database."""
+
+
+async def given_once(request: Request) -> None:
+    """Refuse a parameter given twice that takes one value: it is not clear which is meant."""
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    if given.total() == len(given):
+        return
+    takes_many = declared_parameters(request.scope["route"])
+    if twice := [name for name, many in takes_many.items() if given[name] > 1 and not many]:
+        raise RequestValidationError(
+            [
+                {"type": "given_twice", "loc": ("query", name), "msg": "is given more than once"}
+                for name in twice
+            ]
+        )
+
+
+def declared_parameters(route: Any) -> dict[str, bool]:
+    """What a route takes from the query, and whether that may be many values."""
+    read_by_itself = (route.openapi_extra or {}).get("parameters", ())
+    found = {one["name"]: False for one in read_by_itself if one["in"] == "query"}
+    waiting = [route.dependant]
+    while waiting:
+        dependant = waiting.pop()
+        waiting += dependant.dependencies
+        for param in dependant.query_params:
+            found[param.alias] = _takes_many(param.field_info.annotation)
+    return found
+
+
+def _takes_many(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(map(_takes_many, get_args(annotation)))
 
 
 def exchange_of(scope: Scope) -> Exchange:
