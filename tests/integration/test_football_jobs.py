@@ -320,6 +320,7 @@ async def test_windows_of_changing_size_leave_no_gap(
 ) -> None:
     async with collecting(database, tmp_path, leagues=2) as world:
         football = world.settings.football
+        days_in = []
         for days in (3, 30, 1, 7, 14, 5, 30, 30, 30, 30):
             backfill = football.backfill.model_copy(
                 update={
@@ -331,6 +332,9 @@ async def test_windows_of_changing_size_leave_no_gap(
             section = football.model_copy(update={"backfill": backfill})
             world.settings = world.settings.model_copy(update={"football": section})
             await world.run("fixtures_backfill_league_season")
+            days_in.append(await world.rows("SELECT sum(next_page) FROM core.backfill_progress"))
+        assert days_in == sorted(days_in)
+        assert len({str(days) for days in days_in}) >= 5
         now = world.simulation.clock()
         assert await world.fixtures() == {
             m.id: m.at(now).body() for m in world.api.world.matches.values()
