@@ -332,9 +332,8 @@ async def test_windows_of_changing_size_leave_no_gap(
             section = football.model_copy(update={"backfill": backfill})
             world.settings = world.settings.model_copy(update={"football": section})
             await world.run("fixtures_backfill_league_season")
-            days_in.append(await world.rows("SELECT sum(next_page) FROM core.backfill_progress"))
-        assert days_in == sorted(days_in)
-        assert len({str(days) for days in days_in}) >= 5
+            days_in += await world.rows("SELECT DISTINCT next_page FROM core.backfill_progress")
+        assert days_in[:3] == [(1 + 3,), (1 + 33,), (1 + 34,)]
         now = world.simulation.clock()
         assert await world.fixtures() == {
             m.id: m.at(now).body() for m in world.api.world.matches.values()
