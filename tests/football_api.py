@@ -16,13 +16,14 @@ import pytest
 from hasat.budget import Budget
 from hasat.cli.house import migrations_of
 from hasat.fetch import Fetcher
-from hasat.jobs import Outcome, RunContext
+from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football import asking
 from hasat.sources.football.jobs import JOBS
 from hasat.store import Store, open_store
 from hasat.testing.clock import Hands, hands_on
 from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.jobs import perform
 
 NOW = datetime(2026, 11, 14, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -114,16 +115,7 @@ class Collector:
 
     async def run(self, name: str, due: datetime | None = None, **params: Any) -> Outcome:
         """Run a job, by hand or as if it were due."""
-        job = BY_NAME[name]
-        context = RunContext(
-            run_id=1,
-            job=job,
-            params={**job.params, **params},
-            scheduled_for=due,
-            settings=self.settings,
-            store=self.store,
-        )
-        return await job.run(context)
+        return await perform(BY_NAME[name], self.store, self.settings, params, due=due)
 
     async def rows(self, query: Any, *values: Any) -> list[Any]:
         async with self.store.connection() as conn:

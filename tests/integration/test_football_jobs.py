@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from hasat.errors import SettingsError
-from hasat.jobs import Outcome, RunContext
+from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
@@ -23,6 +23,7 @@ from hasat.sources.football.jobs import JOBS
 from hasat.sources.football.rebuild import rebuild
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.jobs import perform
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -61,16 +62,9 @@ class Collector:
     async def run(self, name: str, *, due: datetime | None = None, **params: Any) -> Outcome:
         """Run a job, as if it were due or by hand."""
         self.run_id += 1
-        job = BY_NAME[name]
-        context = RunContext(
-            run_id=self.run_id,
-            job=job,
-            params={**job.params, **params},
-            scheduled_for=due,
-            settings=self.settings,
-            store=self.store,
+        return await perform(
+            BY_NAME[name], self.store, self.settings, params, run_id=self.run_id, due=due
         )
-        return await job.run(context)
 
     async def rows(self, query: Any, values: Mapping[str, Any] | None = None) -> list[Any]:
         async with self.store.connection() as conn:

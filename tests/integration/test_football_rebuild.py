@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from hasat.errors import HeldError, NothingToDoError, UnavailableError
-from hasat.jobs import Outcome, RunContext
+from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.elements import BLOCKS
@@ -20,6 +20,7 @@ from hasat.sources.football.raw import Answer
 from hasat.sources.football.rebuild import Rebuilt, rebuild
 from hasat.sources.football.retention import RETENTION
 from hasat.store import MigrationSet, Store
+from hasat.testing.jobs import perform
 
 pytestmark = pytest.mark.anyio
 
@@ -239,10 +240,7 @@ async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
 
 
 async def move_old_months(store: Store, settings: Settings) -> Outcome:
-    context = RunContext(
-        run_id=1, job=RETENTION, params={}, scheduled_for=None, settings=settings, store=store
-    )
-    return await RETENTION.run(context)
+    return await perform(RETENTION, store, settings)
 
 
 async def test_old_months_are_moved_to_files_and_still_read(

@@ -6,10 +6,11 @@ import pytest
 
 from archive_tools import GIB, files_in
 from hasat.feed.archive.shelf import list_archives
-from hasat.jobs import Outcome, RunContext
+from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.gib.job import SYNC
 from hasat.store import MigrationSet, Store
+from hasat.testing.jobs import perform
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -34,17 +35,7 @@ async def synchronise(store: Store, settings: Settings, users: int) -> Outcome:
         inside = "".join(USER.format(f"{1000000000 + number}") for number in range(users))
         path.write_text(f"<?xml version='1.0' encoding='UTF-8'?><UserList>{inside}</UserList>")
         params[box] = str(path)
-    context = RunContext(
-        run_id=next(RUNS),
-        job=SYNC,
-        params=params,
-        scheduled_for=None,
-        settings=settings,
-        store=store,
-    )
-    outcome = await SYNC.run(context)
-    assert outcome is not None
-    return outcome
+    return await perform(SYNC, store, settings, params, run_id=next(RUNS))
 
 
 async def test_a_sync_archives_what_it_committed_and_only_that(

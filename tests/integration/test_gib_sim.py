@@ -13,16 +13,17 @@ import httpx2
 import pytest
 
 from hasat.errors import ConflictError, HasatError, UnavailableError
-from hasat.jobs import Outcome, RunContext
+from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.gib import GIB, PATHS, SIX_HOURS
 from hasat.sim.gib_lists import Publisher
 from hasat.sim.gib_taxpayers import Taxpayer
 from hasat.sources.gib.errors import ArchiveError, EmptyListError
-from hasat.sources.gib.job import SYNC, reject, run
+from hasat.sources.gib.job import SYNC, reject
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.jobs import perform
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -76,16 +77,7 @@ class Mirror:
         self.simulation.clock.advance(SIX_HOURS)
 
     async def sync(self) -> Outcome:
-        return await run(
-            RunContext(
-                run_id=next(self._runs),
-                job=SYNC,
-                params={},
-                scheduled_for=None,
-                settings=self.settings,
-                store=self.store,
-            )
-        )
+        return await perform(SYNC, self.store, self.settings, run_id=next(self._runs))
 
     async def holds(self, steps: int) -> bool:
         """Whether both datasets are what the lists say after so many steps."""

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from hasat.errors import HasatError
-from hasat.jobs import Catalogue, Job, Outcome, RunContext
+from hasat.jobs import Catalogue, Job, Outcome
 from hasat.jobs.cron import Cron
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.clock import Hands
+from hasat.testing.jobs import perform
 
 
 class Days:
@@ -47,16 +48,8 @@ class Days:
         """Run a job, due or by hand; None if it failed, which the next time makes up for."""
         job = self._catalogue.get(name)
         self._runs += 1
-        context = RunContext(
-            run_id=self._runs,
-            job=job,
-            params=job.params,
-            scheduled_for=due,
-            settings=self.settings,
-            store=self.store,
-        )
         try:
-            outcome = await job.run(context)
+            outcome = await perform(job, self.store, self.settings, run_id=self._runs, due=due)
         except HasatError:
             self.outcomes[name, "failed"] += 1
             return None
