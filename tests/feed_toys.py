@@ -26,12 +26,13 @@ async def run(
     spared: tuple[str, ...] = (),
     retention_days: int = 30,
     dataset: Dataset = TOYS,
+    run_id: int | None = None,
 ) -> Version:
     """One run that saw exactly this state."""
     async with Reconcile.begin(store, [dataset]) as work:
         await work.stage(dataset, [Record(key, canonical(body)) for key, body in state.items()])
         await work.diff(dataset, scope, spared)
-        return await work.write(run=None, retention_days=retention_days)
+        return await work.write(run=run_id, retention_days=retention_days)
 
 
 async def mirror(store: Store, dataset: Dataset = TOYS) -> State:

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import structlog
 
+import feed_toys
 from hasat.errors import (
     ConflictError,
     DatabaseError,
@@ -622,6 +623,43 @@ async def test_a_run_that_was_asked_to_stop_is_not_begun_anew(
     assert (run.outcome, run.attempt, run.worker) == ("interrupted", 1, "somewhere:1")
     assert run.message == "Stopped by hand before it was finished."
     assert await queue_length(store) == 0
+
+
+@pytest.mark.parametrize("way", ["stopped", "failed", "drained", "died"])
+async def test_what_a_run_committed_counts_however_it_ends(
+    store: Store, settings: Settings, way: str
+) -> None:
+    await feed_toys.make_table(store)
+
+    async def commits(context: RunContext) -> Outcome:
+        await feed_toys.run(store, {"ball": {}, "kite": {}}, run_id=context.run_id)
+        await feed_toys.run(store, {"ball": {"red": True}}, run_id=context.run_id)
+        if way == "failed":
+            raise HasatError("And then it fails.")
+        await stop_run(store, context.run_id)
+        asked.set()
+        await asyncio.Event().wait()
+        return Outcome()
+
+    asked = asyncio.Event()
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=commits)
+    if way in ("stopped", "failed"):
+        async with running(catalogue, store, settings):
+            run = await finished(store, (await queue_run(store, catalogue, "sample")).id)
+    else:
+        async with _in_other_hands(catalogue, settings, store) as attempt:
+            work = asyncio.create_task(attempt.perform())
+            await asyncio.wait_for(asked.wait(), 20)
+            work.cancel()
+            if way == "drained":
+                assert await attempt.give_back(counts=False)
+            else:
+                await rows(store, "DELETE FROM procrastinate_workers")
+        async with running(catalogue, store, settings):
+            run = await finished(store, attempt.run.id)
+    assert run.outcome == ("failed" if way == "failed" else "interrupted")
+    assert run.rows_changed == 4
 
 
 async def test_what_another_worker_began_anew_is_not_given_back(

@@ -46,7 +46,8 @@ class Ending:
     """How an attempt ended."""
 
     outcome: RunOutcome
-    rows_changed: int = 0
+    rows_changed: int | None = None
+    """None where the job could not say it: then what it committed counts."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     message: str | None = None
     error: str | None = None

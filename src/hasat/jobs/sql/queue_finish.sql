@@ -5,7 +5,7 @@ WITH ended AS (
            outcome = %(outcome)s,
            finished_at = clock_timestamp(),
            requests = requests + %(requests)s,
-           rows_changed = %(rows_changed)s,
+           rows_changed = coalesce(%(rows_changed)s, jobs.rows_stored(id)),
            message = %(message)s,
            error = %(error)s,
            detail = %(detail)s,
