@@ -21,6 +21,10 @@ def test_the_demo_fills_itself_and_tells_its_story(house: House) -> None:
     for dataset, least in (("einvoice", 3_500), ("fixtures", 300), ("parcels", 20)):
         eventually(lambda d=dataset, n=least: has(d, n), f"{dataset} come in")
     assert "merkeztest.gib.gov.tr" not in house.said()
+    another = house.call("demo")
+    assert another.returncode == 1
+    assert f"runs already, at {house.address}" in another.stderr
+    assert has("einvoice", 3_500)
     # In the middle of the scan: it is ended with everything else.
     demo.send_signal(signal.SIGINT)
     assert demo.wait(60) == 0

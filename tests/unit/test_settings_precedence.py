@@ -22,6 +22,7 @@ LAYERS = ("flag", "environment", "file")
 SPECIAL: Mapping[str, list[Any]] = {
     "database.url": [f"postgresql://u:p@host{n}:5432/db" for n in range(3)],
     "demo.began": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
+    "demo.started": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
     "serve.base_map": [f"https://{name}.example/{{z}}/{{x}}/{{y}}.png" for name in "abc"],
     "jobs.timezone": ["UTC", "Europe/Berlin", "Asia/Tokyo"],
     "football.default_timezone": ["Europe/Istanbul", "Europe/Berlin", "Asia/Tokyo"],

@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+from hasat.settings import load_settings
 from hasat.sim import story
 from hasat.sim.football_world import AS_IN_LIFE, FULL, Tempo, make_world
 from hasat.sim.story import Past, Story
-from hasat.web.story import SCENES, WORDS, spoken
+from hasat.web.story import SCENES, WORDS, spoken, told
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -106,7 +108,25 @@ def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
 def test_a_scene_is_announced_for_when_a_job_has_looked() -> None:
     """The list breaks in the middle of a minute; the next sync is at the full one."""
     [half] = [one for one in SCENES if "Half a list" in one.title["en"]]
-    assert half.at(START + timedelta(seconds=24)) == START + timedelta(minutes=half.minute + 1)
+    began = START + timedelta(seconds=24)
+    assert half.at(began, began) == START + timedelta(minutes=half.minute + 1)
+
+
+def test_a_later_start_announces_only_what_is_to_come() -> None:
+    began = START - timedelta(minutes=20)
+    demo = {"HASAT_DEMO_BEGAN": began.isoformat(), "HASAT_DEMO_STARTED": START.isoformat()}
+    story_so_far = told(load_settings(environ=demo), START + timedelta(minutes=50))
+    words = {one.scene.title["en"]: one.when("en", ZoneInfo("UTC")) for one in story_so_far}
+    assert list(words.values()) == [
+        "from the start",
+        "from the start",
+        "before this start",
+        "10:44, happened",
+        "before this start",
+        "10:51",
+        "before this start",
+    ]
+    assert told(load_settings(environ={}), START) == []
 
 
 def test_the_terminal_tells_it_in_the_language_of_its_reader() -> None:

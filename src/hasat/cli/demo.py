@@ -8,9 +8,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -20,12 +20,16 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from hasat.cli import manners
 from hasat.cli.house import catalogue_of
-from hasat.cli.roles import flags_of, run_up
-from hasat.errors import UnavailableError
+from hasat.cli.roles import flags_of, run_up, say_ready
+from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import Catalogue, Run
 from hasat.settings import Settings
 from hasat.settings.environment import without_settings
 from hasat.store import Store
+from hasat.store.locks import try_lock
+
+if TYPE_CHECKING:
+    from hasat.web.story import Language
 
 # Where it listens and how it talks may be said by the environment, but nothing else: whoever tries
 # the demo beside a real installation must not find it at work on that one's database.
@@ -57,8 +61,9 @@ def demo(ctx: typer.Context) -> None:
     that change, a town that is scanned and a match day. Ctrl-C ends it, the next start goes on
     where it was, `make clean` removes it.
 
-    Examples: `hasat demo` · `hasat --set serve.port=9000 demo`
+    Examples: `hasat demo` · `hasat --home OTHER --set serve.port=9000 demo`
     """
+    from hasat.serve.listen import address_of
     from hasat.sim.story import Past, settings_for, workers_of
     from hasat.web.story import WORDS, spoken
 
@@ -73,24 +78,39 @@ def demo(ctx: typer.Context) -> None:
     os.environ.clear()
     os.environ.update(alone)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    language = spoken(os.environ)
+    words = WORDS[language]
+    mine = _alone_in(home, words)
     port = _port(home)
     upstreams = f"http://127.0.0.1:{port}"
     now = datetime.now(UTC)
     past = Past.read(home, now)
     past.write(home)
     (home / "workers.json").write_text(json.dumps(workers_of(upstreams)), "utf-8")
-    _write_settings(home / "config", settings_for(upstreams, home, past), now - past.lived)
+    _write_settings(home / "config", settings_for(upstreams, home, past), now, past.lived)
     settings = manners.settings_of(ctx)
-    words = WORDS[spoken(os.environ)]
+    mine.write_text(address_of(settings), "utf-8")
     manners.note(words["starting"])
     manners.note(words["folder"].format(home=home))
     beside = {"sim story": ["sim", "story", "--port", str(port), "--folder", str(home)]}
 
     async def begin(store: Store) -> None:
-        _tell_story(settings, upstreams)
-        await _harvest(store, settings)
+        say_ready(settings, store, language)
+        _tell_story(settings, upstreams, language)
+        await _harvest(store, settings, words)
 
     manners.run_async(run_up(settings, flags, beside, begin))
+
+
+def _alone_in(home: Path, words: Mapping[str, str]) -> Path:
+    """Keep others out of the folder while this process lives; the file shall say where it is."""
+    note = home / "demo.lock"
+    if try_lock(note) is None:
+        where = note.read_text("utf-8")
+        raise ConflictError(
+            words["running"].format(home=home, where=where), remedy=words["another"]
+        )
+    return note
 
 
 def _port(home: Path) -> int:
@@ -108,7 +128,9 @@ def _port(home: Path) -> int:
         return int(free.getsockname()[1])
 
 
-def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime) -> None:
+def _write_settings(
+    folder: Path, upstreams: Mapping[str, Any], now: datetime, lived: timedelta
+) -> None:
     """What makes this the demo, for its own processes and for whoever looks into its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     hours = {
@@ -117,9 +139,13 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
     }
     schedule: dict[str, Any] = {name: {"cron": _EVERY_MINUTE} for name in _OFTEN}
     schedule["auto_finish_stale_fixtures"] = {"cron": _EVERY_MINUTE, "params": hours}
+    schedule["daily_standings"]["params"] = {"at_once": True}
     settings = {
         **upstreams,
-        "demo": {"began": began.isoformat(timespec="seconds")},
+        "demo": {
+            "began": (now - lived).isoformat(timespec="seconds"),
+            "started": now.isoformat(timespec="seconds"),
+        },
         "jobs": {"schedule": schedule, "drain_seconds": _DRAIN_SECONDS},
     }
     text = yaml.safe_dump(settings, sort_keys=False)
@@ -128,27 +154,21 @@ def _write_settings(folder: Path, upstreams: Mapping[str, Any], began: datetime)
     path.write_text(f"# Written anew by every `hasat demo`.\n{text}", "utf-8")
 
 
-def _tell_story(settings: Settings, upstreams: str) -> None:
+def _tell_story(settings: Settings, upstreams: str, language: "Language") -> None:
     """The narrated first screen."""
     from hasat.serve.listen import address_of
-    from hasat.web.story import SCENES, WORDS, spoken
+    from hasat.web.story import WORDS, told
 
-    began = settings.demo.began
-    assert began is not None
-    language = spoken(os.environ)
     zone = ZoneInfo(settings.jobs.timezone)
     where = address_of(settings)
     words = WORDS[language]
-    now = datetime.now(UTC)
     manners.note("")
     manners.note(words["look"].format(where=where))
-    for scene in SCENES:
-        # What has taken place, in an earlier start perhaps, is there to be looked at.
-        at = scene.at(began).astimezone(zone)
-        time = f"{at:%H:%M}" if scene.minute and at > now else words["now"]
-        look = f"curl '{where}{scene.look}'" if scene.look.startswith("/") else scene.look
-        manners.note(f"  {time:<5}  {scene.title[language]}")
-        manners.note(f"         {look}")
+    for one in told(settings, datetime.now(UTC)):
+        look = one.scene.look
+        look = f"curl '{where}{look}'" if look.startswith("/") else look
+        manners.note(f"  {one.scene.title[language]} ({one.when(language, zone)})")
+        manners.note(f"    {look}")
     manners.note(words["commands"].format(zone=zone.key))
     bin_folder = shlex.quote(str(Path(sys.executable).parent))
     home = shlex.quote(str(settings.home))
@@ -158,15 +178,13 @@ def _tell_story(settings: Settings, upstreams: str) -> None:
     manners.note("")
 
 
-async def _harvest(store: Store, settings: Settings) -> None:
+async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -> None:
     """Queue what fills the house, and show how it fills."""
     from hasat.jobs.link import AWAY
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
     from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
-    from hasat.web.story import WORDS, spoken
 
-    words = WORDS[spoken(os.environ)]
     catalogue = catalogue_of(settings)
     scan = await _scan(store, settings, catalogue)
     for name in _FIRST:

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +16,13 @@ from hasat.errors import DatabaseAwayError
 from hasat.settings import Settings
 from hasat.store import Store
 
+if TYPE_CHECKING:
+    from hasat.web.story import Language
+
 HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
-PortFlag = Annotated[int | None, typer.Option(help="Port to listen on (HASAT_PORT).")]
+PortFlag = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port to listen on (HASAT_PORT).")
+]
 
 _PATIENCE_SECONDS = 30.0
 
@@ -74,8 +79,11 @@ async def run_up(
     beside: Mapping[str, Sequence[str]] | None = None,
     when_ready: Callable[[Store], Awaitable[None]] | None = None,
 ) -> None:
-    """Run the house; `beside` names further `hasat` commands that belong to it."""
-    from hasat.serve.listen import address_of, free_port_or_fail
+    """Run the house; `beside` names further `hasat` commands that belong to it.
+
+    `when_ready` is done, and says that it is ready, once it is.
+    """
+    from hasat.serve.listen import free_port_or_fail
 
     async with _patient_house(settings) as store:
         from hasat.serve import check_may_start
@@ -92,17 +100,31 @@ async def run_up(
         async with _signals(family.drain, family.stop_now):
             await family.start()
             await family.ready()
-            if not family.ending:
-                where = address_of(settings)
-                manners.note(f"Hasat is ready at {where}")
-                manners.note(f"  status   {where}/api/v1/status")
-                manners.note(f"  metrics  {where}/metrics")
-                manners.note(f"  tools    {where}{settings.mcp.mount_path} (MCP)")
-                manners.note(f"  database {'embedded, ' if store.embedded else ''}{store.label}")
-                manners.note("  jobs     hasat jobs list")
-                manners.note("Stop with Ctrl-C; running work is finished first.")
+            if when_ready is None and not family.ending:
+                say_ready(settings, store)
             async with _beside_family(family, when_ready, store):
                 await family.until_over()
+
+
+def say_ready(settings: Settings, store: Store, language: "Language" = "en") -> None:
+    """Where everything is."""
+    from hasat.serve.listen import address_of
+    from hasat.web.story import WORDS
+
+    words = WORDS[language]
+    where = address_of(settings)
+    embedded = f"{words['embedded']}, " if store.embedded else ""
+    doors = {
+        "status": f"{where}/api/v1/status",
+        "metrics": f"{where}/metrics",
+        "tools": f"{where}{settings.mcp.mount_path} (MCP)",
+        "database": f"{embedded}{store.label}",
+        "jobs": "hasat jobs list",
+    }
+    manners.note(words["ready"].format(where=where))
+    for name, door in doors.items():
+        manners.note(f"  {words[name]:<10} {door}")
+    manners.note(words["stop"])
 
 
 @asynccontextmanager

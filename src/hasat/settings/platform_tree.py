@@ -167,3 +167,6 @@ class Demo(Section):
     began: kinds.Moment | None = Field(
         default=None, description="When the demo's story began; shows it on the overview."
     )
+    started: kinds.Moment | None = Field(
+        default=None, description="When the demo was last started; its story stood still before."
+    )

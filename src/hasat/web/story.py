@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
+from zoneinfo import ZoneInfo
+
+from hasat.settings import Settings
 
 Language = Literal["en", "tr"]
 
@@ -15,21 +18,57 @@ class Scene:
     minute: int
     page: str
     look: str
-    """An address of the API, or a command, that tells the same."""
+    """An address, or a command, that tells the same."""
     title: dict[Language, str]
     text: dict[Language, str]
+    every_hour: bool = False
 
-    def at(self, began: datetime) -> datetime:
-        """When it can be seen: upstreams begin some seconds later, jobs look at the full minute."""
+    def at(self, began: datetime, started: datetime) -> datetime | None:
+        """When it can first be seen since a start of the demo; None if that was before.
+
+        Upstreams begin some seconds later, jobs look at the full minute.
+        """
         happens = began + timedelta(minutes=self.minute, seconds=15)
-        return happens.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        seen = happens.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        while self.every_hour and seen < started:
+            seen += timedelta(hours=1)
+        return seen if seen >= started else None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A scene at a moment: when it can be seen, and whether that has passed."""
+
+    scene: Scene
+    at: datetime | None
+    is_over: bool
+
+    def when(self, language: Language, zone: ZoneInfo) -> str:
+        """As a few words."""
+        words = WORDS[language]
+        if self.at is None:
+            return words["from the start" if self.scene.minute == 0 else "before this start"]
+        time = f"{self.at.astimezone(zone):%H:%M}"
+        return f"{time}, {words['happened']}" if self.is_over else time
+
+
+def told(settings: Settings, now: datetime) -> list[Told]:
+    """The story as far as it is; nothing where this is not the demo."""
+    began, started = settings.demo.began, settings.demo.started
+    if began is None or started is None:
+        return []
+    times = [scene.at(began, started) if scene.minute else None for scene in SCENES]
+    return [
+        Told(scene, at, at is not None and at <= now)
+        for scene, at in zip(SCENES, times, strict=True)
+    ]
 
 
 SCENES: Final = (
     Scene(
         0,
         "/changes?dataset=einvoice",
-        "/api/v1/einvoice/changes?limit=5&wait=60",
+        "/changes.json?dataset=einvoice",
         {
             "en": "A list of taxpayers changes every minute",
             "tr": "Mükellef listesi her dakika değişiyor",
@@ -44,7 +83,7 @@ SCENES: Final = (
     Scene(
         0,
         "/parcels",
-        "/api/v1/parcels/changes?limit=5",
+        "/changes.json?dataset=parcels",
         {
             "en": "A town is scanned, parcel by parcel",
             "tr": "Bir kasaba parsel parsel taranıyor",
@@ -60,7 +99,7 @@ SCENES: Final = (
     Scene(
         1,
         "/football",
-        "/api/v1/fixtures/changes?limit=5",
+        "/api/v1/football/fixtures?state=live",
         {
             "en": "A match day at 60 times its speed",
             "tr": "60 kat hızlı bir maç günü",
@@ -81,18 +120,19 @@ SCENES: Final = (
             "tr": "Listenin yarısı gelir, bekçi size sorar",
         },
         {
-            "en": "Two thousand taxpayers seem to be gone. The guard holds the whole run and shows "
-            "what it would remove. Reject it: as long as the half list is published, the next run "
-            "asks again. After five minutes the whole list comes back and settles it.",
-            "tr": "İki bin mükellef yok olmuş görünür. Bekçi çalışmayı bütünüyle bekletir ve neyin "
-            "silineceğini gösterir. Reddedin: yarım liste yayında kaldıkça sonraki çalışma yeniden "
-            "sorar. Beş dakika sonra tam liste gelir, konu kapanır.",
+            "en": "More than a thousand taxpayers seem to be gone. The guard holds the whole run "
+            "and shows what it would remove. Reject it: as long as the half list is published, the "
+            "next run asks again. After five minutes the whole list comes back and settles it.",
+            "tr": "Binden çok mükellef yok olmuş görünür. Bekçi çalışmayı bütünüyle bekletir ve "
+            "neyin silineceğini gösterir. Reddedin: yarım liste yayında kaldıkça sonraki çalışma "
+            "yeniden sorar. Beş dakika sonra tam liste gelir, konu kapanır.",
         },
+        every_hour=True,
     ),
     Scene(
         5,
         "/changes?dataset=fixtures",
-        "/api/v1/fixtures/changes?limit=5",
+        "/changes.json?dataset=fixtures",
         {
             "en": "A score is corrected after the match",
             "tr": "Bir skor maçtan sonra düzeltilir",
@@ -120,6 +160,7 @@ SCENES: Final = (
             "tr": "Çalışma nedenini söyleyen bir cümleyle başarısız olur, hiçbir şey değişmez. "
             "Sonraki çalışma listeyi yeniden okur.",
         },
+        every_hour=True,
     ),
     Scene(
         12,
@@ -143,8 +184,21 @@ WORDS: Final[Mapping[Language, Mapping[str, str]]] = {
     "en": {
         "starting": "Starting the demo: PostgreSQL, the API, a worker and simulated upstreams.",
         "folder": "Its data lives in {home}; no real upstream is called.",
+        "running": "The demo in {home} runs already, at {where}.",
+        "another": "Open that page, or end it with Ctrl-C where it was started. Another demo wants "
+        "another folder and another port: hasat --home OTHER --set serve.port=9000 demo",
+        "ready": "Hasat is ready at {where}",
+        "status": "status",
+        "metrics": "metrics",
+        "tools": "tools",
+        "database": "database",
+        "embedded": "embedded",
+        "jobs": "jobs",
+        "stop": "Stop with Ctrl-C; running work is finished first.",
         "look": "What to look at, at {where} or here:",
-        "now": "now",
+        "from the start": "from the start",
+        "before this start": "before this start",
+        "happened": "happened",
         "commands": "Times are those of {zone}. Commands want to know which house is meant:",
         "break": "Break something:",
         "mend": "And mend it:    ",
@@ -156,8 +210,21 @@ WORDS: Final[Mapping[Language, Mapping[str, str]]] = {
     "tr": {
         "starting": "Demo başlıyor: PostgreSQL, API, bir işçi ve taklit kaynaklar.",
         "folder": "Verileri {home} klasöründe; hiçbir gerçek kaynağa sorulmaz.",
+        "running": "{home} klasöründeki demo zaten çalışıyor: {where}",
+        "another": "O sayfayı açın ya da başlatıldığı yerde Ctrl-C ile bitirin. Başka bir demo "
+        "başka bir klasör ve kapı ister: hasat --home BASKA --set serve.port=9000 demo",
+        "ready": "Hasat hazır: {where}",
+        "status": "durum",
+        "metrics": "ölçümler",
+        "tools": "araçlar",
+        "database": "veritabanı",
+        "embedded": "gömülü",
+        "jobs": "görevler",
+        "stop": "Ctrl-C ile durdurun; süren iş önce bitirilir.",
         "look": "Neye bakmalı, {where} adresinde ya da burada:",
-        "now": "şimdi",
+        "from the start": "baştan beri",
+        "before this start": "daha önce oldu",
+        "happened": "oldu",
         "commands": "Saatler {zone}. Komutlar hangi kurulumdan söz edildiğini bilmek ister:",
         "break": "Bir şeyi bozun:",
         "mend": "Düzeltin:      ",
