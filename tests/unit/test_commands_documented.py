@@ -37,6 +37,17 @@ def test_the_reference_is_what_the_commands_say() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(_all()))
+def test_every_number_has_bounds(path: str) -> None:
+    """So that none is larger than the database can look for."""
+    unbounded = [
+        parameter.name
+        for parameter in _all()[path].params
+        if parameter.type_descriptor.annotation is int and parameter.max is None
+    ]
+    assert unbounded == []
+
+
+@pytest.mark.parametrize("path", sorted(_all()))
 def test_help_says_what_it_does_and_shows_an_example(path: str) -> None:
     told = _all()[path].help or ""
     assert len(told.splitlines()[0]) > 10

@@ -151,6 +151,18 @@ def test_parts_of_a_list_are_named_with_their_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["hasat.yaml", "rate_limiter.yaml", "jobs/daily.yaml"])
+@pytest.mark.parametrize("what", ["folder", "dangling link"])
+def test_what_has_the_name_of_a_file_and_is_none_is_a_mistake(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    path = tmp_path / "etc" / name
+    path.parent.mkdir(parents=True)
+    path.mkdir() if what == "folder" else path.symlink_to("nowhere")
+    with pytest.raises(SettingsError, match=f"etc/{name} is not a file, or leads to none"):
+        load_settings(environ={"HASAT_CONFIG": "etc"}, cwd=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [

@@ -201,7 +201,7 @@ def search(
         str | None, typer.Option(help="Only who has this alias, with or without urn:mail:.")
     ] = None,
     dataset: DatasetOption = None,
-    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    page: Annotated[int, typer.Option(min=1, max=10**6, help="Which page.")] = 1,
     size: Annotated[int, typer.Option(min=1, max=100, help="Taxpayers on a page.")] = 20,
     json: manners.JsonFlag = False,
 ) -> None:

@@ -15,8 +15,10 @@ from hasat.cli.family import Parent
 
 app = typer.Typer(no_args_is_help=True, help="Upstreams to practise on, on loopback only.")
 
-PortFlag = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")]
-SeedFlag = Annotated[int, typer.Option(help="Same seed, same world.")]
+PortFlag = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+]
+SeedFlag = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same world.")]
 SpeedFlag = Annotated[float, typer.Option(help="Seconds of its clock per real second.")]
 
 
@@ -67,7 +69,9 @@ def run(
 @app.command()
 def gib(
     ctx: typer.Context,
-    users: Annotated[int, typer.Option(min=1, help="Taxpayers on the lists at first.")] = 100_000,
+    users: Annotated[
+        int, typer.Option(min=1, max=10**8, help="Taxpayers on the lists at first.")
+    ] = 100_000,
     every: Annotated[
         float, typer.Option(min=0.001, help="Seconds of its clock between two publications.")
     ] = 21_600.0,

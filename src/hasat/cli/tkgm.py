@@ -115,7 +115,7 @@ def scan(
     ] = "coverage",
     step: Annotated[float, typer.Option(min=1, help="Metres between the grid's points.")] = 20.0,
     max_queries: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many questions.")
+        int | None, typer.Option(min=1, max=10**9, help="Stop after so many questions.")
     ] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Ask a small sample, say what the rest costs, stop.")

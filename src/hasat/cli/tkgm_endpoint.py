@@ -22,7 +22,7 @@ def endpoint(
         str | None, typer.Option(help="Address to listen on (tkgm.endpoint.host).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on (tkgm.endpoint.port).")
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on (tkgm.endpoint.port).")
     ] = None,
 ) -> None:
     """Answer questions about parcels for those who have the key, by asking the registry.

@@ -111,7 +111,9 @@ def dead_letters(
 @app.command()
 def show(
     ctx: typer.Context,
-    delivery: Annotated[int, typer.Argument(help="The number that `deliveries` shows.")],
+    delivery: Annotated[
+        int, typer.Argument(min=1, max=2**63 - 1, help="The number that `deliveries` shows.")
+    ],
     json: manners.JsonFlag = False,
 ) -> None:
     """One delivery with its message.
@@ -133,7 +135,10 @@ def show(
 def replay(
     ctx: typer.Context,
     numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="[DELIVERY]...", help="Which ones to send again.")
+        list[int] | None,
+        typer.Argument(
+            min=1, max=2**63 - 1, metavar="[DELIVERY]...", help="Which ones to send again."
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     endpoint: EndpointFlag = None,

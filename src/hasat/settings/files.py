@@ -111,9 +111,12 @@ def _look_around(folder: Path, cwd: Path, found: Findings) -> None:
     # The working directory's folder may belong to another program: nothing there is a mistake.
     doubts = found.remarks if folder == cwd / "config" else found.problems
     stems = {name.removesuffix(".yaml"): name for name in FILES}
-    for path in sorted([*folder.glob("*.y*ml"), *folder.glob("jobs/*.yml")]):
+    for path in sorted([*folder.glob("*.y*ml"), *folder.glob("jobs/*.y*ml")]):
         label = shown(path, cwd)
-        if path.name in RETIRED_FILES:
+        is_ours = path.name in FILES or path.parent != folder
+        if is_ours and path.suffix == ".yaml" and not is_file(path):
+            doubts.append(f"{label} is not a file, or leads to none.")
+        elif path.name in RETIRED_FILES:
             found.remarks.append(f"{label} has no effect: {RETIRED_FILES[path.name]}")
         elif path.suffix == ".yml" and (path.stem in stems or path.parent != folder):
             doubts.append(f"{label} is not read; rename it to {path.stem}.yaml.")
