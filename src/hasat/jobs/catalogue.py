@@ -8,9 +8,10 @@ from difflib import get_close_matches
 
 import structlog
 
-from hasat.errors import NotFoundError, SettingsError
+from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
 from hasat.jobs.model import Job
+from hasat.jobs.params import check_kinds, unknown_params
 from hasat.settings import Settings
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
@@ -40,6 +41,7 @@ class Catalogue:
             if job.name in known:
                 raise SettingsError(f"Two jobs share the name {job.name!r}.")
             known[job.name] = job
+        declared = dict(known)
         for name, override in settings.jobs.schedule.items():
             if name not in known:
                 if close := get_close_matches(name, list(known), n=1):
@@ -51,6 +53,9 @@ class Catalogue:
                 log.warning("the schedule names a job of no installed source", job=name)
                 continue
             job = known[name]
+            for param in unknown_params(job, override.params):
+                # What the original's job had and ours has no use for does no harm.
+                log.warning("a job has no such parameter", job=name, parameter=param)
             mode = {"mode": dict(override.mode)} if override.mode else {}
             known[name] = replace(
                 job,
@@ -69,7 +74,8 @@ class Catalogue:
             try:
                 catalogue.cron(job)
                 _check_params(job)
-            except SettingsError as error:
+                check_kinds(declared[job.name], job.params)
+            except UsageError as error:
                 raise SettingsError(
                     f"Job {job.name}: {error.message}", remedy=error.remedy
                 ) from error

@@ -19,6 +19,7 @@ from hasat.jobs.context import OnProgress
 from hasat.jobs.engine import worker_name
 from hasat.jobs.link import AWAY, Connection, Link, open_link
 from hasat.jobs.model import Job, Run
+from hasat.jobs.params import check_params
 from hasat.jobs.pulse import Pulse
 from hasat.jobs.queue import PRIVATE, TASK
 from hasat.jobs.recovery import Recovery
@@ -66,6 +67,7 @@ async def run_in_foreground(
     Disabled jobs run too. A cancellation is recorded as outcome 'interrupted'.
     """
     job = catalogue.get(name)
+    check_params(job, params or {})
     given = {**job.params, **(params or {})}
     async with open_link(store) as link:
         try:

@@ -27,5 +27,6 @@ def platform_jobs() -> tuple[Job, ...]:
             run=_housekeeping,
             summary="Forgets runs and set-aside parts past their keep; sweeps the queue.",
             cron="15 4 * * *",
+            options={},
         ),
     )

@@ -44,6 +44,8 @@ class Job:
     enabled: bool = True
     lane: str = "daily"
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, type] | None = field(default=None, hash=False)
+    """Params that may be given beside those, by their kind; None means that anything may."""
     overlap: Literal["skip", "queue"] = "skip"
     """A due time while a run is open is skipped, or waits its turn."""
     missed: Literal["once", "skip"] = "once"

@@ -10,6 +10,7 @@ from hasat.errors import ConflictError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run, Trigger
+from hasat.jobs.params import check_params
 from hasat.jobs.runs import get_run
 from hasat.store import Store
 from hasat.store.statements import statement
@@ -64,6 +65,8 @@ async def queue_run(
 ) -> Run:
     """A run for the next free worker; it waits while another run of the job works."""
     job = catalogue.get(name)
+    if trigger == "hand":
+        check_params(job, params or {})
     async with store.connection() as connection:
         run_id = await enqueue(connection, job, trigger=trigger, params=params)
     assert run_id is not None, "only a due time can have been fired before"

@@ -1,9 +1,14 @@
 """The jobs of this source, with the names and times of the original."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from hasat.jobs import Job
 from hasat.sources.football import bootstrap, details, finishing, fixtures, rollover, tables
 from hasat.sources.football.asking import Collecting, collects
 from hasat.sources.football.datasets import SOURCE
+
+_OPTIONS = {"only_league_id": int, "accept_removals": bool}
 
 
 def _job(
@@ -12,9 +17,20 @@ def _job(
     summary: str,
     cron: str | None,
     lane: str = "daily",
-    **more: object,
+    *,
+    params: Mapping[str, Any] | None = None,
+    **options: type,
 ) -> Job:
-    return Job(name, collects(collect), summary, cron, lane=lane, source=SOURCE, **more)  # type: ignore[arg-type]
+    return Job(
+        name,
+        collects(collect),
+        summary,
+        cron,
+        lane=lane,
+        params=params or {},
+        options=_OPTIONS | options,
+        source=SOURCE,
+    )
 
 
 JOBS = (
@@ -40,6 +56,7 @@ JOBS = (
         tables.standings,
         "Tables of leagues in which a match has ended since.",
         "10 */2 * * *",
+        params={"at_once": False},
     ),
     _job("injuries_hourly", tables.injuries, "Who misses a match of these days.", "2 * * * *"),
     _job(
@@ -47,6 +64,7 @@ JOBS = (
         tables.top_scorers,
         "Top scorers of leagues in which a match has ended since.",
         "40 6 * * *",
+        params={"at_once": False},
     ),
     _job(
         "team_statistics_refresh",
@@ -97,6 +115,7 @@ JOBS = (
             "max_fixtures_per_run": 1000,
             "dry_run": False,
         },
+        options=_OPTIONS | {"threshold_hours": float, "safety_lag_hours": float},
     ),
     _job(
         "auto_finish_verification",
@@ -104,6 +123,7 @@ JOBS = (
         "Asks for matches that were marked as over.",
         "*/30 * * * *",
         "verify",
+        min_daily_quota=int,
     ),
     _job(
         "stale_live_refresh",

@@ -259,5 +259,6 @@ SYNC = Job(
     run,
     "Fetches both taxpayer lists and brings einvoice and edespatch to what they say.",
     cron="0 3,9,15,21 * * *",
+    options={"pk": str, "gb": str, "approve": int},
     source=SOURCE,
 )

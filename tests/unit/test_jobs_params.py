@@ -1,0 +1,71 @@
+"""What is said to a job is what it understands, or there is a sentence."""
+
+from typing import Any
+
+import pytest
+
+from hasat.errors import SettingsError, UsageError
+from hasat.jobs import Catalogue, Job, Outcome, RunContext
+from hasat.jobs.params import check_params
+from hasat.settings import load_settings
+
+
+async def nothing(context: RunContext) -> Outcome:
+    return Outcome()
+
+
+STRICT = Job(
+    "strict",
+    nothing,
+    "Strict.",
+    params={"minutes": 15, "dry_run": False, "hours": 2},
+    options={"league": int, "hours": float, "area": object},
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"minutes": 0, "dry_run": True, "hours": 0.5, "league": 39},
+        {"hours": 3, "league": None, "area": [1, 2]},
+    ],
+)
+def test_what_a_job_has_may_be_said(given: dict[str, Any]) -> None:
+    check_params(STRICT, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"minuets": 5}, "strict has no parameter 'minuets'. Did you mean 'minutes'?"),
+        ({"x": 5}, "no parameter 'x'. It has area, dry_run, hours, league, minutes."),
+        ({"minutes": "abc"}, "minutes of strict is 'abc'. Give a whole number."),
+        ({"minutes": True}, "Give a whole number."),
+        ({"minutes": 1.5}, "Give a whole number."),
+        ({"hours": "2"}, "Give a number."),
+        ({"dry_run": 1}, "Give true or false."),
+        ({"league": "39"}, "Give a whole number."),
+    ],
+)
+def test_what_it_would_not_understand_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_params(STRICT, given)
+    assert sentence in str(refused.value)
+
+
+def test_a_job_that_declares_nothing_takes_anything() -> None:
+    check_params(Job("loose", nothing, "Loose."), {"whatever": object()})
+
+
+def test_the_schedule_may_have_more_but_nothing_of_another_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def of(params: str) -> Catalogue:
+        environ = {"HASAT_JOBS_SCHEDULE": f'{{"strict": {{"params": {params}}}}}'}
+        return Catalogue.of([STRICT], load_settings(environ=environ))
+
+    assert of('{"scope_source": "daily", "minutes": 5}').get("strict").params["minutes"] == 5
+    assert "scope_source" in "".join(capsys.readouterr())
+    with pytest.raises(SettingsError, match="Job strict: minutes of strict is"):
+        of('{"minutes": "often"}')
