@@ -160,7 +160,21 @@ async def test_what_cannot_be_read_is_kept(store: Store) -> None:
         assert (await fetcher.ask(QUESTION, ASKER)).verdict.outcome is Outcome.BROKEN
     async with store.connection() as conn:
         kept = await (await conn.execute("SELECT origin, content FROM raw.set_aside")).fetchall()
-    assert kept == [("/fixtures", b"<html>")]
+    # Asked for once more: what is cut off on the way is whole the next time.
+    assert kept == [("/fixtures", b"<html>")] * 2
+
+
+async def test_what_can_be_read_when_it_is_asked_for_again_is_the_answer(store: Store) -> None:
+    async def handler(asked: Asked, reply: Reply) -> None:
+        if asked.number == 1:
+            await reply.send(200, b'{"get": "fix', {"content-type": "application/json"})
+        else:
+            await reply.json(200, envelope(response=[1]))
+
+    purse = Ledger()
+    async with fetching(store, handler, purse) as (_, fetcher):
+        assert (await fetcher.ask(QUESTION, ASKER)).verdict.outcome is Outcome.OK
+    assert purse.outcomes == ["broken", "ok"]
 
 
 async def test_rising_latency_slows_everybody_down(store: Store) -> None:

@@ -17,7 +17,8 @@ from hasat.fetch.raw import keep_broken
 from hasat.fetch.tokens import Allowance
 from hasat.store import Store
 
-_MOST_ATTEMPTS = 3
+# What may be otherwise when it is asked again, and after how many attempts that is given up.
+_PASSING = {Outcome.TRANSIENT: 3, Outcome.MINUTE_LIMITED: 3, Outcome.BROKEN: 2}
 _RETRY_SHARE, _RETRIES_SAVED = 0.05, 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _SLOWER = 0.8
@@ -77,11 +78,13 @@ class Fetcher:
                     f"{self._upstream} says that the day's requests are used up: {reason}.",
                     remedy="`hasat quota` shows when the next day begins.",
                 )
-            if outcome not in (Outcome.TRANSIENT, Outcome.MINUTE_LIMITED):
+            if outcome not in _PASSING:
                 return fetched
             # After a minute's limit the next grant waits for the pause that the budget made of it.
             limited = outcome is Outcome.MINUTE_LIMITED
-            if attempt == _MOST_ATTEMPTS or not (limited or self._retries.spend()):
+            if attempt == _PASSING[outcome] or not (limited or self._retries.spend()):
+                if outcome is Outcome.BROKEN:
+                    return fetched
                 raise UnavailableError(
                     f"{self._upstream} did not answer {question.path} "
                     f"({attempt} {'attempt' if attempt == 1 else 'attempts'}): {reason}.",

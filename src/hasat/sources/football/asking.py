@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.budget import Budget
-from hasat.errors import OutOfQuotaError, SettingsError
+from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError
 from hasat.fetch import Asker, Client, Fetcher, Outcome, Question, Rules
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
@@ -54,12 +54,19 @@ class Api:
         self.now = now
         self.changed = 0
         self.remarks: set[str] = set()
+        self._answers = 0
+        self._unread = 0
         self.refusal: str | None = None
         """Why the last question was refused, or its answer not believed; None if neither was."""
 
     @property
     def requests(self) -> int:
         return self._fetcher.sent
+
+    @property
+    def understood_nothing(self) -> bool:
+        """Whether there were answers, and none of them could be read."""
+        return self._unread > 0 and not self._answers
 
     @property
     def store(self) -> Store:
@@ -148,8 +155,10 @@ class Api:
             )
         self.refusal = reason if outcome in _REFUSED else None
         if fetched.answer is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
+            self._unread += 1
             self.remark(f"The answer of /{endpoint} could not be read: {reason}.")
             return None
+        self._answers += 1
         headers = {k: v for k, v in fetched.answer.headers.items() if "ratelimit" in k}
         if self.refusal is not None:
             self.remark(f"The API refuses /{endpoint}: {reason.rstrip('.')}.")
@@ -226,6 +235,10 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
             except OutOfQuotaError as error:
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
         message = " ".join(sorted(api.remarks)) or None
+        if api.understood_nothing:
+            raise BrokenAnswerError(
+                message or "", remedy="The answers are in raw.set_aside; run it again later."
+            )
         return JobOutcome("done" if api.requests else "nothing", api.changed, message=message)
 
     return run
