@@ -340,6 +340,19 @@ async def test_the_minutes_own_headers_count_too(store: Store, hands: Hands) -> 
         assert (await read_quota(store, "u")).windows.minute_rate == 140
 
 
+async def test_limits_that_the_upstream_states_are_shown_also_where_they_are_higher(
+    store: Store, hands: Hands
+) -> None:
+    upstream = Upstream("u", day_limit=100, minute_limit=280, minute_hard=300, lanes=(HIGH,))
+    async with budget_of(store, hands, upstream) as budget:
+        grant = await budget.acquire("high", job="job")
+        await grant.settle("ok", Remaining(199, 449, day_limit=200, minute_limit=450))
+        windows = (await read_quota(store, "u")).windows
+        assert (windows.plan, windows.minute_plan) == (200, 450)
+        # What is configured rules where it is less.
+        assert (windows.remaining, windows.minute_rate) == (99, 280)
+
+
 async def test_a_small_plan_is_used_at_its_own_rate(store: Store, hands: Hands) -> None:
     upstream = Upstream("u", minute_limit=280, minute_hard=300, lanes=(HIGH,))
     async with budget_of(store, hands, upstream) as budget:

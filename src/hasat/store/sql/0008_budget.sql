@@ -550,6 +550,9 @@ BEGIN
         OR coalesce(coalesce(_day_limit, d.plan, u.day_limit) - _day_left - d.spent > d.foreign_use, false)
         OR coalesce(_minute_limit < least(d.minute_plan, u.minute_hard), false)
         OR coalesce(_minute_left <= margin, false)
+        -- The first word of the day about a limit is for people to see, whatever it is.
+        OR (d.plan IS NULL AND coalesce(_day_limit, 0) > 0)
+        OR (d.minute_plan IS NULL AND coalesce(_minute_limit, 0) > 0)
     ) THEN
         RETURN true;
     END IF;
