@@ -19,6 +19,8 @@ from football_api import (
     of_league,
 )
 from hasat.cli.house import migrations_of
+from hasat.errors import BrokenAnswerError
+from hasat.sources.football.rebuild import rebuild
 from hasat.store import MigrationSet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -131,6 +133,34 @@ async def test_a_result_that_is_decided_at_a_table_changes_the_table(
             assert len(world.api.asked) - before == requests, name
 
 
+@pytest.mark.parametrize("name", ["daily_standings", "top_scorers_daily"])
+async def test_by_the_clock_a_table_is_asked_for_when_it_has_settled_or_at_once(
+    collecting: Collecting, name: str
+) -> None:
+    matches = [match(1, NOW - HOUR, "2H")]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return matches if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        matches[:] = [match(1, NOW - HOUR, "FT")]
+        # Known already, so that it is not asked for because nobody ever did.
+        await world.run("daily_fixtures_by_date")
+        await world.run(name)
+        matches[:] = [match(1, NOW - HOUR, "AET")]
+        await world.hands.turn_to(NOW + HOUR / 60)
+        await world.run("daily_fixtures_by_date")
+        due = world.hands.now
+        assert (await world.run(name, due)).kind == "nothing"
+        assert (await world.run(name, due, at_once=True)).kind == "done"
+        assert (await world.run(name, due, at_once=True)).kind == "nothing"
+        await world.hands.turn_to(due + HOUR)
+        assert (await world.run(name, world.hands.now)).kind == "done"
+
+
 async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) -> None:
     matches = [match(n, NOW - 2 * HOUR, "2H", of=n) for n in (39, 40)]
 
@@ -146,19 +176,103 @@ async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) 
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(40,)]
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
+    collecting: Collecting, dry_run: bool
+) -> None:
+    matches = [match(n, NOW - HOUR, "2H") for n in (1, 2)]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return [one | NO_DETAILS for one in matches] if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.hands.turn_to(NOW + 5 * HOUR)
+        # One has ended, and of the other nothing is told.
+        matches[:] = [match(1, NOW - HOUR, "FT")]
+        asked = len(world.api.asked)
+        outcome = await world.run(
+            "auto_finish_stale_fixtures", try_fetch_first=True, dry_run=dry_run
+        )
+        assert outcome.kind == "done"
+        found = await world.rows("SELECT status_short FROM core.fixtures ORDER BY fixture_id")
+        inferred = await world.rows("SELECT fixture_id FROM core.fixture_inferences")
+        if dry_run:
+            assert (outcome.rows_changed, len(world.api.asked) - asked) == (2, 0)
+            assert (found, inferred) == ([("2H",), ("2H",)], [])
+        else:
+            assert (outcome.rows_changed, outcome.detail) == (2, {"marked": 1})
+            assert (found, inferred) == ([("FT",), ("2H",)], [(2,)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "param", "kind"),
+    [
+        (75_000, None, "out_of_quota"),
+        (60_000, None, "done"),
+        (50_000, 75_000, "out_of_quota"),
+        (50_000, 60_000, "done"),
+    ],
+)
+async def test_verification_leaves_what_it_is_told_to_leave(
+    collecting: Collecting, setting: int, param: int | None, kind: str
+) -> None:
+    matches = [match(1, NOW - HOUR, "2H")]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return matches if path == "fixtures" else []
+
+    async with collecting(tell, verification={"min_daily_quota": setting}) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.hands.turn_to(NOW + 5 * HOUR)
+        await world.run("auto_finish_stale_fixtures")
+        asked = len(world.api.asked)
+        told = await world.run("auto_finish_verification", min_daily_quota=param)
+        assert told.kind == kind
+        assert (len(world.api.asked) > asked) == (kind == "done")
+
+
+async def test_a_match_of_nobody_knows_which_league_is_set_aside(collecting: Collecting) -> None:
+    """In an answer about all leagues; it might be of one that is followed."""
+    known, odd = match(1, NOW, "NS"), match(2, NOW, "NS")
+    odd["league"]["id"] = "39"
+    nameless = match(3, NOW, "NS")
+    del nameless["league"]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        return [known, odd, nameless] if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("daily_fixtures_by_date")
+        assert await world.rows("SELECT fixture_id FROM core.fixtures") == [(1,)]
+        reasons = await world.rows("SELECT DISTINCT reason FROM raw.set_aside ORDER BY 1")
+        assert reasons == [("fixtures: it does not say of which league it is",)]
+        before = await world.rows("SELECT key, body, digest, seq FROM core.fixtures")
+        done = await rebuild(world.store, world.settings)
+        assert {one.how for one in done.datasets} == {"intact"}
+        assert await world.rows("SELECT key, body, digest, seq FROM core.fixtures") == before
+
+
 @pytest.mark.parametrize("body", [b"<html></html>", b'{"get": "timezone", "respo', b""])
 async def test_an_answer_that_cannot_be_read_is_said_and_set_aside(
     collecting: Collecting, body: bytes
 ) -> None:
     async with collecting(lambda *_: Reply(body)) as world:
-        outcome = await world.run("bootstrap_timezones")
-        assert outcome.message == (
+        with pytest.raises(BrokenAnswerError) as failed:
+            await world.run("bootstrap_timezones")
+        assert failed.value.message == (
             "The answer of /timezone could not be read: this is not the envelope of API-Football."
         )
-        assert await world.rows("SELECT origin, content FROM raw.set_aside") == [
+        assert await world.rows("SELECT DISTINCT origin, content FROM raw.set_aside") == [
             ("/timezone", body)
         ]
-        assert await world.rows("SELECT outcome FROM budget.request") == [("broken",)]
+        assert await world.rows("SELECT DISTINCT outcome FROM budget.request") == [("broken",)]
 
 
 async def test_a_new_season_of_a_followed_league_is_said(collecting: Collecting) -> None:
@@ -182,4 +296,4 @@ async def test_a_season_that_could_not_be_read_is_not_complete(
         await world.run("fixtures_backfill_league_season")
         progress = "SELECT completed, last_error FROM core.backfill_progress"
         assert await world.rows(progress) == [(False, "the answer could not be read")]
-        assert await world.rows("SELECT content FROM raw.set_aside") == [(body,)]
+        assert await world.rows("SELECT DISTINCT content FROM raw.set_aside") == [(body,)]

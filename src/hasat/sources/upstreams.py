@@ -14,6 +14,7 @@ from hasat.store import Store
 # plan. A smaller plan follows fewer leagues, or its first day would be kept for what never comes.
 _PLAN = 75_000
 _FINALISE, _DAILY, _DETAILS = 1_500, 2_500, 5_000
+_GUARD = 50_000
 
 
 def football(settings: Settings) -> Upstream:
@@ -26,11 +27,13 @@ def football(settings: Settings) -> Upstream:
         reserve, of_plan = limits.daily_limit // 10, 0.1
     lane = partial(Lane, keep=reserve, keep_share=of_plan)
     share = min(1.0, limits.daily_limit / _PLAN)
-    # At most two thirds of the day, as the original's 50,000 are of its plan: less than all of any.
+    # The original's 50,000 are two thirds of its plan, and of any smaller one; what else is set
+    # is meant as it is.
     guard = settings.football.verification.min_daily_quota
+    of_guard = 2 / 3 if guard == _GUARD else 1.0
     verify = lane("verify", paced=True, share=0.05)
-    if reserve < min(guard, limits.daily_limit * 2 // 3):
-        verify = replace(verify, keep=guard, keep_share=2 / 3)
+    if reserve < min(guard, int(limits.daily_limit * of_guard)):
+        verify = replace(verify, keep=guard, keep_share=of_guard)
     return Upstream(
         "football",
         zone="UTC",

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hasat.errors import HasatError
+from hasat.errors import HasatError, OutOfQuotaError
 from hasat.jobs import Outcome, RunContext
+from hasat.sources import upstreams
 from hasat.sources.football.asking import Api, collects, only_league
+from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
 from hasat.sources.football.leagues import resolve
 from hasat.sources.football.seasons import followed_seasons
@@ -25,19 +27,22 @@ _LATE = timedelta(hours=6)
 # that nobody knows yet it is the least.
 _RESTING_LOOKBACK = timedelta(days=30)
 _MOST_A_RUN = 2000
+MARKED = "marked"
+"""How many matches a run marked, in its detail."""
 
 
 async def auto_finish(context: RunContext) -> Outcome:
     """Mark matches as probably over; with `try_fetch_first`, ask for them before that.
 
-    Where asking fails, they are marked all the same, and the run says why.
+    Where asking fails, they are marked all the same, and the run says why. A dry run only counts.
     """
-    message = None
-    if context.params.get("try_fetch_first"):
+    dry_run = bool(context.params.get("dry_run"))
+    asked = Outcome("nothing")
+    if context.params.get("try_fetch_first") and not dry_run:
         try:
-            message = (await collects(_fetch_candidates)(context)).message
+            asked = await collects(_fetch_candidates)(context)
         except HasatError as error:
-            message = str(error)
+            asked = Outcome("nothing", message=str(error))
             context.log.warning("matches could not be asked for: they are only marked")
     tracked = context.settings.football.tracked_leagues
     followed = await resolve(context.store, tracked, only_league(context))
@@ -45,18 +50,25 @@ async def auto_finish(context: RunContext) -> Outcome:
         **_thresholds(context),
         "leagues": [league.id for league in followed.leagues],
         "statuses": list(MAY_BE_OVER),
-        "dry_run": bool(context.params.get("dry_run", False)),
+        "dry_run": dry_run,
     }
     async with context.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "infer_finished"), values)
         row = await cursor.fetchone()
         assert row is not None
-    return Outcome("done" if row[0] else "nothing", row[0], message=message)
+    [marked] = row
+    return Outcome(
+        "done" if marked else asked.kind,
+        asked.rows_changed + marked,
+        detail={MARKED: marked},
+        message=asked.message,
+    )
 
 
 async def verify(api: Api) -> None:
     """Ask for matches that were marked as over, until the API has answered."""
     settings = api.settings.verification
+    await _check_quota(api)
     leagues = [league.id for league in await api.leagues()]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -70,6 +82,20 @@ async def verify(api: Api) -> None:
         )
         due = [fixture for (fixture,) in await cursor.fetchall()]
     await ask_by_ids(api, due)
+
+
+async def _check_quota(api: Api) -> None:
+    """What the lane keeps comes from the settings; a run may be told to keep more."""
+    least = api.params.get("min_daily_quota")
+    if least is None:
+        return
+    for quota in await upstreams.read_all(api.store, api.context.settings, outcomes=False):
+        left = quota.windows.remaining
+        if quota.windows.upstream == SOURCE and left is not None and left < least:
+            raise OutOfQuotaError(
+                f"{left:,} requests are left today, and min_daily_quota is {least:,}.",
+                until=quota.windows.ends_at,
+            )
 
 
 async def stale_live(api: Api) -> None:

@@ -15,9 +15,10 @@ from hasat.sources.football.covers import (
     of_goals,
     of_season,
 )
-from hasat.sources.football.elements import Element, Extract
+from hasat.sources.football.elements import Element, Extract, Unreadable
 
 _TOO_LARGE = 10**18
+_NOBODYS = -1
 
 
 class Fold:
@@ -113,6 +114,18 @@ def league_of(element: Element) -> int | None:
     return _number(element.body, "league", "id")
 
 
+def set_aside_nobodys(extract: Extract) -> None:
+    """Where only some leagues may enter: what does not say of which it is may be of one of them."""
+    nobodys = [element for element in extract.elements if league_of(element) == _NOBODYS]
+    if not nobodys:
+        return
+    reason = "it does not say of which league it is"
+    extract.unreadable += [Unreadable(one.dataset, reason, one.body) for one in nobodys]
+    extract.elements = [one for one in extract.elements if league_of(one) != _NOBODYS]
+    damaged = {one.dataset for one in nobodys}
+    extract.covers = [cover for cover in extract.covers if cover.dataset not in damaged]
+
+
 def covers_of(element: Element) -> Iterator[Cover]:
     """Every cover that a record lies in; the same columns are computed in the database."""
     name, body = element.dataset, element.body
@@ -140,9 +153,9 @@ _EARLIEST, _LATEST = -62135510400, 253370764800
 
 
 def _number(body: Any, *path: str) -> int:
-    """A whole number in a body, as core.whole has it; -1, which is nobody's, for none."""
+    """A whole number in a body, as core.whole has it; nobody's for none."""
     for step in path:
         body = body.get(step) if isinstance(body, dict) else None
     if isinstance(body, bool) or not isinstance(body, (int, float)) or abs(body) >= _TOO_LARGE:
-        return -1
+        return _NOBODYS
     return int(body)

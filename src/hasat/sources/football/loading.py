@@ -13,7 +13,7 @@ from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.elements import Extract, extract
 from hasat.sources.football.envelope import Envelope, read_envelope, spelled
-from hasat.sources.football.folding import Fold
+from hasat.sources.football.folding import Fold, set_aside_nobodys
 from hasat.sources.football.raw import Answer, keep
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
@@ -57,7 +57,7 @@ async def load(
         read.append((answer, envelope))
         if envelope.mended:
             asides.append(Aside(origin, _MENDED, answer.body))
-        found = understood(answer.endpoint, answer.parameters, envelope)
+        found = understood(answer.endpoint, answer.parameters, envelope, leagues)
         fold.add(found)
         asides += [
             Aside(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
@@ -109,11 +109,18 @@ def _origin(answer: Answer) -> str:
     return f"/{answer.endpoint} {dict(answer.parameters)}"
 
 
-def understood(endpoint: str, parameters: Mapping[str, str], envelope: Envelope) -> Extract:
+def understood(
+    endpoint: str,
+    parameters: Mapping[str, str],
+    envelope: Envelope,
+    leagues: Collection[int] | None,
+) -> Extract:
     """What an answer says; nothing if it says that something went wrong."""
     if envelope.errors:
         return Extract()
     found = extract(endpoint, parameters, envelope.response)
+    if leagues is not None:
+        set_aside_nobodys(found)
     if envelope.is_part:
         found.covers.clear()
     return found

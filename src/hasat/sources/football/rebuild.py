@@ -133,7 +133,7 @@ class _Reading:
 
     def _read(self, told: Told) -> list[tuple[str, Chunk]]:
         envelope = read_envelope(told.body)
-        found = understood(told.endpoint, told.parameters, envelope)
+        found = understood(told.endpoint, told.parameters, envelope, told.leagues)
         self.read += 1
         self.unreadable += len(found.unreadable)
         if not envelope.errors:

@@ -139,9 +139,10 @@ async def _where_matches_ended(
 ) -> None:
     """Ask for those seasons of which a match ended, or was corrected, as that settles.
 
-    Who asks by hand wants to know it now.
+    Who asks by hand wants to know it now; with `at_once` the clock does, too.
     """
-    looks = [timedelta(0), *settles] if api.by_hand else settles
+    at_once = api.by_hand or api.params.get("at_once", False)
+    looks = [timedelta(0), *settles] if at_once else settles
     asked = await last_asked(api, endpoint)
     refused = await refused_lately(api, endpoint)
     async with api.store.connection() as conn:

@@ -11,6 +11,7 @@ from pydantic import Field
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.finishing import MARKED
 from hasat.sources.football.leagues import resolve
 from hasat.sources.football.queries import fixtures_told
 from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
@@ -100,7 +101,7 @@ class FootballTools:
             row = await cursor.fetchone()
         assert row is not None
         waiting, waiting_of_these, unverified, oldest = row
-        marked = max(sum(run.rows_changed for run in recent), waiting_of_these)
+        marked = max(sum(run.detail.get(MARKED, 0) for run in recent), waiting_of_these)
         return AutoFinished(
             ts_utc=now,
             hours=hours,
