@@ -42,10 +42,16 @@ def test_a_day_with_the_embedded_database(shell: Shell, tmp_path: Path) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("SELECT 1")
     assert json.loads(shell.run("url", "--json").stdout) == {"url": url, "embedded": True}
+    # Others come and go; the address goes on answering.
+    assert "platform/0001_schemas.sql" in shell.run("migrate").stdout
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT 1 FROM jobs.run")
     assert json.loads(shell.run("stop", "--json").stdout) == {"stopped": True}
     assert json.loads(shell.run("stop", "--json").stdout) == {"stopped": False}
-    assert "platform/0001_schemas.sql" in shell.run("migrate").stdout
     assert json.loads(shell.run("migrate", "--json").stdout) == {"applied": []}
+    # And it has nothing to do with what is started later.
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
     shell.run("psql", "-c", "CREATE TABLE core.kept AS SELECT 'çay' AS name")
     backup = tmp_path / "monday.dump"
     told = json.loads(shell.run("backup", str(backup), "--json").stdout)

@@ -284,7 +284,7 @@ def test_killed_while_it_migrates(machine: Machine, tmp_path: Path) -> None:
 async def _migrating(machine: Machine) -> str:
     """Until the first process is in the middle of its migrations; the database's URL."""
     _until(lambda: not machine.server_is_gone())
-    async with EmbeddedServer(machine.home).lease(leave_running=True) as url:
+    async with EmbeddedServer(machine.home).lease() as url:
         _until(
             lambda: (
                 _one(url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)'")

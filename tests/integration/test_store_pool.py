@@ -97,7 +97,7 @@ async def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
                 while True:
                     await store.now()
             assert caught.value.remedy
-            async with server.lease(leave_running=True) as again:
+            async with server.lease() as again:
                 assert again == url
             store.pool.timeout = 60
             await store.now()

@@ -25,7 +25,8 @@ FileArgument = Annotated[Path, typer.Argument(help="The backup.", show_default=F
 def url(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Print the database's address, with its password if it has one.
 
-    The embedded server is started if needed and stays up, so that the address can be used.
+    The embedded server is started if needed and stays up until `hasat db stop`, so that the address
+    can be used.
 
     Examples: `hasat db url` · `psql "$(hasat db url)"` · `hasat db url --json`
     """

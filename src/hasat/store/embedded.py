@@ -58,7 +58,10 @@ class EmbeddedServer:
 
     @asynccontextmanager
     async def lease(self, *, leave_running: bool = False) -> AsyncIterator[str]:
-        """The running server's URL; the last process that gives its lease back stops the server."""
+        """The running server's URL; the last process that gives its lease back stops the server.
+
+        One that was once left running is stopped by nobody but `stop`.
+        """
         with self._sentences():
             self.layout.make()
             async with self._starting_or_stopping():
@@ -68,14 +71,15 @@ class EmbeddedServer:
             with self._sentences():
                 async with self._starting_or_stopping():
                     self._url = await self._start()
+                    if leave_running:
+                        self.layout.stays.touch(mode=0o600)
             yield self._url
         finally:
             try:
-                if not leave_running:
-                    with self._sentences():
-                        async with self._starting_or_stopping():
-                            if try_convert(users, shared=False):
-                                await self._stop()
+                with self._sentences():
+                    async with self._starting_or_stopping():
+                        if not self.layout.stays.exists() and try_convert(users, shared=False):
+                            await self._stop()
             finally:
                 os.close(users)
 
@@ -138,6 +142,8 @@ class EmbeddedServer:
         """Start a server where none is left alive, as the holder of the lock knows."""
         layout = self.layout
         account = server_account(layout.data)
+        # Of an earlier server, which ended otherwise.
+        layout.stays.unlink(missing_ok=True)
         if not self._durable:
             self._forget_data()
         binaries = await asyncio.to_thread(
@@ -170,6 +176,7 @@ class EmbeddedServer:
                         os.kill(pid, signal.SIGINT)
                         asked = True
             await patience.pause()
+        self.layout.stays.unlink(missing_ok=True)
         self.layout.remove_sockets()
         if not self._durable:
             self._forget_data()

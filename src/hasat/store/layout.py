@@ -50,6 +50,11 @@ class Layout:
         return self.folder / "users.lock"
 
     @property
+    def stays(self) -> Path:
+        """There while the server that runs shall go on without users, until it is stopped."""
+        return self.folder / "stays"
+
+    @property
     def configuration(self) -> Path:
         return self.folder / "hasat.conf"
 
