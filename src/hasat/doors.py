@@ -37,6 +37,8 @@ class Caller:
     id: str
     name: str
     scopes: frozenset[Access]
+    is_local: bool = False
+    """Whether it is believed only because it is on this machine."""
 
 
 @dataclass(frozen=True)

@@ -388,12 +388,15 @@ async def test_over_stdio_it_reads_unless_told_otherwise(settings: Settings) -> 
             assert stats["server_version"]
 
 
+@pytest.mark.parametrize("flags", [[], ["--operate"]])
 @pytest.mark.parametrize("transport", ["sse", "streamable-http"])
-async def test_as_a_server_of_its_own(settings: Settings, house: House, transport: str) -> None:
+async def test_as_a_server_of_its_own(
+    settings: Settings, house: House, transport: str, flags: list[str]
+) -> None:
     port = free_port()
     house.environ = environment(settings, MCP_TRANSPORT=transport, FASTMCP_PORT=str(port))
     house.home.parent.mkdir(parents=True, exist_ok=True)
-    process = house.start("mcp")
+    process = house.start("mcp", *flags)
     eventually(lambda: "offers its tools at" in house.said(), f"tools over {transport}")
     address = f"http://127.0.0.1:{port}"
     way: Any = (
@@ -402,7 +405,9 @@ async def test_as_a_server_of_its_own(settings: Settings, house: House, transpor
         else streamable_http_client(f"{address}/mcp")
     )
     async with Client(way) as client:
-        assert SEED_TOOLS.keys() <= {tool.name for tool in (await client.list_tools()).tools}
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert SEED_TOOLS.keys() <= names
+        assert (names & OPERATING) == (OPERATING if flags else set())
         assert (await told(client, "auto_finish_stats", hours=24))["auto_finished"] == 0
     process.terminate()
     assert process.wait(60) == 0

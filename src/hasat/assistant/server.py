@@ -27,9 +27,15 @@ _INSTRUCTIONS = (
 
 
 class Assistant:
-    """The tools of the platform and its sources."""
+    """The tools of the platform and its sources.
 
-    def __init__(self, shop: Workshop, sources: Sequence[Source]) -> None:
+    An assistant on this machine only reads, unless it has a key to operate or `local_operates`.
+    """
+
+    def __init__(
+        self, shop: Workshop, sources: Sequence[Source], *, local_operates: bool = False
+    ) -> None:
+        self._local_operates = local_operates
         tools = list(OperatingTools(shop, sources).all())
         for source in sources:
             tools += source.tools(shop)
@@ -42,8 +48,9 @@ class Assistant:
         return self.reading, self.operating
 
     def for_caller(self, caller: Caller | None) -> MCPServer[Any]:
-        operates = caller is not None and "operate" in caller.scopes
-        return self.operating if operates else self.reading
+        if caller is None or (caller.is_local and not self._local_operates):
+            return self.reading
+        return self.operating if "operate" in caller.scopes else self.reading
 
 
 class _Server(MCPServer[Any]):

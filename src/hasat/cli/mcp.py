@@ -19,21 +19,18 @@ def mcp(
     ctx: typer.Context,
     operate: Annotated[
         bool,
-        typer.Option("--operate", help="Over stdio, offer also what changes something."),
+        typer.Option("--operate", help="Offer also what changes something to who has no key."),
     ] = False,
 ) -> None:
     """Offer the tools to an assistant: over stdio, or over HTTP if MCP_TRANSPORT says so.
 
-    Over stdio it only reads, unless told otherwise; over HTTP the caller's key decides, as in the
-    API. `hasat serve` offers them too, at /mcp. Examples: `hasat mcp` · `hasat mcp --operate` ·
+    On this machine it only reads, unless told otherwise; over HTTP a caller's key decides, as in
+    the API. `hasat serve` offers them too, at /mcp. Examples: `hasat mcp` · `hasat mcp --operate` ·
     `MCP_TRANSPORT=sse FASTMCP_PORT=8000 hasat mcp`
     """
     settings = manners.settings_of(ctx)
-    manners.run_async(_over_stdio(settings, operate) if _is_stdio(settings) else _listen(settings))
-
-
-def _is_stdio(settings: Settings) -> bool:
-    return settings.mcp.transport == "stdio"
+    offer = _over_stdio if settings.mcp.transport == "stdio" else _listen
+    manners.run_async(offer(settings, operate))
 
 
 async def _over_stdio(settings: Settings, operate: bool) -> None:
@@ -46,7 +43,7 @@ async def _over_stdio(settings: Settings, operate: bool) -> None:
         await server.run_stdio_async()
 
 
-async def _listen(settings: Settings) -> None:
+async def _listen(settings: Settings, operate: bool) -> None:
     from contextlib import AsyncExitStack
 
     from fastapi import FastAPI
@@ -66,7 +63,8 @@ async def _listen(settings: Settings) -> None:
         await check_may_start(there, store)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         put_behind_the_gate(app, there, store)
-        assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+        shop = Workshop(store, settings, catalogue_of(settings))
+        assistant = Assistant(shop, all_sources(), local_operates=operate)
         if settings.mcp.transport == "sse":
             path = SSE_PATH
             add_sse(app, assistant)

@@ -29,7 +29,7 @@ ANONYMOUS = frozenset(
     | {"/login", "/logout", "/favicon.svg", "/favicon.ico"}
 )
 _ANONYMOUS_FOLDERS = ("/problems/", "/static/")
-LOCAL = Caller("local", "local", frozenset({"read", "operate"}))
+LOCAL = Caller("local", "local", frozenset({"read", "operate"}), is_local=True)
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
