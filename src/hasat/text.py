@@ -22,7 +22,7 @@ def fold(text: str) -> str:
     """The text as it is searched: no case, no marks on Latin letters, single spaces.
 
     I, ı, İ and i are one letter here, so that a title is found in any case and by those who type
-    without Turkish letters. The SQL function gib.fold does exactly the same; a test compares them.
+    without Turkish letters. The SQL function core.fold does exactly the same; a test compares them.
     """
     return _SPACES.sub(" ", text.translate(_FOLDED)).strip(" ")
 

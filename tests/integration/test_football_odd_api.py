@@ -176,6 +176,27 @@ async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) 
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(40,)]
 
 
+async def test_two_backfills_of_details_begin_at_both_ends(collecting: Collecting) -> None:
+    matches = [match(n, NOW - n * DAY, "FT") for n in range(1, 61)]
+
+    def tell(path: str, asked: Parameters) -> Any:
+        if path == "leagues":
+            return [league(39)]
+        wanted = set(asked.get("ids", "").split("-"))
+        by_id = [one | NO_DETAILS for one in matches if str(one["fixture"]["id"]) in wanted]
+        return (by_id if "ids" in asked else matches) if path == "fixtures" else []
+
+    async with collecting(tell) as world:
+        await world.run("fixtures_backfill_league_season")
+        for name, first in (
+            ("fixture_details_backfill_90d", range(1, 21)),
+            ("fixture_details_backfill_season", range(60, 40, -1)),
+        ):
+            before = len(world.api.asked)
+            await world.run(name)
+            assert world.api.asked[before][1]["ids"] == "-".join(map(str, first))
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
     collecting: Collecting, dry_run: bool

@@ -79,6 +79,7 @@ LEAGUE = {
     "country": {"name": "England"},
     "seasons": [{"year": 2024, "current": True, "coverage": COVERAGE}],
 }
+TURKISH = {"league": {"id": 203, "name": "Süper Lig", "type": "League"}, "seasons": []}
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def filled(store: Store) -> None:
         [
             answer("timezone", ["UTC"]),
             answer("countries", [{"name": "World", "code": None, "flag": None}]),
-            answer("leagues", [LEAGUE]),
+            answer("leagues", [LEAGUE, TURKISH]),
             answer("teams", [{"team": {"id": 1, "name": "T1"}, "venue": {}}], **season),
             answer("fixtures", matches, **season),
             answer("fixtures", [{**matches[0], **DETAILS}], ids="1"),
@@ -204,6 +205,9 @@ async def test_tables_players_and_coverage(client: httpx2.AsyncClient) -> None:
         page = await get(client, path)
         assert (len(page["items"]), page["totalCount"], page["totalPages"]) == (1, 1, 1), path
     assert (await get(client, "/teams?search=%25"))["items"] == []
+    for one in ("super lig", "SÜPER", "süper"):
+        found = (await get(client, f"/leagues?search={one}"))["items"]
+        assert [league["league"]["name"] for league in found] == ["Süper Lig"]
     await get(client, "/teams?season=2024", 400)
     found = {one["endpoint"]: one for one in (await get(client, "/coverage?league=39"))["items"]}
     told = {k: (v["expected"], v["present"], v["percent"]) for k, v in found.items()}

@@ -53,7 +53,8 @@ async def _found(store: Store, text: str = "", **query: Any) -> list[str]:
 async def _folded(store: Store, texts: list[str]) -> list[str]:
     async with store.connection() as conn:
         cursor = await conn.execute(
-            "SELECT gib.fold(one) FROM unnest(%s::text[]) WITH ORDINALITY AS t (one, n) ORDER BY n",
+            "SELECT core.fold(one) FROM unnest(%s::text[]) WITH ORDINALITY AS t (one, n)"
+            " ORDER BY n",
             [texts],
         )
         return [row[0] for row in await cursor.fetchall()]

@@ -212,12 +212,18 @@ def search(
     """
     from hasat.feed.read import head_of
     from hasat.sources.gib.lookups import taxpayer
+    from hasat.sources.gib.search import LEAST_LETTERS
     from hasat.sources.gib.search import search as search_dataset
     from hasat.sources.gib.search_rows import search_state
 
     settings = manners.settings_of(ctx)
     if not text and alias is None:
         raise UsageError("Nothing to search for.", remedy="Give a text, or --alias.")
+    if alias is None and len(text) < LEAST_LETTERS:
+        raise UsageError(
+            f"{text!r} is too short to search for.",
+            remedy=f"Give at least {LEAST_LETTERS} letters.",
+        )
 
     async def read() -> tuple[dict[str, Any], str | None]:
         results = {}

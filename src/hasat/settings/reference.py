@@ -48,7 +48,7 @@ well. What is unknown is an error, so that a slip of the pen cannot go unnoticed
 | `gib.yaml`, `tkgm.yaml`, `webhooks.yaml` | the section of that name, its keys at the top |
 | `api.yaml` | `api`, `rate_limits` and `logging` of the football collector |
 | `rate_limiter.yaml` | `rate_limiter` of the football collector; counts before `api.yaml` |
-| `jobs/*.yaml` | `fixtures_fetch_mode`, `tracked_leagues`, `season` and `jobs` |
+| `jobs/*.yaml` | `jobs`, `season`, `tracked_leagues`, `fixtures_fetch_mode`, `injuries_...` |
 
 The same setting in two files is an error unless both say the same. `hasat.yaml`, `gib.yaml` and
 `webhooks.yaml` also understand the sections of the .NET service's `appsettings.json`

@@ -168,6 +168,7 @@ RATE_LIMITER_FILE: Shape = {
 }
 JOBS_FILE: Shape = {
     "fixtures_fetch_mode": "football.fixtures_fetch_mode",
+    "injuries_fetch_mode": "football.injuries_fetch_mode",
     "tracked_leagues": "football.tracked_leagues",
     # The next two are put together from several keys.
     "season": "season",

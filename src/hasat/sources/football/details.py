@@ -48,16 +48,18 @@ async def last_ninety_days(api: Api) -> None:
 
 
 async def whole_seasons(api: Api) -> None:
-    await _complete(api, _ALWAYS, api.settings.details.season_backfill_batch)
+    """Begins at the other end than the ninety days, so that both at once ask for no match twice."""
+    await _complete(api, _ALWAYS, api.settings.details.season_backfill_batch, oldest_first=True)
 
 
-async def _complete(api: Api, since: timedelta, batch: int) -> None:
+async def _complete(api: Api, since: timedelta, batch: int, *, oldest_first: bool = False) -> None:
     seasons = [one for one in await followed_seasons(api, with_last=True) if one.has_details]
     if api.settings.details.fetch_mode == "by_ids":
-        due = await _due(api, seasons, since, filled(batch))
+        due = await _due(api, seasons, since, filled(batch), oldest_first)
         await ask_by_ids(api, [one.fixture for one in due])
     else:
-        await _ask_each(api, seasons, await _due(api, seasons, since, batch))
+        due = await _due(api, seasons, since, batch, oldest_first)
+        await _ask_each(api, seasons, due)
 
 
 async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
@@ -100,7 +102,9 @@ def filled(batch: int) -> int:
     return -(-batch // AT_ONCE) * AT_ONCE
 
 
-async def _due(api: Api, seasons: Sequence[Season], since: timedelta, limit: int) -> list[_Due]:
+async def _due(
+    api: Api, seasons: Sequence[Season], since: timedelta, limit: int, oldest_first: bool
+) -> list[_Due]:
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "details_due"),
@@ -111,6 +115,7 @@ async def _due(api: Api, seasons: Sequence[Season], since: timedelta, limit: int
                 "now": api.now,
                 "since": api.now - since,
                 "limit": limit,
+                "oldest_first": oldest_first,
             },
         )
         return [_Due(*row) for row in await cursor.fetchall()]

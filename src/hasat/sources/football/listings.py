@@ -91,7 +91,7 @@ TEAMS = Listing(
     {
         "id": "m.team_id = %(id)s",
         "country": "m.country = %(country)s",
-        "search": "strpos(lower(m.name), lower(%(search)s)) > 0",
+        "search": "strpos(core.fold(m.name), core.fold(%(search)s)) > 0",
         # A league, and perhaps its season.
         "of": "m.team_id IN (SELECT unnest(ARRAY[f.home_team_id, f.away_team_id])"
         " FROM core.fixtures AS f WHERE f.league_id = (%(of)s::bigint[])[1]"
@@ -106,7 +106,7 @@ LEAGUES = Listing(
         "id": "m.league_id = %(id)s",
         "country": "m.country = %(country)s",
         "type": "lower(m.type) = lower(%(type)s)",
-        "search": "strpos(lower(m.name), lower(%(search)s)) > 0",
+        "search": "strpos(core.fold(m.name), core.fold(%(search)s)) > 0",
     },
 )
 COUNTRIES = Listing("core.countries AS m", "m.body", "m.key", {"name": "m.name = %(name)s"})

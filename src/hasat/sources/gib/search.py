@@ -11,7 +11,7 @@ from hasat.feed.dataset import Dataset
 from hasat.store.statements import statement
 from hasat.text import fold
 
-MOST_LETTERS = 200
+LEAST_LETTERS, MOST_LETTERS = 3, 200
 MOST_ON_A_PAGE = 100
 
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")

@@ -10,11 +10,10 @@ from hasat.feed.read import head_of
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
 from hasat.sources.gib.lookups import look_up, taxpayer
-from hasat.sources.gib.search import search
+from hasat.sources.gib.search import LEAST_LETTERS, search
 from hasat.sources.gib.search_rows import search_state
 from hasat.web.page import Asked, Page
 
-LEAST_LETTERS = 3
 _ON_A_PAGE = 20
 
 

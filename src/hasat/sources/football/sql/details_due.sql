@@ -13,5 +13,6 @@ SELECT f.fixture_id, f.league_id, f.season
         OR (%(now)s >= f.date + interval '1 day' AND t.details_at < f.date + interval '1 day')
         OR (%(now)s >= f.date + interval '7 days' AND t.details_at < f.date + interval '7 days'
             AND f.date > %(now)s - interval '90 days'))
- ORDER BY t.details_at IS NOT NULL, f.date DESC, f.fixture_id
+ ORDER BY t.details_at IS NOT NULL,
+          extract(epoch FROM f.date) * CASE WHEN %(oldest_first)s THEN 1 ELSE -1 END, f.fixture_id
  LIMIT %(limit)s

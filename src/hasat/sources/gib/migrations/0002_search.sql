@@ -1,35 +1,10 @@
 -- Searching by title, identifier and alias: one narrow row a taxpayer beside each dataset.
 
--- What hasat.text.fold does, in any database locale; a test compares the two.
-CREATE FUNCTION gib.fold(given text) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    folded text COLLATE "C" := translate(
-        lower(given COLLATE "C"),
-        E'İŞĞÜÖÇışğüöçÂâÎîÛû\t\n\r',
-        'isguocisguocaaiiuu   '
-    );
-BEGIN
-    -- Titles of other Latin letters are few: only they pay for them.
-    IF octet_length(folded) <> length(folded) THEN
-        folded := translate(
-            regexp_replace(folded, E'[\u0300-\u036F\u00AD\u200B-\u200D\u2060\uFEFF]', '', 'g'),
-            E'ÀÁÃÄÅÆÈÉÊËÌÍÏÐÑÒÓÔÕØÙÚÝÞàáãäåèéêëìíïñòóôõøùúýÿĀāĂăĄąĆćĈĉĊċČčĎďĐđĒēĔĕĖėĘęĚěĜĝĠġĢģĤĥĦħĨĩĪīĬĭĮįĲĴĵĶķĹĺĻļĽľĿŀŁłŃńŅņŇňŉŊŌōŎŏŐőŒŔŕŖŗŘřŚśŜŝŠšŢţŤťŦŧŨũŪūŬŭŮůŰűŲųŴŵŶŷŸŹźŻżŽžſẞ\u00A0\u2003\u2009\u202F\u3000',
-            'aaaaaæeeeeiiiðnooooouuyþaaaaaeeeeiiinooooouuyyaaaaaaccccccccddddeeeeeeeeeegggggghhhhiiiiiiiiĳjjkkllllllllllnnnnnnnŋooooooœrrrrrrssssssttttttuuuuuuuuuuuuwwyyyzzzzzzsß     '
-        );
-    END IF;
-    IF strpos(folded, '  ') > 0 THEN
-        folded := regexp_replace(folded, ' {2,}', ' ', 'g');
-    END IF;
-    RETURN btrim(folded, ' ');
-END
-$$;
-
 -- Title and identifier in one line, so that one condition finds either and the line's order is
 -- that of titles, then identifiers. The cut keeps a monstrous title from weighing on the search.
 CREATE FUNCTION gib.search_line(identifier text, body jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT left(coalesce(gib.fold(body ->> 'title'), ''), 500) || E'\n' || identifier
+    SELECT left(coalesce(core.fold(body ->> 'title'), ''), 500) || E'\n' || identifier
 $$;
 
 -- The aliases without `urn:mail:` and case, as a JSON array.
