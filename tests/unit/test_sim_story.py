@@ -122,6 +122,7 @@ def test_a_later_start_announces_only_what_is_to_come() -> None:
         "from the start",
         "before this start",
         "10:44, happened",
+        "10:45, happened",
         "before this start",
         "10:51",
         "before this start",

@@ -1,7 +1,8 @@
 """The demo's upstreams: all of them in one process, and the story that they tell.
 
-Under one address: /gib, /tkgm and /football. The story's time is `lived`: it stands still while the
-demo is off, so that a demo that is started again goes on where it was.
+Under one address: /gib, /tkgm and /football, and somebody who is told by webhook. The story's time
+is `lived`: it stands still while the demo is off, so that a demo that is started again goes on where
+it was.
 """
 
 import asyncio
@@ -15,7 +16,9 @@ from typing import Any, Final
 
 import shapely
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 from hasat.clock import Clock, system_clock
 from hasat.sim.football import FOOTBALL
@@ -42,11 +45,15 @@ _SEASON: Final = timedelta(minutes=96 * 2 * (TEAMS - 1))
 # published, so that there is time to look at the run that the guard holds.
 _HALF_LIST: Final = range(3, 8)
 _CUT_LIST: Final = 10
+# Who is told by webhook does not listen while the guard has something to tell.
+_DEAF: Final = _HALF_LIST
+_MOST_ATTEMPTS: Final = 3
 # The API of matches answers nothing while the last ones of the first day are played.
 _SILENCE: Final = range(9, 16)
 _HOUR: Final = 60
 _NOTE: Final = "story.json"
 AREA: Final = "town.geojson"
+_RECEIVER: Final = "/bookkeeping"
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,12 @@ def settings_for(address: str, folder: Path, past: Past) -> dict[str, Any]:
             "api_key": FOOTBALL_KEY,
             "tracked_leagues": leagues,
         },
+        "webhooks": {
+            "enabled": True,
+            "max_attempts": _MOST_ATTEMPTS,
+            "private_networks": ["127.0.0.0/8"],
+            "endpoints": [{"name": "bookkeeping", "url": f"{address}{_RECEIVER}"}],
+        },
     }
 
 
@@ -133,6 +146,7 @@ class Story:
                 Mount(f"/{one.upstream.name}", one.app)
                 for one in (self.gib, self.tkgm, self.football)
             ]
+            + [Route(_RECEIVER, self._receive, methods=["POST"])]
         )
         happening = asyncio.create_task(self._happen(), name="story")
         try:
@@ -142,6 +156,11 @@ class Story:
             happening.cancel()
             await asyncio.wait({happening})
             self._remember()
+
+    async def _receive(self, request: Request) -> Response:
+        """Somebody who is told of every sync, and is away for some minutes of each hour."""
+        await request.body()
+        return Response(status_code=503 if self._minute % _HOUR in _DEAF else 204)
 
     def live_on(self) -> None:
         """What the minutes since the last look bring."""

@@ -130,6 +130,24 @@ SCENES: Final = (
         every_hour=True,
     ),
     Scene(
+        4,
+        "/delivery",
+        "hasat webhooks dead-letters",
+        {
+            "en": "The bookkeeping is told, and does not listen",
+            "tr": "Muhasebeye haber verilir, dinleyen olmaz",
+        },
+        {
+            "en": "Whoever wants to know is told of every sync by webhook. For five minutes nobody "
+            "answers there: what was tried in vain becomes a dead letter, which waits for you to "
+            "send it again, under its old id.",
+            "tr": "Bilmek isteyene her eşitleme webhook ile bildirilir. Orada beş dakika kimse "
+            "yanıt vermez: boşuna denenen, ölü mektup olur ve eski kimliğiyle yeniden "
+            "göndermenizi bekler.",
+        },
+        every_hour=True,
+    ),
+    Scene(
         5,
         "/changes?dataset=fixtures",
         "/changes.json?dataset=fixtures",
