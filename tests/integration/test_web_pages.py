@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 import httpx2
 import pytest
@@ -178,6 +179,30 @@ async def test_matches_with_details_are_counted_among_those_that_are_over(
         )
     [told] = (await client.get("/football.json")).json()["leagues"]
     assert (told["matches"], told["finished"], told["detailed"]) == (3, 2, 1)
+
+
+async def test_matches_are_those_of_a_day_here_and_any_day_can_be_asked_for(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """Midnight is that of the house, three hours before that of UTC."""
+    matches = {
+        str(number): {
+            "fixture": {"id": number, "timestamp": datetime.fromisoformat(at).timestamp()}
+        }
+        for number, at in (
+            (1, "2026-11-15T20:59:59Z"),
+            (2, "2026-11-15T21:00:00Z"),
+            (3, "2026-11-16T20:59:59Z"),
+            (4, "2026-11-16T21:00:00Z"),
+        )
+    }
+    await feed_toys.run(store, matches, dataset=FOOTBALL["fixtures"])
+    told = (await client.get("/football.json?day=2026-11-16")).json()["matches"]
+    assert [one["fixtureId"] for one in told] == [2, 3]
+    for day in ("0001-01-01", "9999-12-31"):
+        assert "There is no match on this day." in (await _get(client, f"/football?day={day}")).text
+        for path in (f"fixtures?date={day}", f"fixtures?from={day}&to={day}"):
+            assert (await client.get(f"/api/v1/football/{path}")).json()["items"] == [], path
 
 
 async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.AsyncClient) -> None:

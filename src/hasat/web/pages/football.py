@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from psycopg.rows import dict_row
@@ -169,16 +169,10 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 
 
 async def _matches(house: House, day: date, league: int | None) -> Sequence[Match]:
-    begin = datetime.combine(day, time(), house.zone)
     rows = await _rows(
         house,
         "football_matches",
-        {
-            "since": begin,
-            "until": begin + timedelta(days=1),
-            "league": league,
-            "limit": _MOST_MATCHES,
-        },
+        {"day": day, "zone": house.zone.key, "league": league, "limit": _MOST_MATCHES},
     )
     return [Match(**row, state=state_of(row["status"]).value) for row in rows]
 
