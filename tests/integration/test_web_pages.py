@@ -212,6 +212,27 @@ async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.Asyn
     assert (await client.get("/taxpayers.json?q=is")).json()["tooShort"]
 
 
+async def test_a_search_that_goes_on_in_one_list_tells_where_the_others_are(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """121 in one list, 15 in the other; seven pages, and no eighth."""
+    for dataset, count in zip(DATASETS, (121, 15), strict=True):
+        found = [person(f"{1_000_000_000 + n}", f"DENİZ {n:03}") for n in range(count)]
+        await feed_toys.run(store, people(*found), dataset=dataset)
+    second = (await _get(client, "/taxpayers?q=deniz&page=2")).text
+    assert "15 found" in second
+    assert "All of them are on earlier pages." in second
+    assert "Nobody is found." not in second
+    last = (await _get(client, "/taxpayers?q=deniz&page=999")).text
+    assert "page 7 of 7" in last
+    assert "DENİZ 120" in last
+    assert "Nobody is found." in (await _get(client, "/taxpayers?q=nobody")).text
+    # Of a number that was asked for it matters, in a list of numbers it does not.
+    assert "checksum wrong" in (await _get(client, "/taxpayers?q=1000000001")).text
+    for query in ("q=deniz+120", "q=deniz"):
+        assert "checksum wrong" not in (await _get(client, f"/taxpayers?{query}")).text
+
+
 async def test_problems_are_pages_for_people_and_problems_for_programs(
     client: httpx2.AsyncClient,
 ) -> None:

@@ -1,7 +1,7 @@
 """Taxpayers: looked up by number, searched by title, found by alias."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +35,8 @@ class Taxpayers:
 
     text: str
     alias: str
+    by_number: bool
+    """Whether somebody asked for one number, and not for all who fit."""
     too_short: bool
     page: int
     pages: int
@@ -47,7 +49,7 @@ async def taxpayers(asked: Asked) -> Taxpayers:
     """By number it is a lookup, else a search; without a question only the stored totals."""
     text, alias = asked.text("q"), asked.text("alias")
     page = asked.number("page") or 1
-    is_number = kind_of(text) is not None
+    by_number = not alias and kind_of(text) is not None
     too_short = bool(text) and not alias and len(text) < LEAST_LETTERS
     personal = asked.house.settings.gib.search_personal_numbers
     if not any(source.name == "gib" for source in asked.house.sources):
@@ -61,7 +63,7 @@ async def taxpayers(asked: Asked) -> Taxpayers:
             records, committed_at = await cursor.fetchone() or (0, None)
             items: list[Mapping[str, Any]] = []
             total = None
-            if committed_at is not None and is_number and not alias:
+            if committed_at is not None and by_number:
                 there = await look_up(conn, dataset, [text])
                 items = [taxpayer(body) for body in there.bodies.values()]
                 total = len(items)
@@ -80,13 +82,17 @@ async def taxpayers(asked: Asked) -> Taxpayers:
             found.append(Found(dataset.name, records, committed_at, items, total))
         slow = (await search_state(conn)).remark()
     most = max((one.total or 0 for one in found), default=0)
+    pages = max(1, -(-most // _ON_A_PAGE))
+    if page > pages:
+        return await taxpayers(replace(asked, values={**asked.values, "page": str(pages)}))
     filled = any(one.committed_at for one in found)
     return Taxpayers(
         text=text,
         alias=alias,
+        by_number=by_number,
         too_short=too_short,
         page=page,
-        pages=max(1, -(-most // _ON_A_PAGE)),
+        pages=pages,
         found=found,
         slow_search=slow if filled else None,
     )
