@@ -244,6 +244,17 @@ async def test_problems_are_pages_for_people_and_problems_for_programs(
     assert (told.status_code, told.json()["code"]) == (404, "not-found")
     for path in ("/runs?before=x", "/changes?dataset=none", "/football?day=x", "/runs/x"):
         assert (await _get(client, path)).status_code in {400, 404}, path
+    for path in ("/runs/x", "/runs/-", "/runs/1.5", "/runs/²"):
+        assert "is not a number" in (await client.get(path)).json()["detail"], path
+    for path in ("/runs/0", "/runs/-1", f"/runs/{10**20}", "/taxpayers?page=0", "/runs?before=-5"):
+        assert "is out of range" in (await client.get(path)).json()["detail"], path
+
+
+async def test_an_hour_in_which_nothing_ran_is_said(client: httpx2.AsyncClient) -> None:
+    assert (
+        "Nothing ran in the last 1 h."
+        in (await _get(client, "/runs?hours=1&job=housekeeping")).text
+    )
 
 
 async def test_a_run_can_be_started_and_retried_from_here(

@@ -49,12 +49,17 @@ class Asked:
         return value
 
     def number(self, name: str) -> int | None:
-        """A whole number of the address; None if it is not given."""
+        """A whole number of the address, from 1; None if it is not given."""
         value = self.text(name)
         if not value:
             return None
-        if not (value.isascii() and value.isdigit() and 0 < int(value) <= _LARGEST):
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()):
             raise UsageError(f"The value of {name!r} is not a number.", remedy="Correct it.")
+        if not 0 < int(value) <= _LARGEST:
+            raise UsageError(
+                f"The value of {name!r} is out of range.", remedy=f"Use 1 to {_LARGEST:,}."
+            )
         return int(value)
 
 
