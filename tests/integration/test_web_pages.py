@@ -317,13 +317,23 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
     assert "/runs/1" in (await _get(client, "/")).text
     approved = await client.post("/runs/1/approve", headers=OWN)
     assert approved.status_code == 303
-    assert (await list_runs(store, limit=1))[0].params == {"approve": 1}
+    [approval] = await list_runs(store, limit=1)
+    assert approval.params == {"approve": 1}
     assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
     decided = (await _get(client, "/runs/1")).text
     assert "rejected" in decided
     assert "then decide" not in decided
     for verb in ("approve", "reject"):
         assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
+    # An approval is given once: to do it again could only fail.
+    async with store.connection() as conn:
+        await conn.execute(
+            "UPDATE jobs.run SET state = 'finished', outcome = 'failed', started_at = now(),"
+            " finished_at = now() WHERE id = %s",
+            [approval.id],
+        )
+    assert "Run it again" not in (await _get(client, f"/runs/{approval.id}")).text
+    assert "Run it again" in (await _get(client, "/runs/1")).text
 
 
 async def test_dead_letters_are_sent_again(

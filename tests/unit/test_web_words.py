@@ -101,6 +101,10 @@ def test_what_programs_say_is_translated_as_they_say_it() -> None:
             "The PK list is not a whole ZIP: it ends too early.",
             "PK listesi eksiksiz bir ZIP değil: erken bitiyor.",
         ),
+        (
+            "Run 5 does not wait for a decision: it is approved.",
+            "5 numaralı çalışma karar beklemiyor: onaylandı.",
+        ),
         ("It answered 410", "Yanıtı: 410"),
         ("It answered 503: try later", "Yanıtı: 503: try later"),
         (

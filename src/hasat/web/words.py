@@ -123,7 +123,9 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _filled(name: str, value: str) -> str:
-    """What stands in a sentence: a sentence itself, a figure with its unit, or a name as it is."""
+    """What stands in a sentence: another, a state, a figure with its unit, or a name as it is."""
+    if name == "state" and f"how.{value}" in texts():
+        return texts()[f"how.{value}"][1]
     if name not in _FIGURES:
         return _turkish(value) or value
     number, _, unit = value.translate(_TURKISH).replace("%", " %").partition(" ")

@@ -83,8 +83,9 @@ class OneRun:
 
     now: datetime
     run: RunLine
-    known: bool
-    """Whether its job is still in the catalogue, so that it can be run again."""
+    repeatable: bool
+    """Whether it can be run again: its job is still in the catalogue, and it was no approval, which
+    is given once."""
     attempt: int
     worker: str | None
     scheduled_for: datetime | None
@@ -129,7 +130,7 @@ async def one_run(asked: Asked) -> OneRun:
     return OneRun(
         now=now,
         run=line_of(run, now),
-        known=run.job in house.catalogue.jobs,
+        repeatable=run.job in house.catalogue.jobs and "approve" not in run.params,
         attempt=run.attempt,
         worker=run.worker,
         scheduled_for=run.scheduled_for,
