@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hasat.jobs import Run
+from hasat.jobs.pace import per_second
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ def line_of(run: Run, now: datetime) -> RunLine:
     if run.started_at is not None:
         seconds = max(0.0, ((run.finished_at or now) - run.started_at).total_seconds())
     share = _share(run) if run.state == "running" else None
-    to_go = None
-    if share and seconds is not None and share < 1:
-        to_go = seconds * (1 - share) / share
+    pace = None if share is None or seconds is None else per_second(share, seconds)
     error = (run.error or "").strip().splitlines()
     return RunLine(
         id=run.id,
@@ -49,7 +48,7 @@ def line_of(run: Run, now: datetime) -> RunLine:
         seconds=seconds,
         share=share,
         note=str((run.progress or {}).get("note") or "") if run.state == "running" else "",
-        seconds_to_go=to_go,
+        seconds_to_go=(1 - share) / pace if share and pace and share < 1 else None,
         requests=run.requests,
         rows_changed=run.rows_changed,
         told=run.message or (error[-1] if error else None),

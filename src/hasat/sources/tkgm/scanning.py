@@ -16,6 +16,7 @@ import structlog
 from hasat.errors import HasatError, HeldError, OutOfQuotaError, UnavailableError
 from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
+from hasat.jobs.pace import per_second
 from hasat.sources.tkgm.aims import Estimate, Forecast, Unknown
 from hasat.sources.tkgm.asking import Registry, Told, spelled
 from hasat.sources.tkgm.checking import Checking, inside_point
@@ -183,7 +184,7 @@ class Scan:
             None if planner is None else planner.estimate(),
             self.complete,
             len(self._unanswered),
-            self.asked / spent if self.asked and spent > 0 else None,
+            per_second(self.asked, spent),
             await self._quota_left(),
         )
 
