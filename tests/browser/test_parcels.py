@@ -93,7 +93,15 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
     expect(details.locator("ol")).to_contain_text("added", timeout=PATIENCE)
 
     _keeps_its_size(page)
-    page.get_by_role("button", name="Draw an area").click()
+    page.get_by_role("button", name="Show everything").click()
+    expect(page.locator("[data-map=told]")).to_have_text(re.compile("^26 "), timeout=PATIENCE)
+    draw = page.get_by_role("button", name="Draw an area")
+    hint = page.locator("[data-map=hint]")
+    for pressed in ("true", "false", "true"):
+        draw.click()
+        expect(draw).to_have_attribute("aria-pressed", pressed)
+        expect(hint).to_be_visible(visible=pressed == "true")
+    expect(hint).to_be_in_viewport()
     for x, y in ((0.2, 0.2), (0.5, 0.2), (0.5, 0.8)):
         page.locator("canvas").click(position={"x": frame["width"] * x, "y": frame["height"] * y})
     with page.expect_navigation(timeout=PATIENCE):

@@ -3,11 +3,14 @@
 from importlib.resources import files
 
 import pytest
+from psycopg.types.json import Jsonb
+from shapely.geometry import mapping
 
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.serve import create_app
 from hasat.settings import Settings
+from hasat.sources.tkgm.estimating import read_drawn
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of
@@ -38,6 +41,20 @@ def migrations() -> list[MigrationSet]:
 def settings(settings: Settings) -> Settings:
     tiles = {"base_map": "https://tiles.example.org/{z}/{x}/{y}.png", "base_map_credit": "© X"}
     return settings.model_copy(update={"serve": settings.serve.model_copy(update=tiles)})
+
+
+async def _scanned(store: Store, area: str, *, finished: bool) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO tkgm.scan (wish, area, method, abreast, finished_at, result)"
+            " VALUES (%s, %s, '{}', 1, CASE WHEN %s THEN now() END, %s)",
+            [
+                area.encode(),
+                Jsonb(mapping(read_drawn(area))),
+                finished,
+                Jsonb({"asked": 7, "found": 5}) if finished else None,
+            ],
+        )
 
 
 async def test_the_page_from_the_first_look_to_a_scan(
@@ -82,6 +99,19 @@ async def test_the_page_from_the_first_look_to_a_scan(
         assert run.params["area"]["type"] == "Polygon"
         watched = await client.get(begun.headers["location"])
         assert f'href="/runs/{run.id}"' in watched.text
+
+        await _scanned(store, "32.9,39.9,32.901,39.901", finished=True)
+        await _scanned(store, "32.85,39.9,32.86,39.91", finished=True)
+        await _scanned(store, "32.859,39.909,32.861,39.911", finished=False)
+        told = (await client.get("/parcels.json")).json()
+        # The latest scan with what touches it; the other town is a click away.
+        assert list(told["bounds"].values()) == [32.85, 39.9, 32.861, 39.911]
+        assert list(told["everything"].values()) == [32.85, 39.9, 32.901, 39.911]
+        assert [one["asked"] for one in told["scans"]] == [0, 7, 7]
+        async with store.connection() as conn:
+            await conn.execute("UPDATE jobs.run SET state = 'running', started_at = now()")
+        told = (await client.get("/parcels.json")).json()
+        assert [one["asked"] for one in told["scans"]] == [None, 7, 7]
 
     monkeypatch.setattr(Statics, "has", lambda *_: False)
     app = create_app(settings, store, catalogue, [TKGM])

@@ -21,7 +21,7 @@ export class Drawing {
     addEventListener("keydown", (event) => {
       if (!this.corners) return;
       if (event.key === "Enter") this.end();
-      if (event.key === "Escape") this.stop(null);
+      if (event.key === "Escape") this.drop();
     });
   }
 
@@ -33,6 +33,10 @@ export class Drawing {
     this.corners = [];
     this.map.getCanvas().classList.add("drawing");
     this.show([]);
+  }
+
+  drop(): void {
+    this.stop(null);
   }
 
   private add(event: MapMouseEvent): void {

@@ -12,6 +12,7 @@ const MOST = 5000;
 const TURKEY: LngLatBoundsLike = [25.6, 35.8, 44.9, 42.2];
 const NOTHING: GeoJSON.FeatureCollection = { type: "FeatureCollection", features: [] };
 const AGAIN_MS = 3000;
+const FITTING = { padding: 30, maxZoom: 17 };
 
 interface Found extends GeoJSON.FeatureCollection {
   numberMatched: number;
@@ -19,6 +20,11 @@ interface Found extends GeoJSON.FeatureCollection {
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#888";
+}
+
+/** West, south, east, north as the page writes them; the country where it does not. */
+function sides(text: string | undefined): LngLatBoundsLike {
+  return text ? (text.split(",").map(Number) as [number, number, number, number]) : TURKEY;
 }
 
 function style(place: HTMLElement): StyleSpecification {
@@ -96,14 +102,13 @@ class ParcelMap {
 
   constructor(private readonly place: HTMLElement) {
     this.texts = JSON.parse(place.dataset.texts ?? "{}") as Record<string, string>;
-    const bounds = place.dataset.bounds;
     this.filling.hidden = true;
     setWorkerUrl(new URL(place.dataset.worker ?? "", location.href).href);
     this.map = new GlMap({
       container: place,
       style: style(place),
-      bounds: bounds ? (bounds.split(",").map(Number) as [number, number, number, number]) : TURKEY,
-      fitBoundsOptions: { padding: 30, maxZoom: 17 },
+      bounds: sides(place.dataset.bounds),
+      fitBoundsOptions: FITTING,
       attributionControl: false,
       dragRotate: false,
       pitchWithRotate: false,
@@ -159,10 +164,14 @@ class ParcelMap {
     };
     on("in", () => this.map.zoomIn());
     on("out", () => this.map.zoomOut());
+    on("everything", () => this.map.fitBounds(sides(this.place.dataset.everything), FITTING));
     on("draw", () => {
       this.close();
-      this.drawing.begin();
-      this.say(this.texts.drawing ?? "");
+      if (this.drawing.active) this.drawing.drop();
+      else this.drawing.begin();
+      // Enter is for the area now, not for the button.
+      this.map.getCanvas().focus();
+      this.showDrawing();
     });
     const chosen = document.querySelector<HTMLSelectElement>("[data-map=colours]");
     chosen?.addEventListener("change", () => this.colour(chosen.value as Colouring));
@@ -248,8 +257,16 @@ class ParcelMap {
     if (place) place.hidden = true;
   }
 
+  /** Whether an area is being drawn, on the button and where one looks: on the map. */
+  private showDrawing(): void {
+    const active = this.drawing.active;
+    document.querySelector("[data-map=draw]")?.setAttribute("aria-pressed", String(active));
+    const hint = document.querySelector("[data-map=hint]");
+    if (hint) hint.textContent = active ? (this.texts.drawing ?? "") : "";
+  }
+
   private drawn(area: string | null): void {
-    this.say("");
+    this.showDrawing();
     const field = document.querySelector<HTMLInputElement>("input[name=area]");
     if (area === null || !field) return;
     field.value = area;

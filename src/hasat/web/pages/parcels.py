@@ -16,7 +16,7 @@ from hasat.jobs.runs import get_run, list_runs
 from hasat.sources.tkgm.datasets import SOURCE
 from hasat.sources.tkgm.estimating import Cost, cost_of, read_drawn
 from hasat.sources.tkgm.looking import Extent, extent, look
-from hasat.sources.tkgm.overlooking import scans
+from hasat.sources.tkgm.overlooking import ScanLine, scans
 from hasat.sources.tkgm.selection import Box, Selection
 from hasat.web.page import Action, Asked, House, Page
 from hasat.web.quotas import quota_line
@@ -41,15 +41,19 @@ class ParcelLine:
 
 @dataclass(frozen=True)
 class ScanShown:
-    """One scan in the table, with the box around its area."""
+    """One scan in the table, with the box around its area.
+
+    `asked` and `found` of one that is not finished are None while a run shown above tells them: it
+    counts in rounds, and two readings of one thing would contradict each other.
+    """
 
     id: int
     box: Box
     quality: str
     began_at: datetime
     finished_at: datetime | None
-    asked: int
-    found: int
+    asked: int | None
+    found: int | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ class Parcels:
 
     extent: Extent
     bounds: Box | None
-    """What the map shows first: the area asked for, else the latest scan, else everything."""
+    """What the map shows first: the area asked for, else the latest scan and those around it."""
+    everything: Box | None
+    """All scans of the table, else all parcels."""
     planned: Planned | None
     can_scan: bool
     run: RunLine | None
@@ -86,27 +92,19 @@ async def parcels(asked: Asked) -> Parcels:
     text = _area_text(asked)
     area = read_drawn(text) if text else None
     box = None if area is None else Box(*area.bounds)
-    found = await scans(store, _SCANS_SHOWN)
-    shown = [
-        ScanShown(
-            one.id,
-            Box(*shape(one.area).bounds),
-            str(one.method.get("quality", one.method.get("method", ""))),
-            one.began_at,
-            one.finished_at,
-            one.asked,
-            one.found,
-        )
-        for one in found
-    ]
-    everything = await extent(store, ground=box is None and not shown)
+    run = await _run(asked)
+    told_above = run is not None and run.how == "running"
+    shown = [_scan_shown(one, told_above) for one in await scans(store, _SCANS_SHOWN)]
+    boxes = [one.box for one in shown]
+    known = await extent(store, ground=not boxes)
     page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
     return Parcels(
-        extent=everything,
-        bounds=box or (shown[0].box if shown else everything.box),
+        extent=known,
+        bounds=box or (_neighbourhood(boxes) if boxes else known.box),
+        everything=_around(boxes) if boxes else known.box,
         planned=None if area is None else await _planned(house, text, area),
         can_scan=SCAN in house.catalogue.jobs,
-        run=await _run(asked),
+        run=run,
         scans=shown,
         parcels=[_line(json.loads(one)) for one in page.features],
         matched=page.matched,
@@ -114,6 +112,33 @@ async def parcels(asked: Asked) -> Parcels:
         base_map=house.settings.serve.base_map,
         base_map_credit=house.settings.serve.base_map_credit,
     )
+
+
+def _scan_shown(scan: ScanLine, told_above: bool) -> ScanShown:
+    left_out = told_above and scan.finished_at is None
+    return ScanShown(
+        scan.id,
+        Box(*shape(scan.area).bounds),
+        str(scan.method.get("quality", scan.method.get("method", ""))),
+        scan.began_at,
+        scan.finished_at,
+        None if left_out else scan.asked,
+        None if left_out else scan.found,
+    )
+
+
+def _neighbourhood(boxes: Sequence[Box]) -> Box:
+    """The first box with all that touch it, or one another."""
+    seen, *others = boxes
+    while near := [one for one in others if seen.ground.intersects(one.ground)]:
+        seen = _around([seen, *near])
+        others = [one for one in others if one not in near]
+    return seen
+
+
+def _around(boxes: Sequence[Box]) -> Box:
+    west, south, east, north = zip(*boxes, strict=True)
+    return Box(min(west), min(south), max(east), max(north))
 
 
 async def _run(asked: Asked) -> RunLine | None:
