@@ -82,7 +82,7 @@ def test_the_command_prints_text_and_json(database: ThrowAwayDatabase, tmp_path:
     told = _quota(database, tmp_path)
     assert told.exit_code == 0, told.output
     assert re.search(r"0 of 75,000 spent, 75,000 left, target 90%", told.stdout)
-    assert re.search(r"forecast: 67,500 unused at 24:00 UTC", told.stdout)
+    assert re.search(r"forecast: 67,500 short of the target of 90% at 24:00 UTC", told.stdout)
     document = json.loads(_quota(database, tmp_path, "football", "--json").stdout)
     assert [one["windows"]["upstream"] for one in document["upstreams"]] == ["football"]
     assert _quota(database, tmp_path, "nowhere").exit_code == 1

@@ -23,6 +23,7 @@ def spending(hour: float, **more: int | bool) -> Spending:
         starts_at=MIDNIGHT,
         ends_at=MIDNIGHT + timedelta(days=1),
         zone="UTC",
+        target=0.9,
         **values,
     )
 
@@ -37,7 +38,7 @@ def test_what_is_left_over_is_told() -> None:
     assert (said.kind, said.unused, said.sentence) == (
         "unused",
         4_100,
-        "4,100 unused at 24:00 UTC",
+        "4,100 short of the target of 90% at 24:00 UTC",
     )
 
 
@@ -53,7 +54,7 @@ def test_a_spent_day_says_until_when() -> None:
 
 def test_without_paced_lanes_all_that_may_be_used_counts() -> None:
     said = forecast(spending(12, usable=900, to_target=0, has_paced=False))
-    assert (said.kind, said.unused) == ("unused", 900)
+    assert (said.kind, said.sentence) == ("unused", "900 unused at 24:00 UTC")
 
 
 @pytest.mark.parametrize("hour", [0, 0.01, 23.999])

@@ -17,8 +17,10 @@ class Spending:
     zone: str
     usable: int
     """What the most privileged lane may still spend today."""
+    target: float
+    """The share of the day's limit that paced lanes spend by its end."""
     to_target: int
-    """What is left up to the day's target."""
+    """What is left up to that."""
     others_last_hour: int
     paced_last_hour: int
     has_paced: bool
@@ -26,12 +28,17 @@ class Spending:
 
 @dataclass(frozen=True)
 class Forecast:
-    """`spent`, `runs_out` at a time, `unused` so many at the end, or `on_target`."""
+    """`spent`, `runs_out` at a time, `unused` so many at the end, or `on_target`.
+
+    With paced lanes `unused` is what stays short of the `target`, which is less than all that is
+    left; without them it is what stays of all that may be spent, and there is no target.
+    """
 
     kind: Literal["spent", "runs_out", "unused", "on_target"]
     sentence: str
     at: datetime | None = None
     unused: int = 0
+    target: float | None = None
 
 
 def forecast(s: Spending) -> Forecast:
@@ -52,7 +59,11 @@ def forecast(s: Spending) -> Forecast:
     # Within half a percent nothing need be said.
     if unused * 200 <= goal:
         return Forecast("on_target", f"reaches its target by {_clock(s.ends_at, s)}")
-    return Forecast("unused", f"{unused:,} unused at {_clock(s.ends_at, s)}", unused=unused)
+    end = _clock(s.ends_at, s)
+    if s.has_paced:
+        sentence = f"{unused:,} short of the target of {s.target:.0%} at {end}"
+        return Forecast("unused", sentence, unused=unused, target=s.target)
+    return Forecast("unused", f"{unused:,} unused at {end}", unused=unused)
 
 
 def _clock(moment: datetime, s: Spending) -> str:

@@ -118,6 +118,7 @@ class Quota:
                 ends_at=w.ends_at,
                 zone=w.zone,
                 usable=max(0, w.remaining - min(lane.keep for lane in self.lanes)),
+                target=w.target,
                 to_target=max(0, w.remaining - beyond_target),
                 others_last_hour=sum(lane.last_hour for lane in self.lanes if not lane.paced),
                 paced_last_hour=sum(lane.last_hour for lane in self.lanes if lane.paced),

@@ -97,6 +97,10 @@ class ForecastAnswer(_Camel):
     sentence: str
     at: datetime | None
     unused: int
+    target: float | None = Field(
+        description="The share of the day's limit that `unused` stays short of; without one it is "
+        "measured against all that may be spent."
+    )
 
 
 class QuotaAnswer(_Camel):
@@ -140,8 +144,9 @@ _EXAMPLE = {
             "endpoints": [],
             "forecast": {
                 "kind": "unused",
-                "sentence": "4,100 unused at 24:00 UTC",
+                "sentence": "4,100 short of the target of 90% at 24:00 UTC",
                 "unused": 4100,
+                "target": 0.9,
             },
         }
     ]

@@ -21,6 +21,8 @@ class QuotaLine:
     """spent, runs_out, unused or on_target."""
     forecast_at: datetime | None
     unused: int
+    target: float | None
+    """The share of the limit that `unused` stays short of; without one, all that may be spent."""
 
 
 def quota_line(quota: Quota) -> QuotaLine:
@@ -45,4 +47,5 @@ def quota_line(quota: Quota) -> QuotaLine:
         forecast=told.kind if told else None,
         forecast_at=told.at if told else None,
         unused=told.unused if told else 0,
+        target=told.target if told else None,
     )
