@@ -17,7 +17,6 @@ from hasat.doors import Caller, exchange_of
 from hasat.web.charts import day_chart, timeline
 from hasat.web.page import Asked, House, Page
 from hasat.web.statics import Statics
-from hasat.web.story import told
 from hasat.web.twin import as_json
 from hasat.web.words import COOKIE, LANGUAGES, Language, Words, language_of
 
@@ -62,7 +61,6 @@ class Frame:
             "moment": self._moment,
             "timeline": timeline,
             "day_chart": day_chart,
-            "story": lambda: told(house.settings, system_clock()),
         }
         # Now, so that the first reader does not wait for it.
         for name in self._templates.list_templates():

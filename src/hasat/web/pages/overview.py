@@ -19,6 +19,7 @@ from hasat.web import held
 from hasat.web.page import Asked, House, Page
 from hasat.web.quotas import QuotaLine, quota_line
 from hasat.web.runlines import RunLine, line_of
+from hasat.web.story import Told, told
 
 _RUNS_SHOWN = 8
 _PATIENCE_SECONDS = 3.0
@@ -57,6 +58,8 @@ class Overview:
 
     now: datetime
     workers: int
+    story: Sequence[Told]
+    """Empty where this is no demo."""
     sources: Sequence[SourceCard]
     newest_held: int | None
     """The newest run that waits for a decision."""
@@ -84,6 +87,7 @@ async def overview(asked: Asked) -> Overview:
     return Overview(
         now=now,
         workers=await workers_alive(store, house.settings),
+        story=told(house.settings, now),
         sources=cards,
         newest_held=waiting[0].run if waiting else None,
         running=[line_of(run, now) for run in running],
