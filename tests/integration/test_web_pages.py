@@ -1,9 +1,10 @@
 """The pages as a server answers them: two renderings of one thing, two languages, who may what."""
 
 import asyncio
+import html
 import json
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
@@ -12,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 import feed_toys
 from gib_people import people, person
+from hasat.budget import Budget
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.deliver import Event, announce
 from hasat.deliver.endpoints import Endpoint
@@ -23,14 +25,17 @@ from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS as FOOTBALL
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.registry import all_sources
+from hasat.sources.upstreams import football
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of
 from hasat.web import add_pages
 from hasat.web.pages import PAGES
+from hasat.web.story import SCENES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 OWN = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
+HERE = timedelta(hours=3)
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 PATHS = {
     "/runs/{run}": "/runs/1",
@@ -179,6 +184,36 @@ async def test_matches_with_details_are_counted_among_those_that_are_over(
         )
     [told] = (await client.get("/football.json")).json()["leagues"]
     assert (told["matches"], told["finished"], told["detailed"]) == (3, 2, 1)
+
+
+async def test_the_quota_names_what_it_measures_by_and_who_ran_a_job_by_hand(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert "at this rate 67,500 short of the target of 90 %" in (await _get(client, "/quota")).text
+    turkish = (await _get(client, "/quota", **{"Accept-Language": "tr"})).text
+    assert "bu gidişle %90 hedefinin 67.500 altında kalır" in turkish
+    async with Budget(store, football(settings)) as budget:
+        await budget.acquire("finalise", job="stale_live_refresh")
+        await budget.acquire("details", job="fixtures_backfill_league_season")
+    told = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
+    assert {one["lane"]: one["byHand"] for one in told} == {"finalise": False, "details": True}
+    assert "waits for the minute only" in (await _get(client, "/quota")).text
+
+
+async def test_the_overview_and_its_twin_tell_the_story_of_a_demo_and_of_nothing_else(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert (await client.get("/overview.json")).json()["story"] == []
+    nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
+    demo = settings.demo.model_copy(update={"began": nine, "started": nine})
+    app = app_of(settings.model_copy(update={"demo": demo}), store)
+    async with client_of(app) as client:
+        page = (await _get(client, "/")).text
+        told = (await client.get("/overview.json")).json()["story"]
+    assert len(told) == len(SCENES)
+    for one in told:
+        assert one["scene"]["title"]["en"] in html.unescape(page)
+        assert one["at"] is None or f"{datetime.fromisoformat(one['at']) + HERE:%H:%M}" in page
 
 
 async def test_matches_are_those_of_a_day_here_and_any_day_can_be_asked_for(

@@ -16,6 +16,19 @@ _MOST_ENDPOINTS = 100
 
 
 @dataclass(frozen=True)
+class SpenderLine:
+    """A job that asked today, in a lane."""
+
+    job: str
+    lane: str
+    by_hand: bool
+    """Whether the lane is not the job's own: who runs a backfill by hand does not wait for the
+    day's pace."""
+    spent: int
+    refusals: int
+
+
+@dataclass(frozen=True)
 class UpstreamQuota:
     """One upstream's budget today."""
 
@@ -23,7 +36,7 @@ class UpstreamQuota:
     windows: Windows
     day: SpentDay
     lanes: Sequence[LaneUse]
-    spenders: Sequence[Spender]
+    spenders: Sequence[SpenderLine]
     outcomes: Sequence[OutcomeUse]
     endpoints: Sequence[EndpointUse]
     endpoints_in_all: int
@@ -57,11 +70,17 @@ async def _upstream(house: House, quota: Quota) -> UpstreamQuota:
             by_hour=await _by_hour(house, w.upstream, w.day),
         ),
         lanes=quota.lanes,
-        spenders=quota.spenders,
+        spenders=[_spender(house, one) for one in quota.spenders],
         outcomes=quota.outcomes,
         endpoints=sorted(quota.endpoints, key=lambda one: -one.spent)[:_MOST_ENDPOINTS],
         endpoints_in_all=len(quota.endpoints),
     )
+
+
+def _spender(house: House, one: Spender) -> SpenderLine:
+    job = house.catalogue.jobs.get(one.job)
+    by_hand = job is not None and job.lane != one.lane
+    return SpenderLine(one.job, one.lane, by_hand, one.spent, one.refusals)
 
 
 async def _by_hour(house: House, upstream: str, day: date) -> Sequence[int]:
