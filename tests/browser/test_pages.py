@@ -38,6 +38,8 @@ def test_an_operator_walks_through_the_house(
             page.get_by_role("navigation").get_by_role("link", name=title, exact=True).click()
             expect(page.get_by_role("heading", level=1)).to_have_text(title)
             expect(page.locator("html")).to_have_attribute("lang", language)
+    page.set_viewport_size({"width": 768, "height": 900})
+    expect(page.get_by_role("link", name="Doktor")).to_be_in_viewport(ratio=1)
     _by_keyboard(page, hosted)
     page.set_viewport_size({"width": 375, "height": 800})
     for path in ("/", "/runs", "/quota", "/changes", "/taxpayers", "/football", "/doctor"):
@@ -78,6 +80,8 @@ def _runs_now(page: Page, house: House) -> None:
     expect(page.locator("#state").get_by_text(re.compile("^(done|nothing to do)$"))).to_be_visible()
     worker.terminate()
     page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{house.address}/runs")
+    expect(page.locator("#timeline").get_by_text("housekeeping").first).to_be_in_viewport(ratio=1)
     page.goto(f"{house.address}/runs/1?lang=tr")
     expect(page.get_by_role("button", name="Aynı parametrelerle yeniden çalıştır")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -7,9 +7,8 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 WIDTH = 960
-_ROW = 22
-_LEFT = 230
-_NARROWEST = 3.0
+# A run on the time line, in percent of its width.
+_NARROWEST = 0.4
 _TICKS = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 
 
@@ -52,7 +51,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Bar:
-    """A run on the time line, or some that cannot be told apart there."""
+    """A run on the time line, or some that cannot be told apart there; in percent of its width."""
 
     x: float
     width: float
@@ -66,43 +65,37 @@ class Row:
     """A job on the time line."""
 
     job: str
-    y: int
     bars: Sequence[Bar]
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Runs as bars over time, a row for each job."""
+    """Runs as bars over time, a row for each job; as wide as there is room."""
 
-    width: int
-    height: int
-    left: int
     rows: Sequence[Row]
     ticks: Sequence[Tick]
 
 
 def too_close(span: timedelta) -> timedelta:
     """Runs with less than that between them cannot be told apart on a time line."""
-    return span * (_NARROWEST / (WIDTH - _LEFT))
+    return span * (_NARROWEST / 100)
 
 
 def timeline(
     stretches: Iterable[RunStretch], since: datetime, now: datetime, zone: ZoneInfo
 ) -> Timeline:
     """The geometry; every run is wide enough to be seen and clicked."""
-    left, scale = _LEFT, (WIDTH - _LEFT) / (now - since).total_seconds()
+    scale = 100 / (now - since).total_seconds()
     jobs: dict[str, list[Bar]] = {}
     for one in stretches:
         begin = max(0.0, (one.started_at - since).total_seconds())
         end = max(begin, ((one.finished_at or now) - since).total_seconds())
         width = max(_NARROWEST, (end - begin) * scale)
-        x = min(left + begin * scale, WIDTH - width)
-        bar = Bar(round(x, 1), round(width, 1), one.how, one.run, one.runs)
+        x = min(begin * scale, 100 - width)
+        bar = Bar(round(x, 2), round(width, 2), one.how, one.run, one.runs)
         jobs.setdefault(one.job, []).append(bar)
-    rows = [Row(job, 24 + n * _ROW, jobs[job]) for n, job in enumerate(sorted(jobs))]
-    return Timeline(
-        WIDTH, 24 + _ROW * len(rows), left, rows, time_ticks(since, now, zone, WIDTH, left)
-    )
+    rows = [Row(job, jobs[job]) for job in sorted(jobs)]
+    return Timeline(rows, time_ticks(since, now, zone, 100, 0))
 
 
 def time_ticks(
