@@ -26,6 +26,7 @@ def test_an_operator_walks_through_the_house(
     hosted: House, browser: Browser, complaints: Complaints
 ) -> None:
     """Every page in both languages, by keyboard, wide and on a phone; a run is followed."""
+    hosted.environ["HASAT_FOOTBALL_TRACKED_LEAGUES"] = '[{"id": 203, "season": 2026}]'
     hosted.start("serve")
     eventually(hosted.ready, "it serves")
     context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
@@ -45,6 +46,8 @@ def test_an_operator_walks_through_the_house(
     for path in ("/", "/runs", "/quota", "/changes", "/taxpayers", "/football", "/doctor"):
         page.goto(hosted.address + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
+    page.goto(f"{hosted.address}/football")
+    expect(page.get_by_role("columnheader", name="Injuries")).to_be_in_viewport(ratio=0.9)
     _runs_now(page, hosted)
     assert complaints == []
     context.close()
