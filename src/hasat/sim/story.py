@@ -1,8 +1,7 @@
 """The demo's upstreams: all of them in one process, and the story that they tell.
 
 Under one address: /gib, /tkgm and /football, and somebody who is told by webhook. The story's time
-is `lived`: it stands still while the demo is off, so that a demo that is started again goes on where
-it was.
+is `lived`: it stands still while the demo is off, so that the next start goes on where it was.
 """
 
 import asyncio
