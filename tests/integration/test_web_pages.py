@@ -349,7 +349,13 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
     assert "over the limit" in page
     assert "4,321" in page
     assert "ÇIĞ &lt;i&gt;Ltd" in page
-    assert "/runs/1" in (await _get(client, "/")).text
+    overview = (await _get(client, "/")).text
+    assert "The guard holds a run" in overview
+    assert '<a href="/runs/1">Look at run 1 and decide' in overview
+    async with store.connection() as conn:
+        await conn.execute("INSERT INTO gib.held (run, preview, folder) VALUES (2, '{}', '/none')")
+    assert "The guard holds 2 runs" in (await _get(client, "/")).text
+    assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
     approved = await client.post("/runs/1/approve", headers=OWN)
     assert approved.status_code == 303
     [approval] = await list_runs(store, limit=1)

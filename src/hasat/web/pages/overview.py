@@ -61,8 +61,8 @@ class Overview:
     story: Sequence[Told]
     """Empty where this is no demo."""
     sources: Sequence[SourceCard]
-    newest_held: int | None
-    """The newest run that waits for a decision."""
+    held: Sequence[int]
+    """The runs that wait for a decision, the newest first."""
     running: Sequence[RunLine]
     recent: Sequence[RunLine]
 
@@ -89,7 +89,7 @@ async def overview(asked: Asked) -> Overview:
         workers=await workers_alive(store, house.settings),
         story=told(house.settings, now),
         sources=cards,
-        newest_held=waiting[0].run if waiting else None,
+        held=[one.run for one in waiting],
         running=[line_of(run, now) for run in running],
         recent=[line_of(run, now) for run in recent if run.state == "finished"][:_RUNS_SHOWN],
     )
