@@ -46,7 +46,7 @@ _HALF_LIST: Final = range(3, 8)
 _CUT_LIST: Final = 10
 # Who is told by webhook does not listen while the guard has something to tell.
 _DEAF: Final = _HALF_LIST
-_MOST_ATTEMPTS: Final = 3
+_MOST_ATTEMPTS: Final = 2
 # The API of matches answers nothing while the last ones of the first day are played.
 _SILENCE: Final = range(9, 16)
 _HOUR: Final = 60
