@@ -99,17 +99,24 @@ def run_in_state(hasat: Hasat, state: str) -> int | None:
 
 
 def test_a_job_by_hand_prints_its_run_and_exits_by_its_outcome(hasat: Hasat) -> None:
-    nothing = hasat.data("run", "housekeeping", "--param", "depth=2", "--param", "d=1-1", code=3)
+    league = {"ONLY_LEAGUE_ID": "39"}
+    job = "auto_finish_stale_fixtures"
+    nothing = hasat.data("run", job, "--param", "threshold_hours=3.5", code=3, **league)
     assert (nothing["outcome"], nothing["state"]) == ("nothing", "finished")
-    assert nothing["params"] == {"depth": 2, "d": "1-1"}
+    assert nothing["params"]["threshold_hours"] == 3.5
+    assert nothing["params"]["only_league_id"] == 39
+    for wrong in ("treshold_hours=1", "threshold_hours=abc"):
+        code, out, err = hasat.run("run", job, "--param", wrong)
+        assert (code, out) == (2, "")
+        assert "threshold_hours" in err
     hasat.execute(
         "INSERT INTO jobs.run (job, trigger, state, outcome, finished_at)"
         " SELECT 'old', 'hand', 'finished', 'done', now() - interval '1 year'"
         " FROM generate_series(1, 3)"
     )
-    done = hasat.data("run", JOB_ID="housekeeping", ONLY_LEAGUE_ID="39")
+    done = hasat.data("run", JOB_ID="housekeeping", **league)
     assert (done["outcome"], done["rows_changed"]) == ("done", 2)
-    assert done["params"] == {"only_league_id": 39}
+    assert done["params"] == {}
     code, out, err = hasat.run("run")
     assert (code, out) == (2, "")
     assert "JOB_ID" in err

@@ -18,8 +18,9 @@ from hasat.cli import manners
 from hasat.cli.house import catalogue_of, in_house, open_house
 from hasat.clock import zone
 from hasat.errors import UsageError
-from hasat.jobs import Run, run_in_foreground
+from hasat.jobs import Job, Run, run_in_foreground
 from hasat.jobs.context import OnProgress
+from hasat.jobs.params import unknown_params
 from hasat.jobs.queue import retry_run, stop_run
 from hasat.jobs.runs import (
     get_run,
@@ -105,15 +106,18 @@ def run_now(
         )
     chosen = {key: _value(text) for key, text in manners.parse_pairs(param or []).items()}
 
+    catalogue = catalogue_of(settings)
+    params = _params(settings, catalogue.get(name), chosen)
+
     async def run() -> Run:
         async with open_house(settings) as store:
             with shown_progress(name) as on_progress:
                 return await run_in_foreground(
-                    catalogue_of(settings),
+                    catalogue,
                     store,
                     settings,
                     name,
-                    _params(settings, chosen),
+                    params,
                     on_progress,
                     manners.note,
                 )
@@ -241,9 +245,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _params(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    league = settings.football.only_league_id
-    return {**({"only_league_id": league} if league else {}), **chosen}
+def _params(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What was chosen, with the league that the environment names for jobs that ask for one."""
+    named = {"only_league_id": settings.football.only_league_id}
+    has_league = named["only_league_id"] is not None and not unknown_params(job, named)
+    return {**(named if has_league else {}), **chosen}
 
 
 def _one(run: Run, settings: Settings) -> Table:

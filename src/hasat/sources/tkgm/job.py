@@ -97,6 +97,6 @@ SCAN = Job(
     "Finds all parcels of an area; goes on where it was when the quota ended.",
     lane=LANE,
     overlap="queue",
-    options={"area": object, "quality": str, "max_queries": int},
+    options={"area": object, "quality": str, "max_queries": int, "removals": str},
     source=SOURCE,
 )
