@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
@@ -58,14 +59,14 @@ def test_a_job_that_declares_nothing_takes_anything() -> None:
     check_params(Job("loose", nothing, "Loose."), {"whatever": object()})
 
 
-def test_the_schedule_may_have_more_but_nothing_of_another_kind(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_schedule_may_have_more_but_nothing_of_another_kind() -> None:
     def of(params: str) -> Catalogue:
         environ = {"HASAT_JOBS_SCHEDULE": f'{{"strict": {{"params": {params}}}}}'}
         return Catalogue.of([STRICT], load_settings(environ=environ))
 
-    assert of('{"scope_source": "daily", "minutes": 5}').get("strict").params["minutes"] == 5
-    assert "scope_source" in "".join(capsys.readouterr())
+    with structlog.testing.capture_logs() as logs:
+        more = of('{"scope_source": "daily", "minutes": 5}')
+    assert more.get("strict").params["minutes"] == 5
+    assert [one["parameter"] for one in logs] == ["scope_source"]
     with pytest.raises(SettingsError, match="Job strict: minutes of strict is"):
         of('{"minutes": "often"}')

@@ -48,7 +48,8 @@ def bind(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise UnavailableError(
                 f"Port {port} on {host} is taken by another program.",
-                remedy="Stop that program, or choose another port: HASAT_PORT=9000.",
+                remedy="Stop that program, or choose another port: HASAT_PORT=9000, or for up and "
+                "serve --port 9000.",
             ) from error
         raise UnavailableError(
             f"Cannot listen on {host}, port {port}: {error.strerror}.",
