@@ -74,6 +74,16 @@ async def test_what_stopped_a_day_does_not_stop_the_next(collecting: Collecting)
         assert (await here.run("bootstrap_countries")).kind == "done"
 
 
+async def test_in_the_first_minutes_of_a_day_who_asks_by_hand_is_answered(
+    collecting: Collecting,
+) -> None:
+    async with collecting(World(match(1, NOW - DAY, "FT"))) as here:
+        await here.hands.turn_to((NOW + DAY).replace(hour=0, minute=3))
+        assert (await here.run(BACKFILL, here.hands.now)).kind == "out_of_quota"
+        assert (await here.run(BACKFILL)).kind == "done"
+        assert (await here.run("fixture_details_backfill_90d")).kind == "done"
+
+
 @pytest.mark.parametrize("status", [200, 429])
 async def test_the_days_end_is_kept_without_headers_and_against_stale_ones(
     collecting: Collecting, status: int

@@ -194,9 +194,9 @@ async def test_the_quota_names_what_it_measures_by_and_who_ran_a_job_by_hand(
     assert "bu gidişle %90 hedefinin 67.500 altında kalır" in turkish
     async with Budget(store, football(settings)) as budget:
         await budget.acquire("finalise", job="stale_live_refresh")
-        await budget.acquire("details", job="fixtures_backfill_league_season")
+        await budget.acquire("daily", job="fixtures_backfill_league_season")
     told = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
-    assert {one["lane"]: one["byHand"] for one in told} == {"finalise": False, "details": True}
+    assert {one["lane"]: one["byHand"] for one in told} == {"finalise": False, "daily": True}
     assert "waits for the minute only" in (await _get(client, "/quota")).text
 
 

@@ -102,9 +102,9 @@ class Api:
 
     @property
     def _lane(self) -> str:
-        """By hand a backfill waits for the minute only, not for its share of the day."""
+        """By hand a job waits for the minute only, not for its share of the day or its hours."""
         lane = self.context.job.lane
-        return "details" if self.by_hand and lane == "backfill" else lane
+        return "daily" if self.by_hand and lane in ("details", "backfill") else lane
 
     @property
     def _key(self) -> str:
