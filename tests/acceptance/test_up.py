@@ -1,12 +1,18 @@
 """`hasat up` as a person lives with it: starts, answers, survives, says what is wrong, ends."""
 
+import asyncio
 import json
 import os
 import random
 import signal
 import socket
+import sys
 from pathlib import Path
 
+import pytest
+
+from hasat.cli.family import Family
+from hasat.errors import HasatError
 from house import House, eventually
 
 
@@ -66,6 +72,50 @@ def test_whatever_is_killed_comes_back_or_ends(house: House) -> None:
     eventually(lambda: not any(map(_alive, orphans)), "the children noticed and ended")
     house.start("up")
     eventually(house.ready, "the next start is clean")
+
+
+_CHILD = """
+import os, pathlib, signal, socket, sys, time
+line = socket.socket(fileno=int(os.environ["HASAT_PARENT_FD"]))
+lives = pathlib.Path(sys.argv[1])
+lives.write_text(lives.read_text() + "x")
+if len(lives.read_text()) <= 2:
+    if sys.argv[2] == "said":
+        line.send(b"r")
+    os.kill(os.getpid(), signal.SIGKILL)
+line.send(b"r")
+time.sleep(600)
+"""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("when", ["said", "unsaid"])
+async def test_a_process_that_is_killed_as_it_gets_ready_is_started_again(
+    tmp_path: Path, when: str
+) -> None:
+    lives = tmp_path / "lives"
+    lives.touch()
+    family = Family({"child": [sys.executable, "-c", _CHILD, str(lives), when]})
+    await family.start()
+    try:
+        async with asyncio.timeout(60):
+            while lives.read_text() != "xxx":  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.05)
+            await family.ready()
+        assert not family.ending
+    finally:
+        family.drain()
+        await family.until_over()
+
+
+@pytest.mark.anyio
+async def test_a_process_that_cannot_start_ends_the_family() -> None:
+    family = Family({"child": [sys.executable, "-c", "raise SystemExit(7)"]})
+    await family.start()
+    async with asyncio.timeout(60):
+        await family.until_ending()
+    with pytest.raises(HasatError, match=r"could not start \(exit code 7\)"):
+        await family.until_over()
 
 
 def test_a_second_signal_stops_at_once(house: House) -> None:

@@ -32,6 +32,13 @@ class Member:
     line: socket.socket
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def listen(self) -> None:
+        """Hear what it has said by now."""
+        # The end of the stream says nothing more than its process does.
+        with contextlib.suppress(OSError):
+            if self.line.recv(1):
+                self.ready.set()
+
 
 class Family:
     """The children of `hasat up`: started, watched, restarted when they die, ended together."""
@@ -86,10 +93,14 @@ class Family:
         while not self.ending:
             member = self._members[role] = await _start(role, self._commands[role])
             code = await member.process.wait()
+            asyncio.get_running_loop().remove_reader(member.line)
+            # Its last word may lie there unheard.
+            member.listen()
             member.line.close()
             if self.ending:
                 return
-            if not member.ready.is_set():
+            # Whoever killed it does not say that it cannot start.
+            if not member.ready.is_set() and code != -signal.SIGKILL:
                 # It never came up: its own sentence is on the terminal; going on would repeat it.
                 self._first_failure = f"`hasat {role}` could not start (exit code {code})."
                 self._end(signal.SIGTERM)
@@ -168,11 +179,8 @@ async def _start(role: str, command: Sequence[str]) -> Member:
     loop = asyncio.get_running_loop()
 
     def heard() -> None:
-        with contextlib.suppress(BlockingIOError):
-            loop.remove_reader(ours)
-            with contextlib.suppress(OSError):
-                if ours.recv(1):
-                    member.ready.set()
+        loop.remove_reader(ours)
+        member.listen()
 
     loop.add_reader(ours, heard)
     return member
