@@ -17,6 +17,7 @@ from football_api import (
     league,
     match,
     of_league,
+    telling,
 )
 from hasat.cli.house import migrations_of
 from hasat.errors import BrokenAnswerError
@@ -112,12 +113,7 @@ async def test_a_result_that_is_decided_at_a_table_changes_the_table(
 ) -> None:
     matches = [match(1, NOW - 3 * DAY, "FT")]
 
-    def tell(path: str, asked: Parameters) -> Any:
-        if path == "leagues":
-            return [league(39)]
-        return matches if path == "fixtures" else []
-
-    async with collecting(tell) as world:
+    async with collecting(telling(matches)) as world:
         await world.run("fixtures_backfill_league_season")
         jobs = {"daily_standings": 1, "team_statistics_refresh": 2}
         for name in jobs:
@@ -139,12 +135,7 @@ async def test_by_the_clock_a_table_is_asked_for_when_it_has_settled_or_at_once(
 ) -> None:
     matches = [match(1, NOW - HOUR, "2H")]
 
-    def tell(path: str, asked: Parameters) -> Any:
-        if path == "leagues":
-            return [league(39)]
-        return matches if path == "fixtures" else []
-
-    async with collecting(tell) as world:
+    async with collecting(telling(matches)) as world:
         await world.run("fixtures_backfill_league_season")
         matches[:] = [match(1, NOW - HOUR, "FT")]
         # Known already, so that it is not asked for because nobody ever did.
@@ -242,12 +233,7 @@ async def test_verification_leaves_what_it_is_told_to_leave(
 ) -> None:
     matches = [match(1, NOW - HOUR, "2H")]
 
-    def tell(path: str, asked: Parameters) -> Any:
-        if path == "leagues":
-            return [league(39)]
-        return matches if path == "fixtures" else []
-
-    async with collecting(tell, verification={"min_daily_quota": setting}) as world:
+    async with collecting(telling(matches), verification={"min_daily_quota": setting}) as world:
         await world.run("fixtures_backfill_league_season")
         await world.hands.turn_to(NOW + 5 * HOUR)
         await world.run("auto_finish_stale_fixtures")
