@@ -247,9 +247,10 @@ def _value(text: str) -> Any:
 
 def _params(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What was chosen, with the league that the environment names for jobs that ask for one."""
-    named = {"only_league_id": settings.football.only_league_id}
-    has_league = named["only_league_id"] is not None and not unknown_params(job, named)
-    return {**(named if has_league else {}), **chosen}
+    league = settings.football.only_league_id
+    if league is None or unknown_params(job, ["only_league_id"]):
+        return dict(chosen)
+    return {"only_league_id": league, **chosen}
 
 
 def _one(run: Run, settings: Settings) -> Table:

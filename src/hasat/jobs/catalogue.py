@@ -11,7 +11,7 @@ import structlog
 from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
 from hasat.jobs.model import Job
-from hasat.jobs.params import check_kinds, unknown_params
+from hasat.jobs.params import check_kinds, did_you_mean, unknown_params
 from hasat.settings import Settings
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
@@ -91,7 +91,8 @@ class Catalogue:
         """The job of that name; NotFoundError with the nearest name if there is none."""
         if name not in self.jobs:
             raise NotFoundError(
-                f"There is no job named {name!r}.", remedy=_did_you_mean(name, self.jobs)
+                f"There is no job named {name!r}.",
+                remedy=did_you_mean(name, self.jobs, otherwise="`hasat jobs list` shows all jobs."),
             )
         return self.jobs[name]
 
@@ -108,8 +109,3 @@ def _check_params(job: Job) -> None:
             f"its params cannot be written as JSON: {error}.",
             remedy="Use texts, numbers, true, false, null, lists and mappings of them.",
         ) from error
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else "`hasat jobs list` shows all jobs."

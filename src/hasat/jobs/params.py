@@ -19,15 +19,12 @@ def unknown_params(job: Job, given: Iterable[str]) -> list[str]:
 
 def check_params(job: Job, given: Mapping[str, Any]) -> None:
     """Raise UsageError where something is said that the job would not understand."""
-    if job.options is None:
-        return
-    for name in unknown_params(job, given):
-        known = sorted({*job.params, *job.options})
-        close = get_close_matches(name, known, n=1)
+    if unknown := unknown_params(job, given):
+        known = sorted({*job.params, *(job.options or {})})
         has = f"It has {', '.join(known)}." if known else "It has none."
         raise UsageError(
-            f"{job.name} has no parameter {name!r}.",
-            remedy=f"Did you mean {close[0]!r}?" if close else has,
+            f"{job.name} has no parameter {unknown[0]!r}.",
+            remedy=did_you_mean(unknown[0], known, otherwise=has),
         )
     check_kinds(job, given)
 
@@ -39,6 +36,12 @@ def check_kinds(job: Job, given: Mapping[str, Any]) -> None:
         kind = kinds.get(name)
         if kind in _KINDS and value is not None and not _is_a(kind, value):
             raise UsageError(f"{name} of {job.name} is {value!r}.", remedy=f"Give {_KINDS[kind]}.")
+
+
+def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
+    """The nearest of the known names as advice, or other advice where none is near."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
 def _is_a(kind: type, value: Any) -> bool:

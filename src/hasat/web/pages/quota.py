@@ -22,8 +22,7 @@ class SpenderLine:
     job: str
     lane: str
     by_hand: bool
-    """Whether the lane is not the job's own: who runs a backfill by hand does not wait for the
-    day's pace."""
+    """Whether the lane is not the job's own: who runs it by hand does not wait for its pace."""
     spent: int
     refusals: int
 
