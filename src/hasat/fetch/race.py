@@ -102,6 +102,8 @@ class Racer:
                 if fetched.verdict.outcome in DEFINITIVE:
                     return fetched
                 if fetched.verdict.outcome is Outcome.UNAUTHORISED:
+                    # Every process shall know it before anybody goes on.
+                    await self._pool.written()
                     raise words.refused(self._pool.upstream, fetched.verdict.reason)
                 last = fetched
             if not race.running:
