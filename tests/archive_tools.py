@@ -65,9 +65,7 @@ def read_parquet(path: Path) -> tuple[dict[str, Any], State]:
         k.decode().removeprefix("hasat."): v.decode() for k, v in table.schema.metadata.items()
     }
     rows = table.to_pylist()
-    if table.schema.names == ["key", "body"]:
-        return facts, {row["key"]: json.loads(row["body"]) for row in rows}
-    return facts, {row.pop("key"): row for row in rows}
+    return facts, {row["key"]: json.loads(row["body"]) for row in rows}
 
 
 def read_xml(data: bytes) -> tuple[dict[str, str], State]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from faulty import Asked, FaultyServer, Handler, Reply, faulty_server
-from hasat.budget import Remaining
+from hasat.budget import Remaining, Waiting, in_place
 from hasat.fetch import Asker, Client, Endpoint, EndpointPool, Question, Racer, Rules
 from hasat.sources.tkgm.outcomes import classify
 from hasat.store import Store
@@ -110,12 +110,20 @@ async def field_over(
     patience: float = 20.0,
     hedge_share: float = 0.02,
     by_number: str | None = None,
+    waiting: Waiting = in_place,
 ) -> AsyncIterator[Field]:
     """A pool over servers that are there already, as another process would have it."""
     ledger = Ledger()
     endpoints = [Endpoint(server.url, daily, min_interval, by_number) for server in servers]
     pool = EndpointPool(
-        store, ledger, "tkgm", endpoints, key=key, cooldown=cooldown, patience=patience
+        store,
+        ledger,
+        "tkgm",
+        endpoints,
+        key=key,
+        cooldown=cooldown,
+        patience=patience,
+        waiting=waiting,
     )
     async with Client(Rules("Hasat test", {"X-API-Key": key})) as client, pool.opened():
         yield Field(servers, ledger, pool, Racer(pool, client, classify, hedge_share=hedge_share))

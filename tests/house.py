@@ -77,6 +77,7 @@ class House:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.port = free_port()
+        self.program = [sys.executable, "-m", "hasat"]
         self._started: list[subprocess.Popen[str]] = []
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
         self.environ = clean | {
@@ -90,10 +91,14 @@ class House:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, files: int | None = None) -> subprocess.Popen[str]:
+        """Start a command; `files` is the number of files that it may open."""
         log = (self.home.parent / "said.txt").open("a")
+        command = [*self.program, *arguments]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         process = subprocess.Popen(
-            [sys.executable, "-m", "hasat", *arguments],
+            command,
             env=self.environ,
             stdout=log,
             stderr=log,
@@ -110,7 +115,7 @@ class House:
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "hasat", *arguments],
+            [*self.program, *arguments],
             env=self.environ,
             capture_output=True,
             text=True,

@@ -5,7 +5,7 @@ Below the sources, because their routes use it; the rest of HTTP is in `serve`.
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -16,8 +16,9 @@ from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Scope
 
-from hasat.errors import HasatError, NotAllowedError, NotKnownError
+from hasat.errors import HasatError, NotAllowedError, NotKnownError, UsageError
 from hasat.settings import Settings
+from hasat.settings.given import did_you_mean
 from hasat.store import Store
 
 Access = Literal["read", "operate"]
@@ -62,6 +63,13 @@ class Exchange:
     allowance: Allowance | None = None
 
 
+class ParameterError(UsageError):
+    """A query parameter does not exist, or has no effect together with the others."""
+
+    code = "unknown-parameter"
+    title = "A parameter does not apply here"
+
+
 class FieldProblem(BaseModel):
     """One value of the request that cannot be used."""
 
@@ -97,6 +105,8 @@ async def _settings(request: Request) -> Settings:
 def _storable(text: str) -> str:
     if "\0" in text:
         raise ValueError("has a character (U+0000) that no text in PostgreSQL can have")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("has half of a surrogate pair, which is no character")
     return text
 
 
@@ -108,19 +118,39 @@ Plain = Annotated[
 """Text that is looked for in the database."""
 
 
-async def given_once(request: Request) -> None:
-    """Refuse a parameter given twice that takes one value: it is not clear which is meant."""
+async def check_parameters(request: Request) -> None:
+    """Reject a query parameter that the route does not declare, or that is repeated."""
     given = Counter(name for name, _ in request.query_params.multi_items())
-    if given.total() == len(given):
-        return
-    takes_many = declared_parameters(request.scope["route"])
-    if twice := [name for name, many in takes_many.items() if given[name] > 1 and not many]:
+    declared = declared_parameters(request.scope["route"])
+    if unknown := sorted(given.keys() - declared.keys()):
+        raise unknown_parameters(unknown, declared)
+    if twice := [name for name, many in declared.items() if given[name] > 1 and not many]:
         raise RequestValidationError(
             [
                 {"type": "given_twice", "loc": ("query", name), "msg": "is given more than once"}
                 for name in twice
             ]
         )
+
+
+def reject_parameters(request: Request, names: Iterable[str], why: str) -> None:
+    """Reject those of the parameters that are given, because they have no effect here."""
+    if given := [name for name in names if name in request.query_params]:
+        raise ParameterError(f"{_quoted(given)}: {why}", remedy="Leave it out.")
+
+
+def unknown_parameters(unknown: Sequence[str], known: Iterable[str]) -> ParameterError:
+    """Return the error for parameters that do not exist, with the name that was likely meant."""
+    listed = sorted(known)
+    return ParameterError(
+        f"There is no parameter {_quoted(name[:40] for name in unknown[:3])} here"
+        f"{did_you_mean(unknown[0], listed, 0.6)}",
+        remedy=f"This takes {_quoted(listed)}." if listed else "This takes no parameters.",
+    )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def declared_parameters(route: Any) -> dict[str, bool]:

@@ -5,6 +5,7 @@ HasatError                      something failed; the message says what and wher
 │   └── SettingsError           a setting is wrong: change it and start again
 ├── NotFoundError               there is no such thing
 ├── ConflictError               it is being done already, or was decided otherwise
+│   └── AlreadyRunningError     a run of the job is queued or running
 ├── GoneError                   it existed, but no longer: start over from where the error says
 ├── NotAllowedError             the caller may not do this
 │   └── NotKnownError           the caller did not say who they are
@@ -74,6 +75,14 @@ class ConflictError(HasatError):
     status = 409
     code = "conflict"
     title = "It cannot be done in this state"
+
+
+class AlreadyRunningError(ConflictError):
+    """A run of the job is queued or running, and its runs do not wait for each other."""
+
+    exit_code = 3
+    code = "already-running"
+    title = "The job is queued or running already"
 
 
 class GoneError(HasatError):

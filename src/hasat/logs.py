@@ -13,21 +13,21 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from hasat.settings import Settings
-from hasat.text import mask_personal_numbers
+from hasat.text import HIDDEN, mask_addresses, mask_personal_numbers
 
 # Libraries that report each step of their own work at INFO.
 _CHATTY = ("httpcore2", "httpx2", "procrastinate", "psycopg.pool", "pyogrio", "uvicorn")
 
 
 def redactor(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that hides the given secrets and all eleven-digit numbers in a text."""
+    """A function that hides secrets, also those in addresses, and all eleven-digit numbers."""
     known = {form for secret in secrets for form in _forms(secret)}
     longest_first = sorted(known, key=len, reverse=True)
 
     def redact(line: str) -> str:
         for secret in longest_first:
-            line = line.replace(secret, "********")
-        return mask_personal_numbers(line)
+            line = line.replace(secret, HIDDEN)
+        return mask_personal_numbers(mask_addresses(line))
 
     return redact
 

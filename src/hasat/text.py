@@ -5,6 +5,9 @@ import unicodedata
 
 _TO_LOWER = str.maketrans({"I": "ı", "İ": "i"})
 _TO_UPPER = str.maketrans({"i": "İ", "ı": "I"})
+HIDDEN = "********"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_TELLING = re.compile(r"token|key|secret|sig|pass|pwd|auth|code|cred|session", re.IGNORECASE)
 _PERSONAL = re.compile(r"(?<!\d)(\d{3})\d{6}(\d{2})(?!\d)")
 
 
@@ -30,6 +33,36 @@ def fold(text: str) -> str:
 def mask_personal_numbers(text: str) -> str:
     """Hide the middle of every eleven-digit number, the form of a Turkish identity number."""
     return _PERSONAL.sub(r"\1******\2", text)
+
+
+def mask_address(address: str) -> str:
+    """Hide what may be secret in an address: credentials, values of the query, the fragment."""
+    return _masked(address, every=True)
+
+
+def mask_addresses(text: str) -> str:
+    """Hide the credentials and the query values with telling names of every address in a text."""
+    return _ADDRESS.sub(lambda found: _masked(found[0], every=False), text)
+
+
+def _masked(address: str, *, every: bool) -> str:
+    before, hash_, fragment = address.partition("#")
+    place, mark, query = before.partition("?")
+    scheme, slashes, rest = place.partition("://")
+    # An unescaped password may have a slash in it; a path of the web may have an @.
+    web = scheme.lower() in ("http", "https", "ws", "wss")
+    host, slash, path = rest.partition("/") if web else (rest, "", "")
+    if slashes and "@" in host:
+        place = f"{scheme}://{HIDDEN}@{host.rpartition('@')[2]}{slash}{path}"
+    pairs = []
+    for pair in query.split("&"):
+        name, equals, _ = pair.partition("=")
+        if pair and (every or _TELLING.search(name)):
+            pair = f"{name}={HIDDEN}" if equals else HIDDEN
+        pairs.append(pair)
+    if fragment and (every or _TELLING.search(fragment)):
+        fragment = HIDDEN
+    return f"{place}{mark}{'&'.join(pairs)}{hash_}{fragment}"
 
 
 def _plain_letter(letter: str) -> str:

@@ -7,11 +7,13 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,44 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.03)
 
 
+async def subscribed(store: Store) -> bool:
+    async with store.connection() as conn:
+        cursor = await conn.execute("SELECT EXISTS (SELECT FROM deliver.subscription)")
+        return await cursor.fetchone() == (True,)
+
+
+async def test_a_version_is_announced_by_the_next_process_if_all_are_killed_before(
+    store: Store, database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    await make_table(store)
+    with receiving() as receiver:
+        async with delivering(
+            database,
+            tmp_path,
+            HASAT_WEBHOOKS_PRIVATE_NETWORKS="127.0.0.0/8",
+            Webhooks__Enabled="true",
+            Webhooks__Http__Enabled="true",
+            Webhooks__Http__Url=receiver.url,
+            Webhooks__Http__NotifyOn__0="DatasetChanged",
+        ) as processes:
+            await eventually(partial(subscribed, store))
+            for process in processes.all:
+                process.send_signal(signal.SIGSTOP)
+            await run(store, {"a": {"v": 1}})
+            await run(store, {"a": {"v": 2}})
+            processes.end()
+            assert receiver.received == []
+            processes.all.clear()
+            processes.start()
+            processes.start()
+
+            async def both() -> bool:
+                return len(receiver.received) >= 2
+
+            await eventually(both)
+    assert [one.json["payload"]["head"] for one in receiver.received] == [0, 1]
+
+
 async def test_every_event_arrives_in_order_whoever_is_killed(
     store: Store, database: ThrowAwayDatabase, tmp_path: Path, dice: random.Random
 ) -> None:
@@ -144,6 +184,7 @@ async def test_every_event_arrives_in_order_whoever_is_killed(
             Webhooks__Http__Url=receiver.url,
             Webhooks__Http__TimeoutSeconds="1",
         ) as processes:
+            await eventually(partial(subscribed, store))
             for _ in range(KILLS):
                 await tell_more()
                 seen = len(receiver.received)

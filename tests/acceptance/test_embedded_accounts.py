@@ -119,7 +119,7 @@ async def test_roots_files_are_out_of_the_servers_reach(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path).lease():
         pass
     owners = _owners(tmp_path / "postgres")
-    for name in ("start.lock", "server.lock", "users.lock", "identity", "hasat.conf", "start.log"):
+    for name in ("start.lock", "server.lock", "users.lock", "identity", "start.log"):
         assert owners[name] == 0, name
     for name in ("data", "log", "run"):
         assert owners[name] != 0, name

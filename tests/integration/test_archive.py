@@ -1,10 +1,13 @@
 """Archives: one snapshot in three forms, published whole or not at all, kept as promised."""
 
 import asyncio
+import json
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from archive_tools import (
@@ -164,6 +167,76 @@ async def test_a_dataset_without_forms_of_its_own(store: Store, settings: Settin
     for archive in written:
         assert held(settings, archive)[1] == await mirror(store)
         assert archive.name.startswith("toys_records_")
+
+
+TYPED = """
+ALTER TABLE core.toys
+    ADD price double precision GENERATED ALWAYS AS ((body ->> 'price')::double precision) STORED,
+    ADD "Number of; wheels" bigint GENERATED ALWAYS AS ((body ->> 'wheels')::bigint) STORED,
+    ADD sold boolean GENERATED ALWAYS AS ((body ->> 'sold')::boolean) STORED,
+    ADD name text GENERATED ALWAYS AS (body ->> 'name') STORED,
+    ADD parts jsonb GENERATED ALWAYS AS (body -> 'parts') STORED,
+    ADD weight numeric GENERATED ALWAYS AS ((body ->> 'weight')::numeric) STORED,
+    ADD made_at timestamptz,
+    ADD made_on date
+"""
+
+
+async def test_parquet_has_the_typed_columns_of_the_table_beside_the_body(
+    store: Store, settings: Settings
+) -> None:
+    await make_table(store)
+    async with store.connection() as conn:
+        await conn.execute(TYPED)
+    state: State = {
+        'a","body":1': {"price": 1.5, "wheels": 2**62, "sold": True, "name": 'ü"\n', "parts": [1]},
+        "b": {"price": "NaN", "weight": 10**30, "huge": 10**400},
+        "c": {"price": "-Infinity"},
+    }
+    await run(store, state)
+    moment = datetime(2026, 2, 19, 15, 4, 12, 345678, tzinfo=UTC)
+    async with store.connection() as conn:
+        await conn.execute("UPDATE core.toys SET made_at = %s, made_on = %s", [moment, moment])
+        await conn.execute(
+            "UPDATE core.toys SET made_at = 'infinity', made_on = '-infinity' WHERE key = 'c'"
+        )
+    written = await write_archives(store, settings, TOYS)
+    parquet = next(one for one in written if one.format == "parquet")
+    table = pq.read_table(settings.home / settings.archives.base_path / parquet.path)
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {
+        "key": "string",
+        "price": "double",
+        "Number of; wheels": "int64",
+        "sold": "bool",
+        "name": "string",
+        "parts": "string",
+        "weight": "string",
+        "made_at": "timestamp[us, tz=UTC]",
+        "made_on": "date32[day]",
+        "body": "string",
+    }
+    rows = table.to_pylist()
+    assert {row["key"]: json.loads(row["body"]) for row in rows} == await mirror(store)
+    first, second, third = ({**row, "key": None, "body": None} for row in rows)
+    none = dict.fromkeys(types)
+    assert first == none | {
+        "price": 1.5,
+        "Number of; wheels": 2**62,
+        "sold": True,
+        "name": 'ü"\n',
+        "parts": "[1]",
+        "made_at": moment,
+        "made_on": moment.date(),
+    }
+    assert second == none | {
+        "weight": "1000000000000000000000000000000",
+        "made_at": moment,
+        "made_on": moment.date(),
+    }
+    assert third == none, "what Parquet cannot hold is null"
+    for archive in written:
+        assert (await verify(place_of(settings), archive)).faults == ()
 
 
 async def test_a_dataset_never_filled_has_none(store: Store, settings: Settings) -> None:

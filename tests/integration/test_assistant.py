@@ -320,7 +320,8 @@ async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, st
         assert by_number["feature"] == feature
         assert "no parcel at" in await refused(client, "parcel_at_point", lat=10, lon=10)
         assert (await told(client, "get_scan_progress"))["items"] == []
-        assert "10 digits" in await refused(client, "lookup_taxpayer", identifier="12")
+        mangled = await refused(client, "lookup_taxpayer", identifier="864387")
+        assert "Did you mean 0000864387?" in mangled
         assert (await told(client, "get_taxpayer_lists_status"))["status"]["heldRuns"] == 0
         assert (await told(client, "search_taxpayers", text="a"))["total"] == 0
     async with Client(assistant_of(settings, store).operating) as client:

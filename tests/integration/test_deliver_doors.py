@@ -13,7 +13,7 @@ import pytest
 
 from hasat.deliver import Event, announce
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.outbox import hand_out, note_delivered, note_failed
+from hasat.deliver.outbox import hand_out, note_delivered, note_failed, subscribe
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
 from hasat.serve.keys import create_key
@@ -31,10 +31,11 @@ HTTP = Endpoint("http", "https://hooks.example", "http")
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     """A server with one delivered message (1), two dead letters (2, 3) and one that waits (4)."""
+    await subscribe(store, [HTTP])
     async with store.connection() as conn:
         for n in range(4):
             await announce(conn, Event("SyncCompleted", "Info", f"message {n}", {"n": n}))
-    await hand_out(store, [HTTP])
+    await hand_out(store)
     await note_delivered(store, 1, 200)
     for number in (2, 3):
         await note_failed(

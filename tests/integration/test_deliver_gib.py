@@ -128,26 +128,6 @@ async def test_a_sync_that_was_not_needed_is_partial(
     assert (kind, severity, payload["Status"]) == ("SyncPartial", "Warning", "Atlandı")
 
 
-async def test_archives_that_cannot_be_written_are_told_after_the_commit(
-    store: Store, settings: Settings, tmp_path: Path
-) -> None:
-    folder = tmp_path / "lists"
-    folder.mkdir()
-    (tmp_path / "in the way").touch()
-    broken = settings.archives.model_copy(update={"base_path": tmp_path / "in the way"})
-    pk = a_list(folder, 1)
-    run = await sync(store, settings.model_copy(update={"archives": broken}), pk, pk)
-    assert run.outcome == "done"
-    completed, partial, stale = await events(store)
-    assert [kind for kind, *_ in (completed, partial, stale)] == [
-        "SyncCompleted",
-        "SyncPartial",
-        "MvRefreshFailed",
-    ]
-    assert partial[2]["Status"] == "Kısmi"
-    assert "einvoice" in partial[2]["Warnings"]
-
-
 def test_durations_are_spelled_as_the_original_spells_them() -> None:
     assert duration(0.0071) == "00:00:00.007"
     assert duration(3 * 3600 + 42 * 60 + 1.5) == "03:42:01.500"

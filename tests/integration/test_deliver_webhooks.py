@@ -24,7 +24,15 @@ from hasat.deliver import post as post_module
 from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.loop import Deliverer, pause_after
 from hasat.deliver.messages import Message
-from hasat.deliver.outbox import get_delivery, hand_out, list_deliveries, replay, tallies, tidy
+from hasat.deliver.outbox import (
+    get_delivery,
+    hand_out,
+    list_deliveries,
+    replay,
+    subscribe,
+    tallies,
+    tidy,
+)
 from hasat.deliver.post import Answer, post
 from hasat.deliver.watch import announce_health, announce_versions
 from hasat.errors import ConflictError, SettingsError
@@ -111,6 +119,7 @@ async def settled(store: Store, count: int) -> None:
 async def test_an_event_is_told_if_and_only_if_its_transaction_commits(
     store: Store, settings: Settings, receiver: Receiver
 ) -> None:
+    await subscribe(store, endpoints_of(settings))
     with pytest.raises(RuntimeError):
         async with store.connection() as conn:
             await announce(conn, Event("SyncFailed", "Critical", "never"))
@@ -119,7 +128,7 @@ async def test_an_event_is_told_if_and_only_if_its_transaction_commits(
         await announce(conn, COMPLETED)
         # Not before the commit either, however long that takes.
         async with deliverer(store, settings).running():
-            assert await hand_out(store, endpoints_of(settings)) == 0
+            assert await hand_out(store) == 0
     async with deliverer(store, settings).running():
         await settled(store, 1)
     assert [one.json["summary"] for one in receiver.received] == [COMPLETED.summary]
@@ -128,6 +137,7 @@ async def test_an_event_is_told_if_and_only_if_its_transaction_commits(
 async def test_body_headers_and_signatures_are_the_originals_and_the_standards(
     store: Store, settings: Settings, receiver: Receiver
 ) -> None:
+    await subscribe(store, endpoints_of(settings))
     await tell(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
@@ -154,6 +164,7 @@ async def test_a_secret_of_the_standard_form_is_understood(
 ) -> None:
     secret = "whsec_" + base64.b64encode(bytes(range(32))).decode()
     settings = settings_with(database, tmp_path, receiver, Webhooks__Http__Secret=secret)
+    await subscribe(store, endpoints_of(settings))
     await tell(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
@@ -182,6 +193,7 @@ async def test_order_is_kept_whatever_goes_wrong(
 
     receiver.behave = behave
     patient = settings.webhooks.model_copy(update={"max_attempts": 1000})
+    await subscribe(store, endpoints_of(settings))
     await tell(store, *numbered(15))
     async with deliverer(store, settings.model_copy(update={"webhooks": patient})).running():
         await settled(store, 15)
@@ -199,6 +211,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter_and_can_be_replayed(
 ) -> None:
     settings = settings_with(database, tmp_path, receiver, HASAT_WEBHOOKS_MAX_ATTEMPTS="3")
     receiver.behave = lambda _, got: answer(500 if got.json["payload"]["n"] == 0 else 200, b"no")
+    await subscribe(store, endpoints_of(settings))
     await tell(store, *numbered(2))
     async with deliverer(store, settings).running():
         await settled(store, 2)
@@ -224,6 +237,7 @@ async def test_age_ends_the_tries_too_and_gone_at_once(
 ) -> None:
     settings = settings_with(database, tmp_path, receiver, HASAT_WEBHOOKS_MAX_AGE="1ms")
     receiver.behave = lambda *_: answer(503)
+    await subscribe(store, endpoints_of(settings))
     await tell(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
@@ -247,6 +261,7 @@ async def test_a_slow_endpoint_holds_up_only_itself(
         settings = settings_with(
             database, tmp_path, receiver, HASAT_WEBHOOKS_ENDPOINTS=json.dumps([endpoint])
         )
+        await subscribe(store, endpoints_of(settings))
         await tell(store, *numbered(3))
         async with deliverer(store, settings).running():
             await eventually(lambda: len(receiver.received) == 3, "the quick one has all")
@@ -266,7 +281,7 @@ async def test_an_endpoint_gets_what_it_asked_for(
         )
         await make_table(store)
         await run(store, {"a": {"v": 1}})
-        await announce_versions(store)
+        await subscribe(store, endpoints_of(settings))
         await run(store, {"a": {"v": 2}, "b": {"v": 1}})
         await run(store, {"a": {"v": 2}, "b": {"v": 1}})
         await tell(store, COMPLETED)
@@ -295,6 +310,7 @@ async def test_slack_gets_blocks_in_turkish(
         Webhooks__Slack__Username="GIB Sync Bot",
     )
     failed = Event("SyncFailed", "Critical", "HATALI", {"Error": "<!channel> & co"})
+    await subscribe(store, endpoints_of(settings))
     await tell(store, COMPLETED, failed)
     async with deliverer(store, settings).running():
         await settled(store, 2)
@@ -334,14 +350,15 @@ async def test_versions_are_announced_once_by_many(store: Store) -> None:
         await asyncio.gather(*(announce_versions(store) for _ in range(4)))
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT payload FROM deliver.event ORDER BY id")
-        assert [row[0]["head"] for row in await cursor.fetchall()] == [1, 2, 3, 4, 5]
+        assert [row[0]["head"] for row in await cursor.fetchall()] == [0, 1, 2, 3, 4, 5]
 
 
 async def test_old_events_are_forgotten_and_what_nobody_sends_is_given_up(
     store: Store, settings: Settings
 ) -> None:
+    await subscribe(store, endpoints_of(settings))
     await tell(store, *numbered(3))
-    await hand_out(store, endpoints_of(settings))
+    await hand_out(store)
     async with store.connection() as conn:
         await conn.execute("UPDATE deliver.event SET at = at - interval '31 days' WHERE id < 3")
         await conn.execute(

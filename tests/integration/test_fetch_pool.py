@@ -1,6 +1,8 @@
 """Questions over a pool of endpoints: who is asked, who rests, and what everybody remembers."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import pairwise
 
@@ -54,6 +56,20 @@ async def test_equals_are_asked_in_turn(store: Store) -> None:
     assert min(field.asked()) >= 5
     assert set(field.ledger.outcomes) == {"ok"}
     assert {line.run for line in field.ledger.lines} == {7}
+
+
+async def test_a_run_leaves_its_slot_while_no_endpoint_may_be_asked(store: Store) -> None:
+    waits: list[float] = []
+
+    @asynccontextmanager
+    async def waiting(seconds: float) -> AsyncIterator[None]:
+        waits.append(seconds)
+        yield
+
+    async with racing(store, [found], min_interval=1.5, waiting=waiting) as field:
+        await field.ask()
+        await field.ask()
+    assert 1.0 < max(waits) <= 1.5
 
 
 async def test_not_found_is_an_answer_and_ends_the_race(store: Store) -> None:

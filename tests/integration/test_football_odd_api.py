@@ -1,6 +1,7 @@
 """The jobs against an API that answers oddly: too little, unreadably, or something else."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from football_api import (
 )
 from hasat.cli.house import migrations_of
 from hasat.errors import BrokenAnswerError
+from hasat.jobs import RunContext
 from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.states import MAY_BE_OVER
 from hasat.store import MigrationSet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -167,6 +170,33 @@ async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) 
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(40,)]
 
 
+@pytest.mark.parametrize("hours", [-48.0, -1e9, 0.0])
+async def test_what_has_not_begun_is_never_inferred_to_be_over(
+    collecting: Collecting, hours: float
+) -> None:
+    """Also where a threshold below zero gets past every check: the condition is in the database."""
+    later = [match(n, NOW + n * HOUR, status) for n, status in enumerate(MAY_BE_OVER, 1)]
+    matches = [match(100, NOW - 2 * HOUR, "2H"), *later]
+
+    async with collecting(telling(matches)) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.run("auto_finish_stale_fixtures", threshold_hours=hours, safety_lag_hours=hours)
+        inferred = "SELECT fixture_id FROM core.fixture_inferences ORDER BY 1"
+        # At the same moment nothing has been silent for any time at all.
+        assert await world.rows(inferred) == []
+        await world.hands.turn_to(NOW + HOUR / 60)
+        await world.run("auto_finish_stale_fixtures", threshold_hours=hours, safety_lag_hours=hours)
+        assert await world.rows(inferred) == [(100,)]
+        # Re-dated without a word from the API, as a rebuild may find out.
+        async with world.store.connection() as conn:
+            await conn.execute(
+                "INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason,"
+                " inferred_at) VALUES (5, 'FT', 'silence', now())"
+            )
+        await rebuild(world.store, world.settings)
+        assert await world.rows(inferred) == [(100,)]
+
+
 async def test_two_backfills_of_details_begin_at_both_ends(collecting: Collecting) -> None:
     matches = [match(n, NOW - n * DAY, "FT") for n in range(1, 61)]
 
@@ -304,3 +334,25 @@ async def test_a_season_that_could_not_be_read_is_not_complete(
         progress = "SELECT completed, last_error FROM core.backfill_progress"
         assert await world.rows(progress) == [(False, "the answer could not be read")]
         assert await world.rows("SELECT DISTINCT content FROM raw.set_aside") == [(body,)]
+
+
+async def test_a_run_leaves_its_slot_while_the_api_asks_for_a_pause(
+    collecting: Collecting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    @asynccontextmanager
+    async def waiting(self: RunContext, seconds: float) -> AsyncIterator[None]:
+        waits.append(seconds)
+        yield
+
+    monkeypatch.setattr(RunContext, "waiting", waiting)
+
+    async with collecting(lambda path, asked: [league(39)]) as world:
+        await world.run("bootstrap_leagues")
+        async with world.store.connection() as conn:
+            await conn.execute("SELECT budget.slow_down('football', 1, 120, NULL)")
+        before = len(world.api.asked)
+        assert (await world.run("bootstrap_leagues")).kind == "done"
+        assert len(world.api.asked) == before + 1
+    assert 100 < max(waits) <= 120

@@ -1,13 +1,16 @@
-"""What a synchronisation does about archives: writes them, and makes up for those it could not."""
+"""A synchronisation writes no archives: the platform does, after its commit."""
 
+from datetime import timedelta
 from itertools import count
 
 import pytest
 
 from archive_tools import GIB, files_in
 from hasat.feed.archive.shelf import list_archives
-from hasat.jobs import Outcome
+from hasat.jobs import Job, Outcome
+from hasat.jobs.archives import archive_job
 from hasat.settings import Settings
+from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.job import SYNC
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
@@ -38,38 +41,24 @@ async def synchronise(store: Store, settings: Settings, users: int) -> Outcome:
     return await perform(SYNC, store, settings, params, run_id=next(RUNS))
 
 
-async def test_a_sync_archives_what_it_committed_and_only_that(
+async def test_a_sync_ends_at_its_commit_and_its_archives_follow(
     store: Store, settings: Settings
 ) -> None:
+    job = archive_job(DATASETS, timedelta(microseconds=1))
     first = await synchronise(store, settings, 30)
-    assert len(first.detail["archives"]["einvoice"]["written"]) == 3
-    assert len(first.detail["archives"]["edespatch"]["written"]) == 3
+    assert (first.kind, first.rows_changed) == ("done", 30)
+    assert files_in(settings) == set()
+    assert await written(job, store, settings) == {"einvoice": 3, "edespatch": 3}
     again = await synchronise(store, settings, 30)
     assert again.detail["outcome"] == "unchanged"
-    assert again.detail["archives"] == {"einvoice": {"written": []}, "edespatch": {"written": []}}
-    more = await synchronise(store, settings, 31)
-    assert len(more.detail["archives"]["einvoice"]["written"]) == 3
-    assert more.detail["archives"]["edespatch"]["written"] == []
+    assert await written(job, store, settings) == {}
+    await synchronise(store, settings, 31)
+    assert await written(job, store, settings) == {"einvoice": 3}, "what changed is archived"
     newest = (await list_archives(store, "einvoice"))[0]
     assert (newest.records, newest.seq) == (31, 1)
 
 
-async def test_a_sync_commits_though_nothing_can_be_archived_and_the_next_makes_up_for_it(
-    store: Store, settings: Settings
-) -> None:
-    obstacle = settings.home / settings.archives.base_path / "einvoice"
-    obstacle.parent.mkdir(parents=True)
-    obstacle.write_text("a file where the folder should be")
-    outcome = await synchronise(store, settings, 30)
-    assert outcome.detail["outcome"] == "committed"
-    assert "error" in outcome.detail["archives"]["einvoice"]
-    assert len(outcome.detail["archives"]["edespatch"]["written"]) == 3
-    assert await list_archives(store, "einvoice") == []
-    obstacle.unlink()
-    outcome = await synchronise(store, settings, 30)
-    assert outcome.detail["outcome"] == "unchanged"
-    assert len(outcome.detail["archives"]["einvoice"]["written"]) == 3
-    kept = {
-        one.path for name in ("einvoice", "edespatch") for one in await list_archives(store, name)
-    }
-    assert files_in(settings) == kept
+async def written(job: Job, store: Store, settings: Settings) -> dict[str, int]:
+    """How many files a run of the job writes, by dataset."""
+    outcome = await perform(job, store, settings)
+    return {name: len(files) for name, files in outcome.detail["written"].items()}

@@ -40,7 +40,9 @@ async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
     missing = hasat("lookup", "1234567890", "--dataset", "edespatch")
     assert missing.returncode == 1
     assert "not an active taxpayer of edespatch" in missing.stderr
-    assert hasat("lookup", "12").returncode == 2
+    mangled = hasat("lookup", "864387")
+    assert mangled.returncode == 2
+    assert "Did you mean 0000864387?" in mangled.stderr
     gone = hasat("lookup", "1234567890", "--as-of", "2001-01-01")
     assert (gone.returncode, "not known" in gone.stderr) == (1, True)
 

@@ -65,12 +65,37 @@ async def test_a_taxpayer_is_found_as_the_original_shows_him(client: httpx2.Asyn
     assert (found["identifierKind"], found["identifierValid"]) == ("VKN", True)
 
 
-async def test_who_is_not_there_is_a_404_and_what_is_no_number_a_400(
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("einvoice/9999999999", 404, "not-a-taxpayer"),
+        ("edespatch/1234567890", 404, "not-a-taxpayer"),
+        ("einvoice/12345", 400, "malformed-identifier"),
+        ("einvoice/12345/history", 400, "malformed-identifier"),
+        ("einvoice/%20123456789", 400, "malformed-identifier"),
+        ("einvoice/changes?only=12345", 400, "malformed-identifier"),
+        ("einvoice/changes/stream?only=12345", 400, "malformed-identifier"),
+        ("einvoce/1234567890", 404, "no-such-path"),
+        ("1234567890", 404, "no-such-path"),
+    ],
+)
+async def test_what_is_wrong_with_a_lookup_has_a_code(
+    client: httpx2.AsyncClient, path: str, status: int, code: str
+) -> None:
+    answer = await client.get(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.json()["type"] == f"/problems/{code}"
+
+
+async def test_a_mangled_identifier_is_answered_with_the_likely_one(
     client: httpx2.AsyncClient,
 ) -> None:
-    assert (await client.get("/api/v1/einvoice/9999999999")).status_code == 404
-    assert (await client.get("/api/v1/edespatch/1234567890")).status_code == 404
-    assert (await client.get("/api/v1/einvoice/12345")).status_code == 400
+    for path in ("einvoice/864387", "einvoice/864387/history", "einvoice/changes?only=864387"):
+        problem = (await client.get(f"/api/v1/{path}")).json()
+        assert problem["remedy"] == "Did you mean 0000864387?", path
+    watched = {"only": ["1234567890", "864387"]}
+    problem = (await client.post("/api/v1/einvoice/changes", json=watched)).json()
+    assert problem["code"] == "malformed-identifier"
 
 
 async def test_was_he_registered_by_that_time(client: httpx2.AsyncClient) -> None:
@@ -87,9 +112,30 @@ async def test_many_are_looked_up_at_once(client: httpx2.AsyncClient) -> None:
     assert [item["identifier"] for item in found["items"]] == ["1234567891", "1234567890"]
     assert found["notFound"] == ["0000000000"]
     assert (found["totalRequested"], found["totalFound"]) == (3, 2)
+    assert found["malformed"] == []
     too_many = [f"{n:010d}" for n in range(1001)]
     refused = await client.post("/api/v1/einvoice/batch", json={"identifiers": too_many})
     assert refused.status_code == 422
+
+
+async def test_malformed_identifiers_come_back_apart_from_those_not_found(
+    client: httpx2.AsyncClient,
+) -> None:
+    wanted = ["864387", " 0000864387", "123456789", "1234567890", "9999999999", "", "x" * 500]
+    answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert [item["identifier"] for item in found["items"]] == ["1234567890"]
+    assert found["notFound"] == ["9999999999"]
+    assert (found["totalRequested"], found["totalFound"]) == (7, 1)
+    assert [(one["input"], one["likely"], one["likelyValid"]) for one in found["malformed"]] == [
+        ("864387", "0000864387", False),
+        (" 0000864387", "0000864387", False),
+        ("123456789", "0123456789", True),
+        ("", None, None),
+        ("x" * 500, None, None),
+    ]
+    assert all(one["reason"] for one in found["malformed"])
 
 
 async def test_a_search_answers_as_the_original(client: httpx2.AsyncClient) -> None:
@@ -139,10 +185,12 @@ async def test_letters_that_the_database_cannot_hold_are_no_fault_of_ours(
 ) -> None:
     answer = await client.get(f"/api/v1/einvoice{path}")
     assert answer.status_code in {200, 400, 422}, answer.text
-    body = b'{"identifiers": ["\\u0000", "\\ud800"]}'
     headers = {"Content-Type": "application/json"}
-    refused = await client.post("/api/v1/einvoice/batch", content=body, headers=headers)
-    assert refused.status_code == 422
+    for door, field in (("batch", "identifiers"), ("changes", "only")):
+        for letter in ("\\u0000", "\\ud800"):
+            body = f'{{"{field}": ["{letter}"]}}'
+            refused = await client.post(f"/api/v1/einvoice/{door}", content=body, headers=headers)
+            assert refused.status_code == 422, body
 
 
 async def test_a_taxpayer_as_he_was(

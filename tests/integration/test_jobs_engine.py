@@ -22,6 +22,7 @@ from hasat.errors import (
     NothingToDoError,
     OutOfQuotaError,
 )
+from hasat.feed.reconcile import Reconcile, Record
 from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, platform_jobs
 from hasat.jobs.attempt import Attempt
 from hasat.jobs.link import Link, open_link
@@ -660,6 +661,38 @@ async def test_what_a_run_committed_counts_however_it_ends(
             run = await finished(store, attempt.run.id)
     assert run.outcome == ("failed" if way == "failed" else "interrupted")
     assert run.rows_changed == 4
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_run_ends_with_its_commit_unless_it_was_begun_anew(
+    store: Store, settings: Settings, replaced: bool
+) -> None:
+    await feed_toys.make_table(store)
+
+    async def commits(context: RunContext) -> Outcome:
+        outcome = Outcome(rows_changed=1, detail={"toys": 1})
+        async with Reconcile.begin(store, [feed_toys.TOYS]) as work:
+            await work.stage(feed_toys.TOYS, [Record("ball", b"{}")])
+            await work.diff(feed_toys.TOYS)
+            await work.write(run=context.run_id, retention_days=30)
+            await context.conclude(work.connection, outcome)
+        return outcome
+
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=commits)
+    async with _in_other_hands(catalogue, settings, store) as attempt:
+        if replaced:
+            await rows(store, "UPDATE jobs.run SET attempt = attempt + 1")
+        ending = await attempt.perform()
+        run = await get_run(store, attempt.run.id)
+        if replaced:
+            assert (ending.outcome, run.state, run.rows_changed) == ("failed", "running", 0)
+            assert await feed_toys.mirror(store) == {}
+            return
+        assert (run.state, run.outcome, run.rows_changed) == ("finished", "done", 1)
+        assert run.detail == {"toys": 1}
+        assert await queue_length(store) == 0
+        assert await attempt.finish(ending), "the end that is recorded already counts"
 
 
 async def test_what_another_worker_began_anew_is_not_given_back(

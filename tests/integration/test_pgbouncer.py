@@ -11,6 +11,7 @@ from anyio.from_thread import BlockingPortal
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.deliver.loop import Deliverer
 from hasat.jobs import run_in_foreground
+from hasat.jobs.archives import ARCHIVES_JOB
 from hasat.replica import Replica
 from hasat.serve import create_app
 from hasat.settings import Settings, load_settings
@@ -73,6 +74,8 @@ async def test_sync_changes_archive_webhook_and_replica(
         Deliverer(store, settings, first_pause_seconds=0.01).running(),
     ):
         await synchronise(store)
+        archiving = await run_in_foreground(catalogue_of(settings), store, settings, ARCHIVES_JOB)
+        assert (archiving.outcome, archiving.error) == ("done", None)
         app = create_app(settings, store, catalogue_of(settings), all_sources())
         async with answering(app) as address, httpx2.AsyncClient(base_url=address) as client:
             digest = (await client.get("/api/v1/einvoice/digest")).json()
@@ -86,7 +89,7 @@ async def test_sync_changes_archive_webhook_and_replica(
                 waiting = asyncio.create_task(
                     client.get(
                         "/api/v1/einvoice/changes",
-                        params={"cursor": digest["cursor"], "wait": 60},
+                        params={"after": digest["cursor"], "wait": 60},
                         timeout=90,
                     )
                 )

@@ -140,10 +140,13 @@ async def test_only_archives_can_be_downloaded(
 async def test_what_is_missing_is_told_with_a_remedy(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    assert (await client.get(f"{API}/archives/latest")).status_code == 404
-    await sync(store, taxpayers(2, random.Random(1)))
-    none_yet = (await client.get(f"{API}/archives/latest")).json()
-    assert none_yet["code"] == "no-archive"
+    for records in (0, 2):
+        none_yet = await client.get(f"{API}/archives/latest")
+        assert (none_yet.status_code, none_yet.json()["code"]) == (503, "archive-pending")
+        assert int(none_yet.headers["Retry-After"]) > 0
+        await sync(store, taxpayers(records, random.Random(1)))
+    none = await client.get(f"{API}/archives/none.xml.gz")
+    assert (none.status_code, none.json()["code"]) == (404, "no-archive")
     written = await write_archives(store, settings, EINVOICE)
     for archive in written:
         (settings.home / settings.archives.base_path / archive.path).unlink()
@@ -178,11 +181,12 @@ async def replay(client: httpx2.AsyncClient, replica: State, after: int) -> Stat
 
 
 async def test_every_version_has_a_delta_also_an_empty_one(
-    client: httpx2.AsyncClient, store: Store
+    client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
     dice = random.Random(6)
     state = taxpayers(60, dice)
     await sync(store, state)
+    await write_archives(store, settings, EINVOICE)
     replica = dict(state)
     for _ in range(4):
         for key in dice.sample(sorted(state), 5):
@@ -203,12 +207,13 @@ async def test_every_version_has_a_delta_also_an_empty_one(
 
 
 async def test_a_delta_is_the_same_bytes_each_time_until_it_expires(
-    client: httpx2.AsyncClient, store: Store
+    client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
     state = taxpayers(20, random.Random(1))
     await sync(store, state)
     state.popitem()
     version = (await sync(store, state)).id
+    await write_archives(store, settings, EINVOICE)
     url = f"{API}/deltas/{version}"
     one, other = await client.get(url), await client.get(url)
     assert one.content == other.content

@@ -9,11 +9,13 @@ import httpx2
 import pytest
 
 from feed_toys import TOYS, State, make_table, run, state_digest
+from hasat.feed.archive import write_archives
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
+from hasat.store.statements import statement
 from hasat.testing.http import client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -126,14 +128,23 @@ async def test_a_record_without_a_story_is_not_a_record_that_never_was(
 
 
 async def test_an_expired_cursor_is_a_problem_that_names_the_way_back(
-    client: httpx2.AsyncClient, store: Store
+    client: httpx2.AsyncClient, store: Store, settings: Settings
 ) -> None:
     await run(store, {"a": {"n": 1}})
     cursor = (await _changes(client))["next"]
+    since = (await client.get("/api/v1/toys/digest")).headers["X-Last-Sync-At"]
+    await write_archives(store, settings, TOYS)
     async with store.connection() as conn:
-        await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+        await conn.execute(statement("hasat.store", "new_epoch").encode())
+    for place in ({"after": cursor}, {"after": cursor, "format": "ndjson"}, {"since": since}):
+        pending = await client.get("/api/v1/toys/changes", params=place)
+        assert pending.status_code == 503, "410 would lead to an archive that is not there"
+        assert pending.json()["code"] == "archive-pending"
+        assert int(pending.headers["Retry-After"]) > 0
+    await write_archives(store, settings, TOYS)
     answer = await client.get("/api/v1/toys/changes", params={"after": cursor})
     assert answer.status_code == 410
+    assert (await client.get("/api/v1/toys/archives/latest")).status_code == 200
     assert answer.json()["code"] == "feed-expired"
     assert "/api/v1/toys/archives/latest" in answer.json()["remedy"]
     assert answer.headers["Cache-Control"] == "no-store"
@@ -192,8 +203,53 @@ async def test_only_a_list_may_be_given_more_than_once(
     refused = await client.get("/api/v1/toys/changes?limit=1&limit=2")
     assert refused.status_code == 422
     assert refused.json()["detail"] == "query.limit: is given more than once."
-    # What is nobody's parameter is not looked at, once or twice.
-    assert (await client.get("/api/v1/toys/changes?x&x&limit=1")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("changes?sinse=2026-02-19T10:00:00", "`sinse` here; did you mean 'since'?"),
+        ("changes?pagesize=3", "`pagesize` here; did you mean 'pageSize'?"),
+        ("changes?league=39", "`league`"),
+        ("changes?until=2026-02-19T10:00:00", "`until`"),
+        ("changes?after=&since=2026-02-19T10:00:00", ""),
+        ("changes?limit=3&since=2026-02-19T10:00:00", "`limit`"),
+        ("changes?wait=3&since=2026-02-19T10:00:00", "`wait`"),
+        ("changes?format=ndjson&since=2026-02-19T10:00:00", "`format`"),
+        ("changes?format=events&limit=3", "`limit`"),
+        ("changes/stream?since=2026-02-19T10:00:00", "`since`"),
+        ("changes/stream?wait=3", "`wait`"),
+        ("digest?format=json", "`format`"),
+        ("a/history?limit=3", "`limit`"),
+    ],
+)
+async def test_a_parameter_without_effect_is_a_400(
+    client: httpx2.AsyncClient, store: Store, query: str, says: str
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    answer = await client.get(f"/api/v1/toys/{query}")
+    assert answer.status_code == 400, answer.text
+    assert says in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "query", ["only=a", "since=x", "sinse=x", "page=2", "format=events&wait=1"]
+)
+async def test_a_parameter_without_effect_is_a_400_beside_a_body(
+    client: httpx2.AsyncClient, store: Store, query: str
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    answer = await client.post(f"/api/v1/toys/changes?{query}", json={"only": ["a"]})
+    assert answer.status_code == 400, answer.text
+
+
+async def test_an_unknown_field_of_a_body_is_refused(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await run(store, {"a": {"n": 1}})
+    answer = await client.post("/api/v1/toys/changes", json={"only": ["a"], "since": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "since"
 
 
 async def test_a_long_watch_list_fits_into_a_body(client: httpx2.AsyncClient, store: Store) -> None:
@@ -219,7 +275,7 @@ async def test_a_long_watch_list_fits_into_a_body(client: httpx2.AsyncClient, st
 
 @pytest.mark.parametrize("door", ["digest", "changes"])
 async def test_what_a_caller_has_already_is_not_sent_again(
-    client: httpx2.AsyncClient, store: Store, door: str
+    client: httpx2.AsyncClient, store: Store, settings: Settings, door: str
 ) -> None:
     await run(store, {"a": {"n": 1}})
     path = f"/api/v1/toys/{door}"
@@ -235,6 +291,7 @@ async def test_what_a_caller_has_already_is_not_sent_again(
     page = await client.get("/api/v1/toys/changes", params=after)
     async with store.connection() as conn:
         await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+    await write_archives(store, settings, TOYS)
     gone = await client.get(
         "/api/v1/toys/changes", params=after, headers={"If-None-Match": page.headers["ETag"]}
     )

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from feed_toys import TOYS, State, make_table, run
+from hasat.feed.archive import write_archives
 from hasat.feed.bell import Bell
 from hasat.jobs import Catalogue
 from hasat.serve import create_app, streams
@@ -131,12 +132,17 @@ async def test_streams_end_in_order_when_the_server_drains(port: Port) -> None:
 
 
 async def test_a_place_that_is_no_longer_kept_ends_a_stream_with_expired(
-    port: Port, store: Store
+    port: Port, store: Store, settings: Settings
 ) -> None:
-    async with port.events() as events:
-        await port.waiting(1)
+    async def begin_anew() -> None:
         async with store.connection() as conn:
             await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+            await conn.execute("UPDATE feed.archive SET epoch = (SELECT epoch FROM feed.head)")
+
+    await write_archives(store, settings, TOYS)
+    async with port.events() as events:
+        await port.waiting(1)
+        await begin_anew()
         async with asyncio.timeout(30):
             (last,) = [event async for event in events if event.get("event")]
     assert last["event"] == "expired"
@@ -146,8 +152,7 @@ async def test_a_place_that_is_no_longer_kept_ends_a_stream_with_expired(
         page = (await client.get(CHANGES)).json()
         gone = {"Last-Event-ID": page["next"].swapcase()}
         assert (await client.get(f"{CHANGES}/stream", headers=gone)).status_code == 400
-        async with store.connection() as conn:
-            await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
+        await begin_anew()
         refused = await client.get(f"{CHANGES}/stream", headers={"Last-Event-ID": page["next"]})
     assert (refused.status_code, refused.json()["code"]) == (410, "feed-expired")
     assert refused.headers["Cache-Control"] == "no-store"

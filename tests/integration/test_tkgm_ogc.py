@@ -191,7 +191,14 @@ async def test_the_parcel_at_a_point(town: httpx2.AsyncClient) -> None:
 
 
 async def test_what_cannot_be_understood_is_refused(town: httpx2.AsyncClient) -> None:
-    for query in ("limit=0", "bbox=1,2,3", "datetime=yesterday", "after=%00", "unknown=1"):
+    for query in (
+        "limit=0",
+        "bbox=1,2,3",
+        "datetime=yesterday",
+        "after=%00",
+        "unknown=1",
+        "bbox-crs=x",
+    ):
         answer = await town.get(f"{ITEMS}?{query}")
         assert answer.status_code == 400, answer.text
         assert answer.headers["content-type"] == "application/problem+json"

@@ -17,7 +17,7 @@ from hasat.budget import Budget
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.deliver import Event, announce
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.outbox import hand_out, list_deliveries, note_failed
+from hasat.deliver.outbox import hand_out, list_deliveries, note_failed, subscribe
 from hasat.jobs.runs import list_runs
 from hasat.serve import create_app
 from hasat.serve.keys import create_key, list_keys, revoke_key
@@ -92,6 +92,7 @@ async def _live_a_little(store: Store) -> None:
     after = people(person("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
     for state in (before, after):
         await feed_toys.run(store, state, dataset=DATASETS[0])
+    await subscribe(store, [Endpoint("http", "https://hooks.example", "http")])
     async with store.connection() as conn:
         await conn.execute(
             "INSERT INTO jobs.run (job, trigger, state, outcome, started_at, finished_at, error)"
@@ -103,7 +104,7 @@ async def _live_a_little(store: Store) -> None:
             [Jsonb(PREVIEW)],
         )
         await announce(conn, Event("SyncCompleted", "Info", "message", {}))
-    await hand_out(store, [Endpoint("http", "https://hooks.example", "http")])
+    await hand_out(store)
 
 
 async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.Response:

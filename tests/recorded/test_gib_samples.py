@@ -87,7 +87,8 @@ def test_order_and_closed_aliases_change_nothing_that_is_published() -> None:
     root = ElementTree.parse(ODDITIES).getroot()  # noqa: S314 - a kept sample
     for user in root:
         for document in user.iterfind("Documents/Document"):
-            for alias in [one for one in document if one.find("DeletionTime") is not None]:
+            closed = [one for one in document if one.find("DeletionTime") is not None]
+            for alias in closed[: len(document) - 1]:
                 document.remove(alias)
             document[:] = list(document)[::-1]
     root[:] = list(root)[::-1]

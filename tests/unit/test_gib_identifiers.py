@@ -1,6 +1,6 @@
 import pytest
 
-from hasat.sources.gib.identifiers import has_valid_checksum, kind_of
+from hasat.sources.gib.identifiers import has_valid_checksum, kind_of, malformed
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,53 @@ def test_the_length_tells_the_kind() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "likely"),
+    [
+        ("864387", "0000864387"),
+        (" 0000864387", "0000864387"),
+        ("0000864387\n", "0000864387"),
+        ("\u00a00000864387\u200b", "0000864387"),
+        ("'0000864387", "0000864387"),
+        ("864387.0", "0000864387"),
+        ("864387,00", "0000864387"),
+        ("864.387", "0000864387"),
+        ("1.234.567.890", "1234567890"),
+        ("1,234,567,890", "1234567890"),
+        ("123 456 78 90", "1234567890"),
+        ("123-456-7890", "1234567890"),
+        ("VKN: 1234567890", "1234567890"),
+        ("1234567890.", "1234567890"),
+        ("TR10000000146", "10000000146"),
+        ("1.234567890E+9", "1234567890"),
+        ("8.64387E5", "0000864387"),
+        ("1.23457E+09", None),
+        ("001234567890", "1234567890"),
+        ("0010000000146", "10000000146"),
+        ("１２３４５６７８９０", "1234567890"),
+        ("١٢٣٤٥٦٧٨٩٠", "1234567890"),
+        ("123456789012", None),
+        ("1234S67890", None),
+        ("000000", None),
+        ("", None),
+        ("  ", None),
+        ("abc", None),
+        ("null", None),
+        ("\x00", None),
+        ("-1234567890", "1234567890"),
+        ("9" * 5000, None),
+    ],
+)
+def test_what_was_likely_meant(text: str, likely: str | None) -> None:
+    found = malformed(text)
+    assert found is not None
+    assert found.reason
+    assert found.likely == likely
+    assert likely is None or malformed(likely) is None
+
+
+@pytest.mark.parametrize("text", ["0000864387", "0000000000", "10000000146", "1111111111"])
+def test_what_can_be_an_identifier_is_not_malformed(text: str) -> None:
+    assert malformed(text) is None

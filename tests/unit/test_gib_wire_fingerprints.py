@@ -42,7 +42,10 @@ def test_a_fingerprint_met_once_or_twice_is_not_gone() -> None:
 
 def _list(*titles: str) -> bytes:
     users = "".join(
-        f"<User><Identifier>{number:010d}</Identifier><Title>{title}</Title></User>"
+        f"<User><Identifier>{number:010d}</Identifier><Title>{title}</Title><Type>OZEL</Type>"
+        "<FirstCreationTime>2020-01-01T00:00:00</FirstCreationTime><Documents>"
+        '<Document type="Invoice"><Alias><Name>urn:mail:pk</Name>'
+        "<CreationTime>2020-01-01T00:00:00</CreationTime></Alias></Document></Documents></User>"
         for number, title in enumerate(titles)
     )
     return f"<UserList>{users}</UserList>".encode()

@@ -149,8 +149,11 @@ async def test_errors_keep_their_words(client: httpx2.AsyncClient) -> None:
 
 
 async def test_what_does_not_exist(client: httpx2.AsyncClient) -> None:
-    for path in ("/nothing", "/api/v1/nothing", "/api/v1/status/", "/", "/problems/nothing"):
-        problem(await client.get(path), 404, "not-found")
+    for path in ("/nothing", "/api/v1/nothing", "/api/v1/status/", "/"):
+        problem(await client.get(path), 404, "no-such-path")
+    problem(await client.get("/problems/nothing"), 404, "not-found")
+    misspelt = problem(await client.get("/api/v1/tois/7"), 404, "no-such-path")
+    assert misspelt["remedy"].startswith("Did you mean /api/v1/toys?")
 
 
 async def test_every_route_names_its_methods(client: httpx2.AsyncClient) -> None:
@@ -424,7 +427,7 @@ async def test_one_line_per_request_without_its_query(client: httpx2.AsyncClient
     (line,) = [line for line in logs if line["event"] == "request"]
     assert line["method"] == "GET"
     assert line["path"] == "/api/v1/toys/7"
-    assert line["status"] == 200
+    assert line["status"] == 400
     assert line["client"] == "local"
     assert line["milliseconds"] >= 0
     assert "hush" not in str(logs)
@@ -449,7 +452,8 @@ async def test_every_operation_is_described(settings: Settings) -> None:
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
     assert undescribed(app) == []
     operation = app.openapi()["paths"]["/api/v1/toys/{number}"]["get"]
-    assert {"200", "401", "403", "410", "422", "429", "500", "503"} == set(operation["responses"])
+    expected = {"200", "400", "401", "403", "410", "422", "429", "500", "503"}
+    assert expected == set(operation["responses"])
 
 
 async def test_what_lacks_a_description_is_named(settings: Settings) -> None:

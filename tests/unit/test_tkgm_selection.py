@@ -28,8 +28,6 @@ from hasat.sources.tkgm.selection import MOST, Box, Selection, read_selection
         "datetime=2021-01-01T00:00:00Z/2020-01-01T00:00:00Z",
         "datetime=0001-01-01T00:00:00%2B14:00",
         "after=%00",
-        "unknown=1",
-        "bbox-crs=http://www.opengis.net/def/crs/EPSG/0/4326",
     ],
 )
 def test_what_cannot_be_understood_is_refused(query: str) -> None:

@@ -1,6 +1,6 @@
 """Tools about the house itself: jobs, runs, quotas, datasets and what changed in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -235,6 +235,7 @@ class OperatingTools:
     async def get_record_history(self, dataset: Plain, key: Plain) -> Changes:
         """Everything still known of one record of a dataset, oldest first."""
         self._check(dataset)
+        self._datasets[dataset].check_keys([key])
         async with self._shop.store.connection() as conn:
             head = await head_of(conn, dataset)
             found = await history(conn, dataset, key)
@@ -246,8 +247,7 @@ class OperatingTools:
     async def run_job(self, job_name: Plain, params: dict[str, Any] | None = None) -> Runs:
         """Queue a run of a job for the next free worker; `params` are added to the job's own."""
         shop = self._shop
-        given: Mapping[str, Any] = {**shop.catalogue.get(job_name).params, **(params or {})}
-        run = await queue_run(shop.store, shop.catalogue, job_name, given)
+        run = await queue_run(shop.store, shop.catalogue, job_name, params, behind_others=False)
         return Runs(ts_utc=await at(shop.store), items=_told([run]))
 
     async def stop_run(self, run_id: RunId) -> Runs:

@@ -14,13 +14,13 @@ Reads and writes the schema `budget`; knows no source by name and sends nothing 
     await budget.slow_down(0.8)               # answers get slow: ask everybody to ask less
     quota = await read_quota(store, "football")           # every window and lane, and a forecast
 
-Acquire before work is claimed, so that waiting work holds no slot. A grant is for now, and spent
-once given: whoever dies, is cancelled or gets no answer has used it. Only two outcomes mean
+A run that waits leaves its worker slot to others meanwhile (`waiting`). A grant is for now, and
+spent once given: whoever dies, is cancelled or gets no answer has used it. Only two outcomes mean
 something here, `minute_limited` and `day_exhausted`; all are written down. `endpoint` is a label,
 unless the upstream declares windows per endpoint: then it has its own day, spacing and rest.
 """
 
-from hasat.budget.budget import Budget, Grant, Remaining
+from hasat.budget.budget import Budget, Grant, Remaining, Waiting, in_place
 from hasat.budget.forecast import Forecast, forecast
 from hasat.budget.quota import Quota, read_quota, read_quotas
 from hasat.budget.upstream import EndpointLimit, Lane, Upstream, declare
@@ -34,8 +34,10 @@ __all__ = [
     "Quota",
     "Remaining",
     "Upstream",
+    "Waiting",
     "declare",
     "forecast",
+    "in_place",
     "read_quota",
     "read_quotas",
 ]

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypeVar, cast
@@ -32,6 +32,15 @@ _ACQUIRE = statement("hasat.budget", "acquire")
 _SETTLE = statement("hasat.budget", "settle")
 
 Sleep = Callable[[float], Awaitable[None]]
+Waiting = Callable[[float], AbstractAsyncContextManager[None]]
+"""Surrounds a wait of about so many seconds: a run leaves its worker slot to others meanwhile."""
+
+
+def in_place(seconds: float) -> AbstractAsyncContextManager[None]:
+    """Wait without leaving anything to others."""
+    return nullcontext()
+
+
 Connection = AsyncConnection[TupleRow]
 T = TypeVar("T")
 
@@ -85,10 +94,18 @@ class _Answer:
 class Budget:
     """One upstream's budget as one process uses it."""
 
-    def __init__(self, store: Store, upstream: Upstream, *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        store: Store,
+        upstream: Upstream,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        waiting: Waiting = in_place,
+    ) -> None:
         self.upstream = upstream
         self._store = store
         self._sleep = sleep
+        self._waiting = waiting
         self._lanes = frozenset(lane.name for lane in upstream.lanes)
         self._declared = False
         self._opening = asyncio.Lock()
@@ -143,6 +160,7 @@ class Budget:
                 await line.acquire()
         except TimeoutError:
             raise refusal(self.upstream, lane, "line", None) from None
+        patience = timeout - (clock() - began)
         try:
             while True:
                 waited = 0.0 if at_once else clock() - began
@@ -153,10 +171,14 @@ class Budget:
                             await self._tidy()
                     return Grant(self, answer.request, lane, cost, waited)
                 wait = answer.wait or 0.0
-                if answer.verdict != "wait" or clock() - began + wait > timeout:
+                if answer.verdict != "wait" or wait > patience:
                     raise refusal(self.upstream, lane, answer.reason or "", answer.until)
                 at_once = False
-                await self._sleep(min(wait, _LOOK_AGAIN_SECONDS))
+                pause = min(wait, _LOOK_AGAIN_SECONDS)
+                # What it takes to get a worker slot back is no wait for the budget.
+                patience -= pause
+                async with self._waiting(wait):
+                    await self._sleep(pause)
         finally:
             line.release()
 

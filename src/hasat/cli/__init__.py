@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from hasat import __version__
 from hasat.cli import manners
 from hasat.errors import HasatError
+from hasat.text import mask_addresses
 
 __all__ = ["app", "main"]
 
@@ -90,6 +91,7 @@ def _globals(
         if value is not None:
             flags[name] = value
     ctx.obj = flags
+    manners.create_private_files(ctx)
 
 
 def _show_version(on: bool) -> None:
@@ -103,7 +105,7 @@ def main() -> None:
     try:
         app()
     except HasatError as error:
-        manners.note(f"hasat: {error.message}")
+        manners.note(f"hasat: {mask_addresses(error.message)}")
         if error.remedy:
             manners.note(f"       {error.remedy}")
         sys.exit(error.exit_code)

@@ -13,7 +13,7 @@ from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, place_of, write_archives
 from hasat.feed.archive.shelf import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
-from hasat.sources.registry import all_sources
+from hasat.sources.registry import all_datasets
 
 app = typer.Typer(help="Whole datasets as files, for newcomers.", no_args_is_help=True)
 
@@ -99,7 +99,7 @@ def verify_(
 
 
 def _named(name: str) -> Dataset:
-    datasets = {one.name: one for source in all_sources() for one in source.datasets}
+    datasets = {one.name: one for one in all_datasets()}
     if name not in datasets:
         raise NotFoundError(
             f"There is no dataset named {name!r}.", remedy=f"There are {', '.join(datasets)}."

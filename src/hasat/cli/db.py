@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hasat.cli.house import migrations_of
-from hasat.cli.manners import JsonFlag, emit, run_async, settings_of
-from hasat.errors import UsageError
+from hasat.cli.house import migrations_of, open_house
+from hasat.cli.manners import JsonFlag, emit, note, run_async, settings_of
+from hasat.errors import HasatError, UsageError
+from hasat.feed.archive import write_archives
+from hasat.feed.read import is_filled
 from hasat.settings import Settings
+from hasat.sources.registry import all_datasets
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded import EmbeddedServer
 from hasat.store.store import bring_up_to_date, connect, reach
@@ -80,7 +83,7 @@ def restore_command(
 ) -> None:
     """Put a backup in place of what is in the database; all of it or, on an error, nothing.
 
-    Other Hasat processes must be stopped first.
+    Other Hasat processes must be stopped first. Followers start over, so every dataset is archived.
 
     Examples: `hasat db restore monday.dump` · `hasat db restore monday.dump --yes`
     """
@@ -137,7 +140,25 @@ async def _backup(settings: Settings, file: Path) -> int:
 
 async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
     async with reach(settings) as reached:
-        await restore(reached, file, settings.database.binaries, replace=replace)
+        binaries = settings.database.binaries
+        await restore(reached, file, binaries, migrations_of(), replace=replace)
+        await _archive_all(settings)
+
+
+async def _archive_all(settings: Settings) -> None:
+    """Write what followers start over from; a worker makes up for what cannot be written now."""
+    try:
+        async with open_house(settings) as store:
+            for dataset in all_datasets():
+                async with store.connection() as connection:
+                    if not await is_filled(connection, dataset.name):
+                        continue
+                try:
+                    await write_archives(store, settings, dataset)
+                except (HasatError, OSError) as error:
+                    note(f"{dataset.name} could not be archived: {error}")
+    except HasatError as error:
+        note(f"The datasets could not be archived: {error}")
 
 
 async def _stop(settings: Settings, *, force: bool) -> bool:

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import open_house
+from hasat.cli.house import archive_without_workers, open_house
 from hasat.cli.jobs import shown_progress
 from hasat.settings import Settings
 
@@ -65,6 +65,7 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
                     tell(answers, None, "answers")
 
             done = await make_again(store, settings, force=force, on_progress=on_progress)
+        await archive_without_workers(store, settings)
     return _document(done, time.monotonic() - started)
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import catalogue_of, open_house
+from hasat.cli.house import archive_without_workers, catalogue_of, open_house
 from hasat.cli.jobs import shown_progress
 from hasat.clock import parse_local_time
 from hasat.errors import NotFoundError, UsageError
@@ -158,13 +158,8 @@ def lookup(
     Exits 1 if he is in none of the datasets. Examples: `hasat gib lookup 1234567890` ·
     `hasat gib lookup 1234567890 --dataset einvoice --as-of 2026-02-19T10:00 --json`
     """
-    from hasat.sources.gib.lookups import (
-        check_identifier,
-        look_up,
-        look_up_as_of,
-        not_there,
-        taxpayer,
-    )
+    from hasat.sources.gib.identifiers import check_identifier
+    from hasat.sources.gib.lookups import look_up, look_up_as_of, not_there, taxpayer
 
     settings = manners.settings_of(ctx)
     check_identifier(identifier)
@@ -300,7 +295,7 @@ def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
                 # A slip of the pen is no failed synchronisation.
                 await held_lists(store, params["approve"])
             with shown_progress("gib sync") as on_progress:
-                return await run_in_foreground(
+                run = await run_in_foreground(
                     catalogue_of(settings),
                     store,
                     settings,
@@ -309,6 +304,8 @@ def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
                     on_progress,
                     manners.note,
                 )
+            await archive_without_workers(store, settings)
+            return run
 
     result = _result(manners.run_async(perform()))
     manners.emit(result, json=json, human=lambda: _told(result))

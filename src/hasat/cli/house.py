@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hasat.cli import manners
-from hasat.jobs import Catalogue, platform_jobs
+from hasat.jobs import Catalogue, platform_jobs, run_in_foreground
+from hasat.jobs.archives import ARCHIVES_JOB
+from hasat.jobs.runs import workers_alive
 from hasat.settings import Settings
-from hasat.sources.registry import all_sources
+from hasat.sources.registry import all_datasets, all_sources
 from hasat.store import MigrationSet, Store, open_store
 
 if TYPE_CHECKING:
@@ -22,11 +24,26 @@ def catalogue_of(settings: Settings) -> Catalogue:
 
     The jobs of a source that is not set up are off until it is, or until they are switched on.
     """
-    jobs = [*platform_jobs()]
+    jobs = [*platform_jobs(all_datasets(), settings.archives.min_interval)]
     for source in all_sources():
         lacking = source.lacks is not None and source.lacks(settings) is not None
         jobs += [replace(job, enabled=False) if lacking else job for job in source.jobs]
     return Catalogue.of(jobs, settings)
+
+
+async def archive_without_workers(store: Store, settings: Settings) -> None:
+    """Write the archives that are due, if no worker is there to write them."""
+    catalogue = catalogue_of(settings)
+    job = catalogue.get(ARCHIVES_JOB)
+    if not job.enabled or await workers_alive(store, settings):
+        return
+    assert job.wanted is not None
+    async with store.connection() as connection:
+        if not await job.wanted(connection):
+            return
+    run = await run_in_foreground(catalogue, store, settings, job.name)
+    if run.outcome == "failed":
+        manners.note(run.message or "Archives could not be written.")
 
 
 def migrations_of() -> tuple[MigrationSet, ...]:

@@ -2,11 +2,11 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
-from json import JSONDecodeError, dumps, loads
+from json import dumps, loads
 from typing import Annotated, Any
 
 import typer
@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import catalogue_of, in_house, open_house
+from hasat.cli.house import archive_without_workers, catalogue_of, in_house, open_house
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Job, Run, run_in_foreground
 from hasat.jobs.context import OnProgress
 from hasat.jobs.params import unknown_params
-from hasat.jobs.queue import retry_run, stop_run
+from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import (
     get_run,
     list_runs,
@@ -29,6 +29,7 @@ from hasat.jobs.runs import (
     workers_alive,
 )
 from hasat.settings import Settings
+from hasat.store import Store
 
 app = typer.Typer(help="What runs when, what has run, and running it now.", no_args_is_help=True)
 
@@ -90,13 +91,18 @@ def run_now(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A parameter: JSON, or else text."),
     ] = None,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Leave it to a worker, and print the run's number.")
+    ] = False,
     json: manners.JsonFlag = False,
 ) -> None:
     """Run a job here and now; needs no worker, and works for disabled jobs too.
 
     Exits by the outcome: done 0, nothing to do or running already 3, held 4, out of quota 5,
-    failed 1. Examples: `hasat jobs run housekeeping` · `ONLY_LEAGUE_ID=39
-    JOB_ID=top_scorers_daily hasat jobs run --json`
+    failed 1. With --queue a worker runs it; 3 if a run of the job is queued or running already,
+    unless its runs wait for each other. Examples: `hasat jobs run housekeeping` ·
+    `hasat jobs run gib_sync --queue` · `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs
+    run --json`
     """
     settings = manners.settings_of(ctx)
     name = name or settings.jobs.job_id
@@ -108,11 +114,18 @@ def run_now(
 
     catalogue = catalogue_of(settings)
     params = _params(settings, catalogue.get(name), chosen)
+    if queue:
+        _emit_queued(
+            settings,
+            lambda store: queue_run(store, catalogue, name, params, behind_others=False),
+            json=json,
+        )
+        return
 
-    async def run() -> Run:
+    async def perform() -> Run:
         async with open_house(settings) as store:
             with shown_progress(name) as on_progress:
-                return await run_in_foreground(
+                run = await run_in_foreground(
                     catalogue,
                     store,
                     settings,
@@ -121,9 +134,11 @@ def run_now(
                     on_progress,
                     manners.note,
                 )
+            await archive_without_workers(store, settings)
+            return run
 
     try:
-        done = manners.run_async(run())
+        done = manners.run_async(perform())
     except typer.Exit:
         manners.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
         raise
@@ -202,20 +217,7 @@ def retry(
     Example: `hasat jobs retry 42`
     """
     settings = manners.settings_of(ctx)
-
-    async def queue() -> tuple[Run, int]:
-        async with open_house(settings) as store:
-            queued = await retry_run(store, catalogue_of(settings), run)
-            return queued, await workers_alive(store, settings)
-
-    queued, workers = manners.run_async(queue())
-    if not workers:
-        manners.note("No worker is running; start one with `hasat worker` or `hasat up`.")
-    manners.emit(
-        _public(queued, settings),
-        json=json,
-        human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
-    )
+    _emit_queued(settings, lambda store: retry_run(store, catalogue_of(settings), run), json=json)
 
 
 @app.command()
@@ -238,10 +240,30 @@ def stop(
     )
 
 
+def _emit_queued(
+    settings: Settings, queue: Callable[[Store], Awaitable[Run]], *, json: bool
+) -> None:
+    """Queue a run and say which it is, and whether there is anybody to take it up."""
+
+    async def queue_it() -> tuple[Run, int]:
+        async with open_house(settings) as store:
+            return await queue(store), await workers_alive(store, settings)
+
+    queued, workers = manners.run_async(queue_it())
+    if not workers:
+        manners.note("No worker is running; start one with `hasat worker` or `hasat up`.")
+    manners.emit(
+        _public(queued, settings),
+        json=json,
+        human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
+    )
+
+
 def _value(text: str) -> Any:
     try:
         return loads(text)
-    except JSONDecodeError:
+    except (ValueError, RecursionError):
+        # Also a number of thousands of digits; the check of the parameters refuses it.
         return text
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json as jsonlib
+import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -19,6 +21,7 @@ from hasat.settings import Settings, load_settings
 T = TypeVar("T")
 
 _WIDE = 10_000
+_PRIVATE = 0o077
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -59,6 +62,31 @@ def settings_of(ctx: typer.Context) -> Settings:
         configure_logging(settings)
         root.meta["settings"] = settings
     return cast(Settings, root.meta["settings"])
+
+
+def create_private_files(ctx: typer.Context) -> None:
+    """Let nobody else read the files that this command stores."""
+    caller = os.umask(_PRIVATE)
+    ctx.meta["umask"] = caller
+    ctx.call_on_close(lambda: os.umask(caller))
+
+
+def umask_for(ctx: typer.Context, *named: Path | None) -> int:
+    """Return the umask for files that the caller names: the caller's own, but not in the home."""
+    home = settings_of(ctx).home.resolve()
+    if any(path is not None and path.resolve().is_relative_to(home) for path in named):
+        return _PRIVATE
+    return cast(int, ctx.find_root().meta["umask"])
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Create files with another umask for a while."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:

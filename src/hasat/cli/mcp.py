@@ -52,6 +52,7 @@ async def _listen(settings: Settings, operate: bool) -> None:
     from hasat.assistant.http import SSE_PATH, add_sse, streamable
     from hasat.serve import check_may_start
     from hasat.serve.app import put_behind_the_gate
+    from hasat.serve.connections import ConnectionLimits
     from hasat.serve.listen import Listener, address_of, bind
     from hasat.sources.registry import Workshop, all_sources
 
@@ -71,7 +72,8 @@ async def _listen(settings: Settings, operate: bool) -> None:
         else:
             path = settings.mcp.mount_path
             await stack.enter_async_context(streamable(app, assistant, path))
-        listener = Listener(app, bind(settings.mcp.host, settings.mcp.port))
+        listening = bind(settings.mcp.host, settings.mcp.port)
+        listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, listener.drain)
         await listener.start()

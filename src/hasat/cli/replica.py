@@ -72,7 +72,9 @@ def replica(
             tell=manners.note,
             patience=_PATIENCE_SECONDS if once else inf,
         )
-        raise typer.Exit(manners.run_async(_run(following, once=once, verify=verify, json=json)))
+        with manners.umask(manners.umask_for(ctx)):
+            code = manners.run_async(_run(following, once=once, verify=verify, json=json))
+        raise typer.Exit(code)
 
 
 async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) -> int:

@@ -156,6 +156,7 @@ async def _serve(settings: Settings) -> None:
     from hasat.assistant import Assistant
     from hasat.assistant.http import streamable
     from hasat.serve import check_may_start, create_app
+    from hasat.serve.connections import ConnectionLimits
     from hasat.serve.listen import Listener, address_of, bind
     from hasat.serve.routes import put_together
     from hasat.sources.registry import Workshop, all_sources
@@ -168,7 +169,8 @@ async def _serve(settings: Settings) -> None:
         add_pages(app, settings, store, catalogue, all_sources())
         assistant = Assistant(Workshop(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
-        listener = Listener(app, listening, on_drain=app.state.bell.close)
+        limits = ConnectionLimits.of(settings)
+        listener = Listener(app, listening, on_drain=app.state.bell.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
             streamable(app, assistant, settings.mcp.mount_path),

@@ -9,13 +9,12 @@ import typer
 from rich.text import Text
 
 from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
-from hasat.cli.house import in_house, open_house
+from hasat.cli.house import archive_without_workers, in_house, open_house
 from hasat.cli.tkgm_places import area_of, mahalle_id
 from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
-    from hasat.sources.tkgm.area import Area
     from hasat.sources.tkgm.asking import Registry
     from hasat.sources.tkgm.export import Fetched
     from hasat.store import Store
@@ -148,12 +147,14 @@ def scan(
 
     settings = manners.settings_of(ctx)
     wish = Wish(area_of(settings, area), quality, method, step, max_queries)
-    files = Files(out, unknown, picture)
+    files = Files(out, unknown, picture, manners.umask_for(ctx, out, unknown, picture))
     files.check()
 
     async def work() -> tuple[dict[str, Any], int]:
         async with _registry(settings, workers) as (store, registry):
-            return await run_scan(store, registry, wish, files, removals, only_estimate=estimate)
+            done = await run_scan(store, registry, wish, files, removals, only_estimate=estimate)
+            await archive_without_workers(store, settings)
+            return done
 
     result, code = manners.run_async(work())
     manners.emit(result, json=json, human=lambda: told_scan(result))
@@ -179,18 +180,21 @@ def export(
     settings = manners.settings_of(ctx)
     ground = None if area is None else area_of(settings, area)
 
-    count = in_house(settings, lambda store: _export(store, out, ground, turkish=turkish))
+    mask = manners.umask_for(ctx, out)
+
+    async def work(store: "Store") -> int:
+        from hasat.sources.tkgm.reading import known_parcels
+
+        parcels = await known_parcels(store, ground)
+        with manners.umask(mask):
+            return _write(parcels, out, turkish=turkish)
+
+    count = in_house(settings, work)
     manners.emit(
         {"file": str(out), "parcels": count},
         json=json,
         human=lambda: f"{count:,} parcels are in {out}.",
     )
-
-
-async def _export(store: "Store", out: Path, area: "Area | None", *, turkish: bool) -> int:
-    from hasat.sources.tkgm.reading import known_parcels
-
-    return _write(await known_parcels(store, area), out, turkish=turkish)
 
 
 def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:

@@ -41,6 +41,7 @@ def endpoint(
 
 async def serve_endpoint(settings: Settings) -> None:
     """Until a signal ends it."""
+    from hasat.serve.connections import ConnectionLimits
     from hasat.serve.listen import Listener, bind
     from hasat.sources.tkgm.direct import direct
     from hasat.sources.tkgm.endpoint import endpoint_app
@@ -62,7 +63,8 @@ async def serve_endpoint(settings: Settings) -> None:
     ):
         parent.when_gone(over.set)
         app = endpoint_app(registry, settings, wanted.api_key.get_secret_value())
-        listener = Listener(app, bind(wanted.host, wanted.port))
+        listening = bind(wanted.host, wanted.port)
+        listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
         await listener.start()
         if not parent.ready():
             manners.note(

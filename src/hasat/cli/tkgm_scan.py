@@ -35,6 +35,11 @@ class Files:
     out: Path | None
     unknown: Path | None
     picture: Path | None
+    umask: int
+
+    @property
+    def wanted(self) -> bool:
+        return any((self.out, self.unknown, self.picture))
 
     def check(self) -> None:
         """Refuses names that could not be written, before anything is paid for."""
@@ -84,15 +89,14 @@ async def run_scan(
         "unknownFile": None,
         "picture": None,
     }
-    if not only_estimate:
-        result |= await _write(store, scan, wish, files)
+    if files.wanted and not only_estimate:
+        with manners.umask(files.umask):
+            result |= await _write(store, scan, wish, files)
     return result, code
 
 
 async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str, Any]:
     """The files that are wanted, and where they are."""
-    if files == Files(None, None, None):
-        return {}
     parcels = await known_parcels(store, wish.area)
     grounds = [shape(one.feature["geometry"]) for one in parcels]
     unknown = without_parcels(scan.unknown(), grounds, wish.area)

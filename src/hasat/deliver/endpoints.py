@@ -58,9 +58,8 @@ def endpoints_of(settings: Settings) -> tuple[Endpoint, ...]:
         http = webhooks.http
         assert http.url is not None
         secret = http.secret.get_secret_value() if http.secret else None
-        found.append(
-            Endpoint("http", http.url, "http", secret, http.timeout_seconds, http.notify_on)
-        )
+        url = http.url.get_secret_value()
+        found.append(Endpoint("http", url, "http", secret, http.timeout_seconds, http.notify_on))
     found += [
         Endpoint(
             one.name,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from psycopg import AsyncConnection
@@ -23,6 +24,8 @@ class Event:
     severity: Severity
     summary: str
     payload: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime | None = None
+    """When it happened; None means in the transaction that announces it."""
 
 
 async def announce(conn: AsyncConnection[Any], event: Event) -> None:
@@ -35,5 +38,6 @@ async def announce(conn: AsyncConnection[Any], event: Event) -> None:
             # PostgreSQL's texts know no NUL; a message about broken input may quote one.
             "summary": event.summary.replace("\0", "\ufffd"),
             "payload": Json(dict(event.payload)),
+            "at": event.at,
         },
     )

@@ -17,7 +17,12 @@ from hasat.deliver.jetstream import NATS_AWAY, JetStreamSink
 from hasat.deliver.lease import LEASE_SECONDS
 from hasat.deliver.messages import message_of
 from hasat.deliver.post import Answer, post
-from hasat.deliver.watch import Health, announce_health, announce_versions
+from hasat.deliver.watch import (
+    Health,
+    announce_archive_failures,
+    announce_health,
+    announce_versions,
+)
 from hasat.feed.bell import Bell
 from hasat.jobs.link import AWAY, growing_pauses, set_or_after
 from hasat.settings import Settings
@@ -27,6 +32,7 @@ FIRST_PAUSE_SECONDS = 5.0
 _GROWTH = 3.0
 _LONGEST_PAUSE_SECONDS = 3600.0
 _HEALTH_SECONDS = 15.0
+_RENEW_SECONDS = 5.0
 _TIDY_SECONDS = 3600.0
 _LOOK_SECONDS = 1.0
 _FAREWELL_SECONDS = 3.0
@@ -63,6 +69,7 @@ class Deliverer:
         self._lease_seconds = lease_seconds
         self._dice = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._holder = uuid4()
+        self._subscribed = False
         self._stopping = asyncio.Event()
         self._news = asyncio.Event()
         self._bell = Bell(store)
@@ -91,6 +98,7 @@ class Deliverer:
     def _steps(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("outbox", self._hand_out),
+            ("subscriptions", self._renew),
             ("tidying", self._tidy),
         ]
         if self._health is not None:
@@ -119,11 +127,20 @@ class Deliverer:
 
     async def _hand_out(self) -> None:
         ring = self._bell.next_ring()
+        if not self._subscribed:
+            await outbox.subscribe(self._store, self._endpoints)
+            self._subscribed = True
         await announce_versions(self._store)
-        if await outbox.hand_out(self._store, self._endpoints):
+        await announce_archive_failures(self._store)
+        if await outbox.hand_out(self._store):
             ringing, self._news = self._news, asyncio.Event()
             ringing.set()
         await self._bell.wait(ring, _LOOK_SECONDS)
+
+    async def _renew(self) -> None:
+        if self._subscribed:
+            await outbox.renew(self._store, self._endpoints)
+        await set_or_after(self._stopping, _RENEW_SECONDS)
 
     async def _tell(self, endpoint: Endpoint) -> None:
         """Send what waits for the endpoint, one after the other, until nothing is due."""

@@ -87,19 +87,35 @@ class Tally:
     """For how long the oldest one waits; 0 if none does."""
 
 
-async def hand_out(store: Store, endpoints: Sequence[Endpoint]) -> int:
-    """Make a delivery of every new event for every endpoint that wants it; how many were new."""
+async def subscribe(store: Store, endpoints: Sequence[Endpoint]) -> None:
+    """Record the endpoints of a process that starts; a new one receives what happens from now on.
+
+    The endpoints that are not among them are removed.
+    """
+    async with store.connection() as conn:
+        await conn.execute(statement(_ROOM, "subscribe"), _subscriptions(endpoints))
+
+
+async def renew(store: Store, endpoints: Sequence[Endpoint]) -> None:
+    """Record that the endpoints are still configured, whatever other processes have."""
+    async with store.connection() as conn:
+        await conn.execute(statement(_ROOM, "renew_subscriptions"), _subscriptions(endpoints))
+
+
+def _subscriptions(endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
     pairs = [
         (endpoint.name, kind)
         for endpoint in endpoints
         for kind in get_args(Kind)
         if endpoint.wants(kind)
     ]
+    return {"endpoints": [name for name, _ in pairs], "kinds": [kind for _, kind in pairs]}
+
+
+async def hand_out(store: Store) -> int:
+    """Create a delivery of every new event for its subscribers; how many events were new."""
     async with store.connection() as conn:
-        done = await conn.execute(
-            statement(_ROOM, "hand_out"),
-            {"endpoints": [name for name, _ in pairs], "kinds": [kind for _, kind in pairs]},
-        )
+        done = await conn.execute(statement(_ROOM, "hand_out"))
         return done.rowcount
 
 

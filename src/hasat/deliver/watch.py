@@ -1,4 +1,4 @@
-"""What the delivering loop notices by itself: new versions of datasets, and changes of health."""
+"""What the delivering loop notices by itself: new versions, missing archives, changed health."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -34,13 +34,37 @@ async def announce_versions(store: Store) -> int:
             await versions.execute(statement(_ROOM, "new_versions"))
             rows = await versions.fetchall()
         for row in rows:
-            if row["seq"] > row["seq_before"]:
+            if row["added"] or row["modified"] or row["removed"]:
                 await announce(conn, _changed(row))
             await conn.execute(
                 "UPDATE deliver.seen_version SET version = %s WHERE dataset = %s",
                 [row["version"], row["dataset"]],
             )
     return len(rows)
+
+
+async def announce_archive_failures(store: Store) -> None:
+    """Announce MvRefreshFailed once for every dataset that cannot be archived any more.
+
+    The original's event says that what is handed out lags behind what is committed; here that is
+    true of archives alone.
+    """
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "UPDATE feed.archive_failure SET announced = true WHERE NOT announced"
+            " RETURNING dataset, failures, error"
+        )
+        for dataset, failures, error in await cursor.fetchall():
+            await announce(
+                conn,
+                Event(
+                    "MvRefreshFailed",
+                    "Critical",
+                    f"Değişiklikler kaydedildi, ancak {dataset} arşivi yazılamadı. "
+                    "Yeniden denenecek.",
+                    {"Dataset": dataset, "Attempts": failures, "Error": error},
+                ),
+            )
 
 
 async def announce_health(store: Store, health: Health) -> None:
@@ -104,4 +128,5 @@ def _changed(row: Mapping[str, Any]) -> Event:
             "after": str(Cursor(row["dataset"], row["epoch"], row["seq_before"])),
             "cursor": str(Cursor(row["dataset"], row["epoch"], row["seq"])),
         },
+        at=row["committed_at"],
     )

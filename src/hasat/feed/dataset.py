@@ -1,7 +1,7 @@
 """What a dataset is: a name, the source it comes from, and the table that mirrors it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,8 @@ class Dataset:
 
     `spell` gives the fields by which a change names and shows its record (the body is None after
     a removal); the feed adds number, kind and time. `noun` says in the names of archives what the
-    records are; `columns` gives their fields as a pyarrow schema, for Parquet.
+    records are; `columns` gives their fields as a pyarrow schema, for Parquet, where the table
+    has no typed columns for them.
     """
 
     name: str
@@ -44,10 +45,18 @@ class Dataset:
     noun: str = "records"
     xml: XmlForm | None = None
     columns: Callable[[], Any] | None = field(default=None, hash=False)
+    check_key: Callable[[str], None] | None = field(default=None, hash=False)
+    """Raises UsageError for a text that cannot be a key of the dataset."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SettingsError(f"{self.name!r} cannot be the name of a dataset.")
+
+    def check_keys(self, keys: Iterable[str]) -> None:
+        """Reject keys that no record can have: a watch list with one would wait in vain."""
+        if self.check_key is not None:
+            for key in keys:
+                self.check_key(key)
 
     @property
     def table(self) -> sql.Identifier:

@@ -64,6 +64,11 @@ def measure_drop(subject: str, what: str, before: int, now: int, limit: float) -
     return Measure(subject, what, share(max(before - now, 0), before), limit)
 
 
+def measure_growth(subject: str, what: str, before: int, now: int, limit: float) -> Measure:
+    """How far a number rose above the last good one."""
+    return Measure(subject, what, share(max(now - before, 0), before), limit)
+
+
 def share(part: int, whole: int) -> float:
     """A part in percent of the whole; of nothing, any part is everything."""
     if whole:

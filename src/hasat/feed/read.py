@@ -65,6 +65,9 @@ class Span:
     changes: Sequence[Change]
     total: int
     until: datetime
+    """The commit time up to which this page and those before it are complete."""
+    window_end: datetime
+    """The commit time up to which all pages together are complete."""
     committed_at: datetime
 
 
@@ -86,6 +89,8 @@ class ExpiredError(GoneError):
         start_over = f"Start over from /api/v1/{dataset}/archives/latest and go on from its cursor."
         super().__init__(why, remedy=remedy or start_over)
         self.dataset = dataset
+        self.starts_over = remedy is None
+        """Whether an archive is the way on."""
 
 
 async def changes_after(
@@ -137,10 +142,11 @@ async def changes_between(
     *,
     page: int,
     size: int,
+    keys: Sequence[str] | None = None,
 ) -> Span:
-    """The original's time protocol, answered from committed versions only.
+    """Return one page of the original's time protocol; with `keys`, only those records' changes.
 
-    `until` never passes the newest committed version, so a poll during a long run loses nothing.
+    Pages are ordered by sequence number, so a commit between two of them only adds to the end.
     """
     values = {
         "dataset": dataset,
@@ -148,12 +154,15 @@ async def changes_between(
         "until": until,
         "skip": (page - 1) * size,
         "size": size,
+        "keys": None if keys is None else list(keys),
     }
-    rows = await _rows(conn, "changes_between", values)
+    rows = await _rows(conn, "changes_between" if keys is None else "changes_of_between", values)
     first = _filled(dataset, rows)
     if first["floor_at"] is not None and since < first["floor_at"]:
         raise ExpiredError(dataset, f"Changes are kept since {first['floor_at'].isoformat()} only.")
-    return Span(_changes(rows), first["total"], first["until"], first["committed_at"])
+    return Span(
+        _changes(rows), first["total"], first["until"], first["window_end"], first["committed_at"]
+    )
 
 
 async def head_of(conn: AsyncConnection[Any], dataset: str) -> Head:
@@ -164,6 +173,14 @@ async def head_of(conn: AsyncConnection[Any], dataset: str) -> Head:
     if head is None or head.committed_at is None:
         raise never_filled(dataset)
     return head
+
+
+async def is_filled(conn: AsyncConnection[Any], dataset: str) -> bool:
+    """Whether a run has been committed to the dataset."""
+    cursor = await conn.execute(
+        "SELECT FROM feed.head WHERE dataset = %s AND committed_at IS NOT NULL", [dataset]
+    )
+    return cursor.rowcount > 0
 
 
 async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequence[Change]:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from hasat.budget import Remaining
+from hasat.budget import Remaining, Waiting, in_place
 from hasat.errors import OutOfQuotaError, UnavailableError
 from hasat.fetch import words
 from hasat.fetch.asker import Asker
@@ -44,6 +44,7 @@ class Fetcher:
         remaining: Callable[[Mapping[str, str]], Remaining],
         *,
         sleep: Sleep = asyncio.sleep,
+        waiting: Waiting = in_place,
     ) -> None:
         self._store = store
         self._purse = purse
@@ -53,6 +54,7 @@ class Fetcher:
         self._classify = classify
         self._remaining = remaining
         self._sleep = sleep
+        self._waiting = waiting
         self._retries = Allowance(_RETRY_SHARE, most=_RETRIES_SAVED, saved=_RETRIES_SAVED)
         self._pace = Pace()
         self.sent = 0
@@ -91,7 +93,9 @@ class Fetcher:
                     remedy="Ask again later.",
                 )
             if not limited:
-                await self._sleep(_pause(attempt, fetched.verdict.retry_after))
+                pause = _pause(attempt, fetched.verdict.retry_after)
+                async with self._waiting(pause):
+                    await self._sleep(pause)
 
     async def _attempt(self, question: Question, asker: Asker, patience: float) -> Fetched:
         leave = await self._purse.acquire(

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from hasat.budget import Waiting, in_place
 from hasat.errors import DatabaseError, OutOfQuotaError
 from hasat.fetch import words
 from hasat.fetch.asker import Asker
@@ -63,6 +64,7 @@ class EndpointPool:
         zone: str = "Europe/Istanbul",
         cooldown: float = 300.0,
         patience: float = 60.0,
+        waiting: Waiting = in_place,
     ) -> None:
         self.upstream = upstream
         self.standings = [Standing(endpoint) for endpoint in endpoints]
@@ -71,6 +73,7 @@ class EndpointPool:
         self._zone = zone
         self._cooldown = cooldown
         self._patience = patience
+        self._waiting = waiting
         # A name for the key that tells nothing about it.
         self._key = hashlib.sha256(f"hasat:{key}".encode()).hexdigest()[:16]
         self._state = SharedState(store, upstream, endpoints, zone, self._key)
@@ -200,14 +203,14 @@ class EndpointPool:
         self, question: Question, excluded: Collection[str], last: OutOfQuotaError | None
     ) -> Standing:
         """The endpoint of choice, once it is free; marked as ours so that nobody else takes it."""
-        deadline = time.monotonic() + self._patience
+        patience = self._patience
         certain = False
         while True:
             await self._look(question.kind)
             self._check_upstream()
             now = time.monotonic()
             choice = choose(self.standings, question, excluded=excluded, now=now)
-            if choice is None or now + choice[1] > deadline:
+            if choice is None or choice[1] > patience:
                 if certain:
                     raise last or self._nobody(question)
                 # What we know may be old: another process, or what is being written, knows better.
@@ -219,7 +222,9 @@ class EndpointPool:
             if wait <= 0.0:
                 self._mark(standing)
                 return standing
-            await self._until_freed(wait)
+            async with self._waiting(wait):
+                await self._until_freed(wait)
+                patience -= time.monotonic() - now
             if standing.theirs:
                 # Only the database knows when another process is done.
                 self._looked_at.clear()

@@ -61,7 +61,7 @@ def read_workers(path: Path, *, daily: int = 2000, min_interval_ms: int = 200) -
             f"{path} cannot be read: {error.strerror or error}.",
             remedy="Set tkgm.workers_file to your workers.json.",
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "its text"
         raise SettingsError(
             f"{path} is not JSON: {where} cannot be understood.", remedy=_HELP

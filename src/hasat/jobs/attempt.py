@@ -16,9 +16,10 @@ from psycopg.types.json import Jsonb
 
 from hasat.errors import HasatError, HeldError, NothingToDoError, OutOfQuotaError
 from hasat.jobs.context import OnProgress, RunContext
-from hasat.jobs.link import DATABASE_AWAY, Link
+from hasat.jobs.link import DATABASE_AWAY, Connection, Link
 from hasat.jobs.model import Job, Outcome, Run, RunOutcome
 from hasat.jobs.runs import select_run
+from hasat.jobs.slots import Slot
 from hasat.logs import redactor
 from hasat.settings import Settings
 from hasat.store import Store
@@ -77,6 +78,7 @@ class Attempt:
         settings: Settings,
         store: Store,
         on_progress: OnProgress | None = None,
+        slot: Slot | None = None,
     ) -> "Attempt | None":
         """The attempt, or None if the run is over or the queue's row is no longer ours."""
         async with link.transaction() as connection:
@@ -111,9 +113,12 @@ class Attempt:
             settings=settings,
             store=store,
             keep=keep,
+            conclude=lambda connection, outcome: attempt.conclude(connection, outcome),
             on_progress=on_progress,
+            slot=slot,
         )
-        return cls(link, run, context)
+        attempt = cls(link, run, context)
+        return attempt
 
     async def perform(self) -> Ending:
         """Do the job; whatever it raises becomes an ending, only a cancellation goes through."""
@@ -131,9 +136,7 @@ class Attempt:
             outcome = await work
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"the job returned {outcome!r} instead of an Outcome")
-            return Ending(
-                outcome.kind, outcome.rows_changed, outcome.detail, self._storable(outcome.message)
-            )
+            return self._ending(outcome)
         except NothingToDoError as error:
             return Ending("nothing", message=self._storable(str(error)))
         except HeldError as error:
@@ -151,6 +154,11 @@ class Attempt:
             log.exception("run failed unexpectedly")
             return self._failed(error)
 
+    def _ending(self, outcome: Outcome) -> Ending:
+        return Ending(
+            outcome.kind, outcome.rows_changed, outcome.detail, self._storable(outcome.message)
+        )
+
     def _failed(self, error: BaseException, *, passing: bool = False) -> Ending:
         if isinstance(error, HasatError):
             message = str(error)
@@ -165,16 +173,26 @@ class Attempt:
             passing=passing,
         )
 
+    async def conclude(self, connection: Connection, outcome: Outcome) -> bool:
+        """Record the end in the job's own transaction; False if the run was begun anew."""
+        ending = self._ending(outcome)
+        return await self._finish(connection, ending, self.context.last_progress)
+
     async def finish(self, ending: Ending) -> bool:
         """Record the end; False if the run was begun anew elsewhere, so that this end is void."""
         try:
-            return await self._finish(ending, self.context.last_progress)
+            async with self._link.transaction() as connection:
+                return await self._finish(connection, ending, self.context.last_progress)
         except _NOT_STORABLE as error:
             log.exception("the outcome of a run cannot be stored", run=self.run.id)
-            return await self._finish(self._failed(error), None)
+            async with self._link.transaction() as connection:
+                return await self._finish(connection, self._failed(error), None)
 
-    async def _finish(self, ending: Ending, progress: Mapping[str, Any] | None) -> bool:
+    async def _finish(
+        self, connection: Connection, ending: Ending, progress: Mapping[str, Any] | None
+    ) -> bool:
         return await self._write(
+            connection,
             "queue_finish",
             outcome=ending.outcome,
             rows_changed=ending.rows_changed,
@@ -191,19 +209,24 @@ class Attempt:
 
         False if that has happened already.
         """
-        return await self._write(
-            "queue_give_back", counts=counts, pause=pause, message=message, stopped=STOPPED
-        )
+        async with self._link.transaction() as connection:
+            return await self._write(
+                connection,
+                "queue_give_back",
+                counts=counts,
+                pause=pause,
+                message=message,
+                stopped=STOPPED,
+            )
 
-    async def _write(self, name: str, **values: Any) -> bool:
+    async def _write(self, connection: Connection, name: str, **values: Any) -> bool:
         values |= {
             "run": self.run.id,
             "attempt": self.run.attempt,
             "requests": self.context.unkept_requests,
         }
-        async with self._link.transaction() as connection:
-            cursor = await connection.execute(statement("hasat.jobs", name), values)
-            row = await cursor.fetchone()
+        cursor = await connection.execute(statement("hasat.jobs", name), values)
+        row = await cursor.fetchone()
         return row is not None and bool(row[0])
 
     def _storable(self, text: str | None) -> str | None:

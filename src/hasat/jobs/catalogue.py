@@ -11,7 +11,7 @@ import structlog
 from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
 from hasat.jobs.model import Job
-from hasat.jobs.params import check_kinds, did_you_mean, unknown_params
+from hasat.jobs.params import check_values, did_you_mean, unknown_params
 from hasat.settings import Settings
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
@@ -74,7 +74,7 @@ class Catalogue:
             try:
                 catalogue.cron(job)
                 _check_params(job)
-                check_kinds(declared[job.name], job.params)
+                check_values(declared[job.name], job.params)
             except UsageError as error:
                 raise SettingsError(
                     f"Job {job.name}: {error.message}", remedy=error.remedy

@@ -1,24 +1,33 @@
 """What a running job is given."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 
+from hasat.clock import zone
 from hasat.errors import ConflictError
-from hasat.jobs.link import AWAY
-from hasat.jobs.model import Job
+from hasat.jobs.link import AWAY, Connection
+from hasat.jobs.model import Job, Outcome
+from hasat.jobs.slots import Slot
 from hasat.settings import Settings
 from hasat.store import Store
 
 Keep = Callable[[Mapping[str, Any] | None, int], Awaitable[bool]]
 """Stores progress and newly spent requests; False once the run is no longer this attempt's."""
 
+Conclude = Callable[[Connection, Outcome], Awaitable[bool]]
+"""Records the run's end; False once the run is no longer this attempt's."""
+
 OnProgress = Callable[[float, float | None, str], None]
 
 _KEEP_EVERY_SECONDS = 1.0
+# A shorter wait is part of the work: another run could do little meanwhile.
+_SHORT_WAIT_SECONDS = 1.0
+_SAME_WAIT = timedelta(seconds=2)
 
 
 class RunContext:
@@ -34,7 +43,9 @@ class RunContext:
         settings: Settings,
         store: Store,
         keep: Keep | None = None,
+        conclude: Conclude | None = None,
         on_progress: OnProgress | None = None,
+        slot: Slot | None = None,
     ) -> None:
         self.run_id = run_id
         self.job = job
@@ -48,8 +59,11 @@ class RunContext:
         self.last_progress: Mapping[str, Any] | None = None
         self.unkept_requests = 0
         self._keep = keep
+        self._conclude = conclude
         self._on_progress = on_progress
         self._kept_at = float("-inf")
+        self._slot = slot
+        self._waiting_until: datetime | None = None
 
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Tell how far the run is; cheap enough to call for every step.
@@ -57,23 +71,71 @@ class RunContext:
         Raises ConflictError if the run was begun anew elsewhere while this worker was silent.
         """
         self.last_progress = {"done": done, "total": total, "note": note}
+        waited, self._waiting_until = self._waiting_until is not None, None
         if self._on_progress is not None:
             self._on_progress(done, total, note)
-        now = time.monotonic()
-        if self._keep is None or now - self._kept_at < _KEEP_EVERY_SECONDS:
+        if waited or time.monotonic() - self._kept_at >= _KEEP_EVERY_SECONDS:
+            await self._store_progress(self.last_progress)
+
+    @asynccontextmanager
+    async def waiting(self, seconds: float) -> AsyncIterator[None]:
+        """Leave the worker slot to other runs during a wait of about that many seconds.
+
+        The block ends when the wait is over and a slot is free again.
+        """
+        if seconds < _SHORT_WAIT_SECONDS:
+            yield
             return
-        self._kept_at = now
+        await self._note_waiting(seconds)
+        if self._slot is None:
+            yield
+            return
+        self._slot.vacate()
+        # Without `finally`: a run that is stopped while it waits needs no slot to end.
+        yield
+        await self._slot.occupy()
+
+    async def _note_waiting(self, seconds: float) -> None:
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+        if self._waiting_until is not None and abs(until - self._waiting_until) < _SAME_WAIT:
+            return
+        self._waiting_until = until
+        if self.last_progress is None:
+            self.last_progress = {"done": 0, "total": None, "note": ""}
+        there = until.astimezone(zone(self.settings.jobs.timezone))
+        note = f"waiting for budget until {there:%H:%M:%S}"
+        if self._on_progress is not None:
+            self._on_progress(self.last_progress["done"], self.last_progress["total"], note)
+        await self._store_progress(
+            {**self.last_progress, "note": note, "waitingUntil": there.isoformat()}
+        )
+
+    async def _store_progress(self, progress: Mapping[str, Any]) -> None:
+        if self._keep is None:
+            return
+        self._kept_at = time.monotonic()
         requests, self.unkept_requests = self.unkept_requests, 0
         try:
-            still_ours = await self._keep(self.last_progress, requests)
+            still_ours = await self._keep(progress, requests)
         except AWAY:
             # Progress is not worth failing for; the next call or the end of the run stores it.
             self.unkept_requests += requests
             return
         if not still_ours:
-            raise ConflictError(
-                f"Run {self.run_id} was begun anew by another worker while this one was silent."
-            )
+            raise self._replaced()
+
+    async def conclude(self, connection: Connection, outcome: Outcome) -> None:
+        """Record the outcome in the transaction that commits the run's work; the job's last step.
+
+        Raises ConflictError if another worker has begun the run anew: then nothing is committed.
+        """
+        if self._conclude is not None and not await self._conclude(connection, outcome):
+            raise self._replaced()
+
+    def _replaced(self) -> ConflictError:
+        return ConflictError(
+            f"Run {self.run_id} was begun anew by another worker while this one was silent."
+        )
 
     def spent(self, requests: int = 1) -> None:
         """Count requests sent to an upstream."""

@@ -16,6 +16,7 @@ from hasat.jobs.pulse import Pulse, beat_interval
 from hasat.jobs.queue import queue_of
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.schedule import Schedule
+from hasat.jobs.slots import Slot, Slots
 from hasat.jobs.worker import RowWorker, new_worker, open_app
 from hasat.settings import Settings
 from hasat.store import Store
@@ -57,6 +58,7 @@ class Engine:
         self._poll_seconds = poll_seconds
         self._look_seconds = look_seconds
         self._name = worker_name()
+        self._slots = Slots(settings.jobs.concurrency)
         self._link: Link | None = None
         self._worker: RowWorker | None = None
         self._number: asyncio.Future[int] | None = None
@@ -133,7 +135,9 @@ class Engine:
 
     async def _work(self, link: Link) -> None:
         """One procrastinate worker after the other: one that was given up needs a successor."""
-        app = await open_app(link, self._work_on, self._registered)
+        app = await open_app(
+            link, self._work_on, self._registered, self._slots, self._worker_is_stopping
+        )
         queues = [queue_of(job.name) for job in self._catalogue]
         pauses = growing_pauses()
         while not self._stopping.is_set():
@@ -141,7 +145,6 @@ class Engine:
                 app,
                 name=self._name,
                 queues=queues,
-                concurrency=self._settings.jobs.concurrency,
                 poll_seconds=self._poll_seconds,
             )
             try:
@@ -153,6 +156,9 @@ class Engine:
                 await set_or_after(self._stopping, next(pauses))
             finally:
                 self._worker = None
+
+    def _worker_is_stopping(self) -> bool:
+        return self._worker is None or self._worker.stopping
 
     def _registered(self, worker_id: int) -> None:
         self.started.set()
@@ -197,6 +203,7 @@ class Engine:
     async def _work_on(self, run_id: int, queue_id: int, worker_id: int) -> None:
         assert self._link is not None
         link = self._link
+        slot = Slot(self._slots)
         self._in_hand.add(queue_id)
         # A look into the queue that was under way when the drain began may still bring a run.
         too_late = self._stopping.is_set()
@@ -211,6 +218,7 @@ class Engine:
                     job_of=self._catalogue.get,
                     settings=self._settings,
                     store=self._store,
+                    slot=slot,
                 )
             )
             if attempt is None:
@@ -222,6 +230,7 @@ class Engine:
         except AWAY:
             log.warning("PostgreSQL is away; the next worker takes up the run", run=run_id)
         finally:
+            slot.close()
             self._in_hand.discard(queue_id)
 
     async def _perform(self, attempt: Attempt) -> tuple[Ending | None, Why | None]:

@@ -1,5 +1,10 @@
-"""The platform's own job: forgets old runs and old pieces set aside, and sweeps the queue."""
+"""The platform's own jobs: archives, and housekeeping of old runs, raw pieces and the queue."""
 
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hasat.feed.dataset import Dataset
+from hasat.jobs.archives import archive_job
 from hasat.jobs.context import RunContext
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.queue import TASK
@@ -19,9 +24,12 @@ async def _housekeeping(context: RunContext) -> Outcome:
     return Outcome("done" if rows else "nothing", rows_changed=rows, detail=detail)
 
 
-def platform_jobs() -> tuple[Job, ...]:
-    """The jobs that every installation has."""
+def platform_jobs(
+    datasets: Sequence[Dataset] = (), min_interval: timedelta = timedelta(hours=1)
+) -> tuple[Job, ...]:
+    """The jobs that every installation has; archives only where there are datasets."""
     return (
+        *([archive_job(datasets, min_interval)] if datasets else ()),
         Job(
             name="housekeeping",
             run=_housekeeping,

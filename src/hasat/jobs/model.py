@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from hasat.jobs.context import RunContext
+    from hasat.jobs.link import Connection
 
 OutcomeKind = Literal["done", "nothing", "held", "out_of_quota", "skipped"]
 RunOutcome = Literal[OutcomeKind, "failed", "set_aside", "interrupted"]
@@ -44,13 +45,16 @@ class Job:
     enabled: bool = True
     lane: str = "daily"
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    options: Mapping[str, type] | None = field(default=None, hash=False)
-    """Params that may be given beside those, by their kind; None means that anything may."""
+    options: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The type of each param, a number's annotated with its range, and of further ones that may be
+    given; a param that is not in here is of its default's type. None means that anything may."""
     overlap: Literal["skip", "queue"] = "skip"
     """A due time while a run is open is skipped, or waits its turn."""
     missed: Literal["once", "skip"] = "once"
     """After an outage the newest missed time is made up for, or none."""
     source: str | None = None
+    wanted: "Callable[[Connection], Awaitable[bool]] | None" = field(default=None, hash=False)
+    """Checked every few seconds: whether a run is needed although no time is due."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
-"""What may be said to a job: the params that it has, in the kind that each is of."""
+"""What may be said to a job: the params that it has, each of its type and within its range."""
 
+import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from hasat.errors import UsageError
 from hasat.jobs.model import Job
+from hasat.settings.reference import describe_type
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_MAX_SHOWN = 100
 
 
 def unknown_params(job: Job, given: Iterable[str]) -> list[str]:
@@ -15,6 +19,11 @@ def unknown_params(job: Job, given: Iterable[str]) -> list[str]:
     if job.options is None:
         return []
     return [name for name in given if name not in job.params and name not in job.options]
+
+
+def param_types(job: Job) -> dict[str, Any]:
+    """The type of every parameter of a job, a number's with its range."""
+    return {name: type(usual) for name, usual in job.params.items()} | dict(job.options or {})
 
 
 def check_params(job: Job, given: Mapping[str, Any]) -> None:
@@ -26,16 +35,50 @@ def check_params(job: Job, given: Mapping[str, Any]) -> None:
             f"{job.name} has no parameter {unknown[0]!r}.",
             remedy=did_you_mean(unknown[0], known, otherwise=has),
         )
-    check_kinds(job, given)
+    check_values(job, given)
+    _check_storable(job, given)
 
 
-def check_kinds(job: Job, given: Mapping[str, Any]) -> None:
-    """Raise UsageError where a value is not of the kind that the job takes; null is of any."""
-    kinds = {name: type(usual) for name, usual in job.params.items()} | dict(job.options or {})
+def check_values(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a value of another type or outside its range; null is always allowed."""
+    types = param_types(job)
     for name, value in given.items():
-        kind = kinds.get(name)
-        if kind in _KINDS and value is not None and not _is_a(kind, value):
-            raise UsageError(f"{name} of {job.name} is {value!r}.", remedy=f"Give {_KINDS[kind]}.")
+        kind = types.get(name, object)
+        if value is None or kind is object:
+            continue
+        try:
+            TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise UsageError(
+                f"{name} of {job.name} is {_shown(value)}.", remedy=f"Give {describe_type(kind)}."
+            ) from error
+
+
+def _check_storable(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for what JSON in PostgreSQL cannot hold, wherever in the values it is."""
+    try:
+        text = json.dumps(dict(given), allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"The parameters of {job.name} cannot be stored.",
+            remedy="Give JSON without NaN, infinite numbers and half characters, not too deep.",
+        ) from error
+    if "\0" in _all_text(given):
+        raise UsageError(
+            f"The parameters of {job.name} contain the character U+0000.", remedy="Leave it out."
+        )
+
+
+def _all_text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case Mapping():
+            return "".join(_all_text(one) for pair in value.items() for one in pair)
+        case list() | tuple():
+            return "".join(map(_all_text, value))
+    return ""
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
@@ -44,7 +87,9 @@ def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
     return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
-def _is_a(kind: type, value: Any) -> bool:
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -6,11 +6,11 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from hasat.errors import ConflictError
+from hasat.errors import AlreadyRunningError, ConflictError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run, Trigger
-from hasat.jobs.params import check_params
+from hasat.jobs.params import check_params, check_values
 from hasat.jobs.runs import get_run
 from hasat.store import Store
 from hasat.store.statements import statement
@@ -62,15 +62,36 @@ async def queue_run(
     params: Mapping[str, Any] | None = None,
     *,
     trigger: Trigger = "hand",
+    behind_others: bool = True,
 ) -> Run:
-    """A run for the next free worker; it waits while another run of the job works."""
+    """A run for the next free worker; it waits while another run of the job works.
+
+    With `behind_others` off, a job that skips due times while it is busy (overlap `skip`) is not
+    queued a second time: AlreadyRunningError names the run.
+    """
     job = catalogue.get(name)
-    if trigger == "hand":
-        check_params(job, params or {})
+    # The schedule may have had params of no use to the job; a retry has them too.
+    check = check_params if trigger == "hand" else check_values
+    check(job, params or {})
+    given = {**job.params, **(params or {})} if trigger == "hand" else params
     async with store.connection() as connection:
-        run_id = await enqueue(connection, job, trigger=trigger, params=params)
+        if not behind_others and job.overlap == "skip":
+            await _refuse_second(connection, job)
+        run_id = await enqueue(connection, job, trigger=trigger, params=given)
     assert run_id is not None, "only a due time can have been fired before"
     return await get_run(store, run_id)
+
+
+async def _refuse_second(connection: Connection, job: Job) -> None:
+    await connection.execute(statement("hasat.jobs", "queue_one_at_a_time"), {"job": job.name})
+    cursor = await connection.execute(
+        statement("hasat.jobs", "schedule_busy_with"), {"job": job.name}
+    )
+    if (row := await cursor.fetchone()) is not None:
+        raise AlreadyRunningError(
+            f"Run {row[0]} of {job.name} is queued or running; no second one was queued.",
+            remedy=f"See it with `hasat jobs show {row[0]}` or GET /api/v1/runs/{row[0]}.",
+        )
 
 
 async def stop_run(store: Store, run_id: int) -> Run:

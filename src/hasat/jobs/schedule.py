@@ -25,6 +25,7 @@ class Schedule:
         self._timed = [
             (job, cron) for job in catalogue if job.enabled and (cron := catalogue.cron(job))
         ]
+        self._on_demand = [job for job in catalogue if job.enabled and job.wanted is not None]
         self._announced = False
 
     async def tick(self) -> float:
@@ -40,6 +41,8 @@ class Schedule:
             due = due_now(cron, job.missed, fired_until[job.name], now)
             if due is not None:
                 await self._deal_with(job, due, now)
+        for job in self._on_demand:
+            await self._queue_if_wanted(job)
         waits = [(cron.after(now) - now).total_seconds() for _, cron in self._timed]
         return min([self._look_every, *waits])
 
@@ -85,6 +88,20 @@ class Schedule:
                 return
             run = await enqueue(connection, job, trigger="schedule", scheduled_for=due.at)
         log.info("fired", job=job.name, run=run, due=due.at)
+
+    async def _queue_if_wanted(self, job: Job) -> None:
+        assert job.wanted is not None
+        async with self._link.transaction() as connection:
+            if not await job.wanted(connection):
+                return
+            # Of the workers that notice at the same time, one queues the run.
+            cursor = await connection.execute(
+                "SELECT FROM jobs.schedule WHERE job = %s FOR UPDATE SKIP LOCKED", [job.name]
+            )
+            if not cursor.rowcount or await _open_run(connection, job) is not None:
+                return
+            run = await enqueue(connection, job, trigger="schedule")
+        log.info("run.queued", job=job.name, run=run)
 
 
 async def _open_run(connection: Connection, job: Job) -> int | None:

@@ -1,13 +1,14 @@
 """procrastinate, set up for this house: its worker and its locks, without its trust in clocks.
 
-Three habits of it are replaced. It ends a worker's signs of life when a drain begins, while jobs
+Four habits of it are replaced. It ends a worker's signs of life when a drain begins, while jobs
 still run: `Pulse` gives them. It lets a worker that was given up finish rows which others work on
-by now: `FencedManager` writes only to rows that are still the worker's own. And it stops a worker
-when PostgreSQL goes away: here a failed look into the queue is tried again.
+by now: `FencedManager` writes only to rows that are still the worker's own. It stops a worker
+when PostgreSQL goes away: here a failed look into the queue is tried again. And a run occupies one
+of its places to the end: here `Slots` count, which a run leaves while it waits for budget.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException, UniqueViolation
@@ -19,10 +20,13 @@ from procrastinate.worker import Worker
 
 from hasat.jobs.link import AWAY, Link
 from hasat.jobs.queue import TASK
+from hasat.jobs.slots import Slots
 from hasat.store.statements import statement
 
 _NEVER = 365 * 86_400.0
 _LOOK_SECONDS = 10.0
+_STOP_SECONDS = 0.5
+"""How soon a look that waits for a free slot notices that the worker stops."""
 
 WorkOn = Callable[[int, int, int], Awaitable[None]]
 """Works on a run; given its number, the queue's row and the worker's number."""
@@ -32,11 +36,18 @@ class FencedManager(JobManager):
     """procrastinate's SQL, harmless in the hands of a worker that was given up."""
 
     def __init__(
-        self, connector: PsycopgConnector, link: Link, on_registered: Callable[[int], None]
+        self,
+        connector: PsycopgConnector,
+        link: Link,
+        on_registered: Callable[[int], None],
+        slots: Slots,
+        is_stopping: Callable[[], bool],
     ) -> None:
         super().__init__(connector)
         self._link = link
         self._on_registered = on_registered
+        self._slots = slots
+        self._is_stopping = is_stopping
 
     async def register_worker(self) -> int:
         worker_id = await super().register_worker()
@@ -44,6 +55,19 @@ class FencedManager(JobManager):
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
+        """A row for a free slot; the slot is the row's until its run is over."""
+        while not await self._slots.take(_STOP_SECONDS):
+            if self._is_stopping():
+                return None
+        row = None
+        try:
+            row = await self._look(queues, worker_id)
+        finally:
+            if row is None:
+                self._slots.free()
+        return row
+
+    async def _look(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 return await super().fetch_job(queues=queues, worker_id=worker_id)
@@ -83,12 +107,18 @@ class FencedManager(JobManager):
             return
 
 
-async def open_app(link: Link, work_on: WorkOn, on_registered: Callable[[int], None]) -> App:
+async def open_app(
+    link: Link,
+    work_on: WorkOn,
+    on_registered: Callable[[int], None],
+    slots: Slots,
+    is_stopping: Callable[[], bool],
+) -> App:
     """The procrastinate app over a link, with the one task there is."""
     connector = PsycopgConnector()
     await connector.open_async(link.pool)
     app = App(connector=connector)
-    app.job_manager = FencedManager(connector, link, on_registered)
+    app.job_manager = FencedManager(connector, link, on_registered, slots, is_stopping)
 
     @app.task(name=TASK, pass_context=True)
     async def run(context: JobContext, *, run_id: int) -> None:
@@ -106,19 +136,21 @@ class RowWorker(Worker):
     async def run(self) -> None:
         await super().run()  # type: ignore[no-untyped-call]
 
+    stopping = False
+
     def stop(self) -> None:
+        self.stopping = True
         super().stop()  # type: ignore[no-untyped-call]
 
 
-def new_worker(
-    app: App, *, name: str, queues: Iterable[str], concurrency: int, poll_seconds: float
-) -> RowWorker:
+def new_worker(app: App, *, name: str, queues: Collection[str], poll_seconds: float) -> RowWorker:
     """A worker that only takes rows from the queue and works on them; the rest is the engine's."""
     return RowWorker(
         app,
         queues=list(queues),
         name=name,
-        concurrency=concurrency,
+        # Each queue's lock allows one run at a time; the slots say how many of these work.
+        concurrency=max(len(queues), 1),
         fetch_job_polling_interval=poll_seconds,
         # Both are done by the pulse.
         abort_job_polling_interval=_NEVER,

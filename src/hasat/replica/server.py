@@ -145,11 +145,15 @@ class Server:
                 f"{self.label} does not let this replica in: {said}",
                 remedy="Give a key of that server with HASAT_REPLICA_KEY or --key.",
             )
+        if code == "archive-pending":
+            return TroubleError(
+                f"{self.label} has no archive of {self._dataset} yet; it is written soon.",
+                retry_after=_retry_after(response),
+            )
         if status in {408, 416, 425, 429} or status >= 500:
-            after = response.headers.get("Retry-After", "")
             return TroubleError(
                 f"{self.label} cannot answer now ({status}): {said}",
-                retry_after=float(after) if after.isdecimal() else 0.0,
+                retry_after=_retry_after(response),
             )
         if code == "no-archive":
             return TroubleError(f"{self.label} cannot be loaded from yet: {said}")
@@ -189,6 +193,11 @@ def _said(response: httpx2.Response) -> tuple[str, str]:
         return str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         return "", f"{response.status_code} {response.reason_phrase}."
+
+
+def _retry_after(response: httpx2.Response) -> float:
+    after = response.headers.get("Retry-After", "")
+    return float(after) if after.isdecimal() else 0.0
 
 
 def _not_hasat(label: str) -> TroubleError:

@@ -9,12 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from hasat import __version__
-from hasat.doors import given_once
+from hasat.doors import check_parameters
 from hasat.feed.archive import place_of
 from hasat.feed.bell import Bell
+from hasat.feed.read import ExpiredError
 from hasat.jobs import Catalogue
-from hasat.serve import deliver, describe, health, metrics, problems, quota, status
+from hasat.serve import deliver, describe, health, jobs, metrics, problems, quota, status
 from hasat.serve.archives import archive_router
+from hasat.serve.expired import on_expired
 from hasat.serve.feed import feed_router
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
@@ -48,6 +50,7 @@ def create_app(
         # A redirect would change the path that a signature covers.
         redirect_slashes=False,
         exception_handlers={
+            ExpiredError: on_expired,
             HTTPException: problems.on_http_exception,
             RequestValidationError: problems.on_invalid_request,
         },
@@ -59,9 +62,9 @@ def create_app(
     app.state.readiness = health.Readiness(store, sources)
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
-    once = [Depends(given_once)]
-    for of_the_house in (status, deliver, quota):
-        app.include_router(of_the_house.router, prefix="/api/v1", dependencies=once)
+    checked = [Depends(check_parameters)]
+    for of_the_house in (status, jobs, deliver, quota):
+        app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
     app.state.bell = Bell(store)
     app.state.places = Places(store)
     app.state.archive_place = place_of(settings)
@@ -69,7 +72,7 @@ def create_app(
     for source in sources:
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):
-            app.include_router(router, prefix="/api/v1", dependencies=once)
+            app.include_router(router, prefix="/api/v1", dependencies=checked)
     put_behind_the_gate(app, settings, store)
     return app
 

@@ -15,6 +15,7 @@ from hasat.feed.archive import Archive, Place
 from hasat.feed.archive.facts import MEDIA, Format, formats_of
 from hasat.feed.archive.places import MissingError
 from hasat.feed.archive.shelf import (
+    ArchivePendingError,
     NoArchiveError,
     archive_named,
     latest_archive,
@@ -78,7 +79,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
         200: {"content": files},
         206: {"description": "The part that was asked for.", "content": files},
         304: {"description": "You have it already."},
-        **problem_answers(NoArchiveError, RangeError, MissingError, UnavailableError),
+        **problem_answers(NoArchiveError, RangeError, ArchivePendingError, MissingError),
     }
 
     @router.get("/archives", summary=f"The archives of {name}", responses=answers([_ARCHIVE]))

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 import psycopg
 import structlog
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
-from hasat.doors import Plain, TheStore, answers, require
+from hasat.doors import Plain, TheStore, answers, reject_parameters, require
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
 from hasat.store import Store
 
@@ -111,11 +111,13 @@ async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
     responses=answers({"replayed": [17, 18]}, DatabaseError),
 )
 async def replay_all(
-    store: TheStore, which: Which | None = None, endpoint: Endpoint = None
+    request: Request, store: TheStore, which: Which | None = None, endpoint: Endpoint = None
 ) -> dict[str, list[int]]:
     """All of them, or those of one endpoint (in the address or the body), in their old order."""
-    only = which.endpoint if which and which.endpoint is not None else endpoint
-    return {"replayed": await replay(store, None, only)}
+    if which is not None and which.endpoint is not None:
+        reject_parameters(request, ("endpoint",), "the body names the endpoint already.")
+        endpoint = which.endpoint
+    return {"replayed": await replay(store, None, endpoint)}
 
 
 async def delivery_metrics(store: Store) -> Iterable[Metric]:

@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from hasat.doors import Problem, problem_answers
+from hasat.doors import ParameterError, Problem, problem_answers
 from hasat.errors import (
     DatabaseError,
     NotAllowedError,
@@ -24,6 +24,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 # What any operation can answer, apart from the problems of its own.
 _COMMON = problem_answers(
     UsageError,
+    ParameterError,
     NotKnownError,
     refusals.CredentialsMalformedError,
     refusals.KeyUnknownError,
@@ -89,6 +90,8 @@ def _declare_problems(path: str, operation: dict[str, Any]) -> None:
     common = {403, 429, 500}
     if not needs_no_caller(path):
         common |= {401, 503}
+    if path.startswith("/api/v1/"):
+        common.add(400)
     if "requestBody" in operation:
         common |= {400, 413}
     if "application/json" in answers.get("422", {}).get("content", {}):

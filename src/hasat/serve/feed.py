@@ -1,15 +1,18 @@
 """The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
 
-from hasat.clock import local_time, parse_local_time
+from hasat.clock import local_time
 from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, body_limit, dumps
 from hasat.errors import NotFoundError, UsageError
+from hasat.feed.archive import Place
+from hasat.feed.archive.shelf import ArchivePendingError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
@@ -18,12 +21,16 @@ from hasat.serve.following import (
     MOST_ON_A_PAGE,
     PAGE,
     Asked,
+    Only,
     Watched,
-    asked,
+    Window,
     first_page,
     look,
+    page_query,
     place,
     spelled,
+    stream_query,
+    window_query,
     written,
 )
 from hasat.serve.streams import events, lines
@@ -43,13 +50,14 @@ _LINES = '{"seq":438,"changeType":"added","cursor":"UuW1wF0rVZ…"}\n{"next":"Uu
 
 
 def _in_all_forms() -> dict[int | str, dict[str, Any]]:
-    declared = answers(_EXAMPLE, ExpiredError, UsageError)
+    declared = answers(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
     declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
     declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
     return declared
 
 
-TheQuestion = Annotated[Asked, Depends(asked)]
+ByCursor = Annotated[Asked, Depends(page_query)]
+ByTime = Annotated[Window | None, Depends(window_query)]
 LastEventId = Annotated[
     str | None, Header(description="Where a stream that was cut off goes on; before `after`.")
 ]
@@ -70,13 +78,9 @@ def feed_router(dataset: Dataset) -> APIRouter:
     async def changes(
         request: Request,
         store: TheStore,
-        ask: TheQuestion,
-        since: Annotated[
-            str | None, Query(description="Changes committed after this time.")
-        ] = None,
-        until: Annotated[str | None, Query(description="Changes up to this time.")] = None,
-        page: Annotated[int, Query(ge=1, le=10**9)] = 1,
-        page_size: Annotated[int, Query(ge=1, le=1000, alias="pageSize")] = 100,
+        ask: ByCursor,
+        window: ByTime,
+        only: Only = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """By cursor (`after`) or, as the original service has it, by time (`since`).
@@ -84,13 +88,10 @@ def feed_router(dataset: Dataset) -> APIRouter:
         Without either, the feed is read from the oldest change that is kept. Numbers have no gaps:
         whoever sees 1, 2, 3, ... knows that nothing is missing.
         """
-        if since is None:
-            if until is not None or {"page", "pageSize"} & request.query_params.keys():
-                raise UsageError("`until`, `page` and `pageSize` go with `since`.")
+        ask = _watching(dataset, ask, only)
+        if window is None:
             return await _told(request, store, dataset, ask, last_event_id)
-        if ask.after is not None:
-            raise UsageError("`after` and `since` are two ways to say the same; use one.")
-        return await _span(store, dataset, ask, since, until, page, page_size)
+        return await _span(store, dataset, ask, window)
 
     @router.post(
         "/changes",
@@ -100,22 +101,32 @@ def feed_router(dataset: Dataset) -> APIRouter:
     )
     @body_limit(4_000_000)
     async def changes_of_some(
-        request: Request, store: TheStore, ask: TheQuestion, watched: Watched
+        request: Request, store: TheStore, ask: ByCursor, window: ByTime, watched: Watched
     ) -> Response:
         """The same as GET with `only`, for watch lists that are too long for an address."""
-        return await _told(request, store, dataset, replace(ask, only=watched.only), None)
+        ask = _watching(dataset, ask, watched.only)
+        if window is None:
+            return await _told(request, store, dataset, ask, None)
+        return await _span(store, dataset, ask, window)
 
     @router.get(
         "/changes/stream",
         summary=f"The changes in {name} as they come",
         response_class=StreamingResponse,
-        responses=answers(_EVENT, ExpiredError, UsageError, media="text/event-stream"),
+        responses=answers(
+            _EVENT, ExpiredError, ArchivePendingError, UsageError, media="text/event-stream"
+        ),
     )
     async def stream(
-        request: Request, store: TheStore, ask: TheQuestion, last_event_id: LastEventId = None
+        request: Request,
+        store: TheStore,
+        ask: Annotated[Asked, Depends(stream_query)],
+        only: Only = None,
+        last_event_id: LastEventId = None,
     ) -> Response:
         """Server-sent events whose ids are cursors; `Last-Event-ID` resumes exactly."""
-        return await _told(request, store, dataset, replace(ask, form="events"), last_event_id)
+        ask = _watching(dataset, ask, only)
+        return await _told(request, store, dataset, ask, last_event_id)
 
     @router.get(
         "/digest",
@@ -152,6 +163,7 @@ def feed_router(dataset: Dataset) -> APIRouter:
 
         Each with the body before and after it and the fields that a modification changed.
         """
+        dataset.check_keys([key])
         async with store.connection() as conn:
             head = await head_of(conn, name)
             found = await history(conn, name, key)
@@ -172,6 +184,11 @@ def feed_router(dataset: Dataset) -> APIRouter:
     return router
 
 
+def _watching(dataset: Dataset, ask: Asked, keys: Sequence[str] | None) -> Asked:
+    dataset.check_keys(keys or ())
+    return replace(ask, only=keys)
+
+
 async def _told(
     request: Request, store: Store, dataset: Dataset, ask: Asked, last_event_id: str | None
 ) -> Response:
@@ -180,6 +197,7 @@ async def _told(
     The first page is read before anything is sent: what is wrong with the question is a problem.
     """
     bell: Bell = request.app.state.bell
+    archives: Place = request.app.state.archive_place
     headers = {"Vary": "Accept"}
     if ask.form == "events":
         if last_event_id:
@@ -188,12 +206,12 @@ async def _told(
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
         # What stands between must not collect events before it passes them on.
         headers["X-Accel-Buffering"] = "no"
-        going = events(store, bell, dataset, ask, page)
+        going = events(store, archives, bell, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="text/event-stream")
     if ask.form == "ndjson":
         page = await first_page(store, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
-        going = lines(store, dataset, ask, page)
+        going = lines(store, archives, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
     page = await first_page(store, bell, dataset, ask, ask.limit or PAGE)
     headers["X-Last-Sync-At"] = local_time(page.committed_at)
@@ -205,28 +223,25 @@ async def _told(
     return answer_unless_known(request, content, etag, headers)
 
 
-async def _span(
-    store: Store,
-    dataset: Dataset,
-    ask: Asked,
-    since: str,
-    until: str | None,
-    page: int,
-    page_size: int,
-) -> Response:
+async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> Response:
     """The answer to a question by time."""
-    start = parse_local_time(since)
-    end = None if until is None else parse_local_time(until)
-    if end is not None and end <= start:
-        raise UsageError("`until` must be later than `since`.")
     async with store.connection() as conn:
-        span = await changes_between(conn, dataset.name, start, end, page=page, size=page_size)
+        span = await changes_between(
+            conn,
+            dataset.name,
+            window.since,
+            window.until,
+            page=window.page,
+            size=window.page_size,
+            keys=ask.only,
+        )
     content: dict[str, Any] = {
         "changes": [spelled(dataset, change, ask.include) for change in span.changes],
         "totalCount": span.total,
-        "page": page,
-        "pageSize": page_size,
-        "totalPages": -(-span.total // page_size),
+        "page": window.page,
+        "pageSize": window.page_size,
+        "totalPages": -(-span.total // window.page_size),
         "until": local_time(span.until),
+        "windowEnd": local_time(span.window_end),
     }
     return answer(dumps(content), {"X-Last-Sync-At": local_time(span.committed_at)})

@@ -15,6 +15,7 @@ from hasat.serve.gate import check_may_start
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
+from hasat.store.private import is_shared
 
 Grade = Literal["ok", "warning", "failure"]
 
@@ -99,6 +100,13 @@ def _home(settings: Settings) -> Finding:
             "failure",
             f"{nearest} cannot be written by this user.",
             "Choose another folder with HASAT_HOME or --home, or change its owner.",
+        )
+    if home.is_dir() and is_shared(home):
+        return Finding(
+            "home",
+            "warning",
+            f"Data lives in {home}, which other users or programs use as well.",
+            "Choose a folder of its own with HASAT_HOME or --home.",
         )
     return Finding("home", "ok", f"Data lives in {home}")
 

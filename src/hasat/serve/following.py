@@ -3,15 +3,17 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Header, Query, Request
-from pydantic import BaseModel, Field
+from fastapi import Depends, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 
-from hasat.clock import local_time
-from hasat.doors import Plain, dumps, exchange_of
+from hasat.clock import local_time, parse_local_time
+from hasat.doors import Plain, dumps, exchange_of, reject_parameters
+from hasat.errors import UsageError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
@@ -34,6 +36,8 @@ _MEDIA: dict[str, Form] = {
 class Watched(BaseModel):
     """Which records to follow."""
 
+    model_config = ConfigDict(extra="forbid")
+
     only: list[Annotated[Plain, Field(max_length=200)]] = Field(
         min_length=1, max_length=MOST_WATCHED, examples=[["1234567890", "10000000146"]]
     )
@@ -53,23 +57,14 @@ class Asked:
     """Told of every place up to which the follower has everything."""
 
 
-async def asked(
+Only = Annotated[
+    list[Plain] | None, Query(description="Keys to watch; all others are passed over.")
+]
+
+
+async def stream_query(
     request: Request,
     after: Annotated[str | None, Query(description="The cursor of an earlier answer.")] = None,
-    limit: Annotated[
-        int | None,
-        Query(
-            ge=1,
-            le=MOST_ON_A_PAGE,
-            description=f"Changes at the most: {PAGE} unless told, in streams all.",
-        ),
-    ] = None,
-    wait: Annotated[
-        float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for a change.")
-    ] = 0,
-    only: Annotated[
-        list[Plain] | None, Query(description="Keys to watch; all others are passed over.")
-    ] = None,
     include: Annotated[
         str,
         Query(
@@ -78,23 +73,83 @@ async def asked(
             "published; or both, with a comma.",
         ),
     ] = "",
+) -> Asked:
+    """Read the parameters that apply to every form of the feed."""
+    return Asked(
+        after=None if after is None else Cursor.parse(after),
+        limit=None,
+        wait=0,
+        only=None,
+        include=frozenset(filter(None, include.split(","))),
+        form="events",
+        has=partial(request.app.state.places.note, exchange_of(request.scope).caller),
+    )
+
+
+async def page_query(
+    request: Request,
+    ask: Annotated[Asked, Depends(stream_query)],
+    limit: Annotated[
+        int | None,
+        Query(
+            ge=1,
+            le=MOST_ON_A_PAGE,
+            description=f"Changes at the most: {PAGE} unless told, as lines all.",
+        ),
+    ] = None,
+    wait: Annotated[
+        float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for a change.")
+    ] = 0,
     form: Annotated[
         Form | None, Query(alias="format", description="Else the header Accept decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Asked:
-    """The question in the address and the header Accept."""
+    """Read the parameters by cursor, and the form from the address or the header Accept."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     by_header: Form = next((_MEDIA[media] for media in _MEDIA if media in wanted), "json")
-    return Asked(
-        after=None if after is None else Cursor.parse(after),
-        limit=limit,
-        wait=wait,
-        only=only,
-        include=frozenset(filter(None, include.split(","))),
-        form=form or by_header,
-        has=partial(request.app.state.places.note, exchange_of(request.scope).caller),
-    )
+    if "since" in request.query_params:
+        reject_parameters(request, ("after", "limit", "wait"), "does not go with `since`.")
+        if form not in (None, "json"):
+            reject_parameters(request, ("format",), "by time (`since`) there is only `json`.")
+        return ask
+    if (form or by_header) == "events":
+        reject_parameters(request, ("limit", "wait"), "does not go with a stream of events.")
+    return replace(ask, limit=limit, wait=wait, form=form or by_header)
+
+
+@dataclass(frozen=True)
+class Window:
+    """One page of a span of time."""
+
+    since: datetime
+    until: datetime | None
+    page: int
+    page_size: int
+
+
+async def window_query(
+    request: Request,
+    since: Annotated[str | None, Query(description="Changes committed after this time.")] = None,
+    until: Annotated[
+        str | None,
+        Query(description="Changes up to this time: repeat the `windowEnd` of the first page."),
+    ] = None,
+    page: Annotated[int, Query(ge=1, le=10**9)] = 1,
+    page_size: Annotated[int, Query(ge=1, le=1000, alias="pageSize")] = 100,
+) -> Window | None:
+    """Read the parameters of the original's time protocol; None where `since` is not given."""
+    if since is None:
+        reject_parameters(request, ("until", "page", "pageSize"), "goes with `since` only.")
+        return None
+    start = parse_local_time(since)
+    end = None if until is None else parse_local_time(until)
+    if end is not None and end <= start:
+        raise UsageError(
+            "`until` must be later than `since`.",
+            remedy="Leave it out, or repeat the `windowEnd` of the first page.",
+        )
+    return Window(start, end, page, page_size)
 
 
 async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from hasat.doors import TheSettings, TheStore, answers, exchange_of
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Place
+from hasat.feed.archive.due import failures
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
 from hasat.settings import Settings
@@ -173,12 +174,24 @@ async def health(
     else:
         for source in sources:
             checks |= await _checks_of(source, store, settings)
+        if lagging := await _lagging_archives(store):
+            checks["archives"] = lagging
     if any(source.datasets for source in sources):
         storage: Storage = request.app.state.storage
         checks["archive_storage"] = await storage.check()
     worst = max((check.status for check in checks.values()), key=_GRADES.index)
     response.status_code = 503 if worst == "Unhealthy" else 200
     return Health(status=worst, checks=checks)
+
+
+async def _lagging_archives(store: Store) -> Check | None:
+    """The datasets that cannot be archived; None if there are none."""
+    async with store.connection() as conn:
+        failed = await failures(conn)
+    if not failed:
+        return None
+    told = " ".join(f"{name} cannot be archived: {error}" for name, error in failed.items())
+    return Check(status="Degraded", description=told)
 
 
 async def _checks_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Check]:

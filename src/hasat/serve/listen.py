@@ -10,9 +10,16 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hasat.errors import SettingsError, UnavailableError
+from hasat.serve.connections import (
+    ConnectionLimits,
+    ServerConfig,
+    default_max_connections,
+    on_loop_error,
+)
 from hasat.settings import Settings
 
 _LET_ANSWERS_FINISH_SECONDS = 10
+_TICKS_PER_SECOND = 10
 
 
 def address_of(settings: Settings) -> str:
@@ -69,12 +76,14 @@ class Listener:
         app: ASGIApp,
         listening: socket.socket,
         on_drain: Callable[[], object] = lambda: None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._listening = listening
         self._on_drain = on_drain
         self._server = _Server(
-            uvicorn.Config(
-                app,
+            ServerConfig(
+                limits or ConnectionLimits(default_max_connections()),
+                app=app,
                 access_log=False,
                 log_config=None,
                 server_header=False,
@@ -87,13 +96,15 @@ class Listener:
 
     async def start(self) -> None:
         """Return once requests are answered."""
-        self._listening.listen(1024)
+        asyncio.get_running_loop().set_exception_handler(on_loop_error(self._server.server_state))
         self._task = asyncio.create_task(self._server.serve(sockets=[self._listening]))
         while not self._server.started:
             if self._task.done():
                 await self._task
                 raise UnavailableError("The HTTP server ended while it was starting.")
             await asyncio.sleep(0.01)
+        # The server accepts a few connections at a time; the others wait in the kernel.
+        self._listening.listen(1024)
 
     async def until_over(self) -> None:
         assert self._task is not None
@@ -101,6 +112,7 @@ class Listener:
             await self._task
         finally:
             self._listening.close()
+            asyncio.get_running_loop().set_exception_handler(None)
 
     def drain(self) -> None:
         self._server.should_exit = True
@@ -115,3 +127,9 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SECOND == 0:
+            for connection in list(self.server_state.connections):
+                connection.check_time()  # type: ignore[union-attr]
+        return await super().on_tick(counter)

@@ -28,13 +28,16 @@ from hasat.errors import (
     TooManyRequestsError,
     UsageError,
 )
+from hasat.feed.archive.shelf import ArchivePendingError
 from hasat.serve.refusals import (
     BodyTooLargeError,
     InvalidInputError,
     MethodNotAllowedError,
+    NoSuchPathError,
     UnexpectedError,
 )
 from hasat.serve.routes import RouteTable
+from hasat.text import mask_addresses
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,20 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     exchange = exchange_of(request.scope)
     headers = dict(error.headers or {})
+    routes: RouteTable = request.app.state.routes
     match error.status_code:
         case 404 if error.detail == HTTPStatus.NOT_FOUND.phrase:
+            similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
             return problem_of(
-                NotFoundError(
-                    f"There is nothing at {exchange.path}.", remedy="GET /docs lists what there is."
+                NoSuchPathError(
+                    f"There is nothing at {exchange.path}.",
+                    remedy=f"Did you mean {similar}? GET /docs lists what there is."
+                    if similar
+                    else "GET /docs lists what there is.",
                 ),
                 exchange,
             )
         case 405:
-            routes: RouteTable = request.app.state.routes
             allowed = ", ".join(routes.methods(exchange.path))
             answer = problem_of(
                 MethodNotAllowedError(
@@ -174,7 +181,7 @@ def _named(field: FieldProblem) -> str:
 
 
 def _headers(error: HasatError) -> dict[str, str]:
-    if isinstance(error, TooManyRequestsError):
+    if isinstance(error, TooManyRequestsError | ArchivePendingError):
         return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if error.status == HTTPStatus.UNAUTHORIZED:
         return {"WWW-Authenticate": 'Bearer realm="hasat"'}
@@ -194,7 +201,7 @@ def _answer(
         type=f"/problems/{kind.code}",
         title=kind.title,
         status=kind.status,
-        detail=detail,
+        detail=mask_addresses(detail),
         instance=exchange.path,
         code=kind.code,
         remedy=remedy,

@@ -1,6 +1,12 @@
 """Why a request is turned away: the errors that only an HTTP server has."""
 
-from hasat.errors import HasatError, NotAllowedError, NotKnownError, UsageError
+from hasat.errors import (
+    HasatError,
+    NotAllowedError,
+    NotFoundError,
+    NotKnownError,
+    UsageError,
+)
 
 
 class CredentialsMalformedError(NotKnownError):
@@ -61,6 +67,13 @@ class OriginNotAllowedError(NotAllowedError):
 
     code = "origin-not-allowed"
     title = "Requests of other sites change nothing"
+
+
+class NoSuchPathError(NotFoundError):
+    """No operation of this server has the path: the address is wrong, whatever it asks about."""
+
+    code = "no-such-path"
+    title = "There is nothing at this address"
 
 
 class MethodNotAllowedError(UsageError):

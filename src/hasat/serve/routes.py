@@ -2,11 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from fastapi import FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
 
 UNMATCHED = "unmatched"
+_BASE_SEGMENTS = 4
+"""Of a path: nothing, api, v1 and the dataset."""
 
 
 def put_together(app: FastAPI) -> None:
@@ -36,6 +39,13 @@ class RouteTable:
         found = {method for route in self._fitting(path) for method in route.methods or ()}
         return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
+    def similar(self, path: str) -> str | None:
+        """The base path that was likely meant: /api/v1/einvoice for /api/v1/einvoce/1234567890."""
+        bases = {_base(route.path_format) for route in self._routes() if route.path_format}
+        return next(
+            iter(get_close_matches(_base(path), bases - {_base(path)}, n=1, cutoff=0.8)), None
+        )
+
     def _fitting(self, path: str) -> Iterator[RouteContext]:
         return (route for route in self._routes() if route.path_regex.match(path))
 
@@ -50,3 +60,7 @@ class RouteTable:
             )
             self._known = (len(self._app.routes), routes)
         return routes
+
+
+def _base(path: str) -> str:
+    return "/".join(path.split("/")[:_BASE_SEGMENTS])

@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from hasat.doors import dumps
+from hasat.errors import HasatError
+from hasat.feed.archive import Place
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import ExpiredError, Page
+from hasat.serve.expired import as_answered
 from hasat.serve.following import MOST_ON_A_PAGE, Asked, look, place, written
 from hasat.store import Store
 
@@ -20,7 +23,9 @@ HEARTBEAT_SECONDS = 15.0
 _RECONNECT_MILLISECONDS = 2000
 
 
-async def lines(store: Store, dataset: Dataset, ask: Asked, page: Page) -> AsyncIterator[bytes]:
+async def lines(
+    store: Store, archives: Place, dataset: Dataset, ask: Asked, page: Page
+) -> AsyncIterator[bytes]:
     """Every change from the first page to the head, then one line that says where that is.
 
     Without that last line the stream was cut off; each change's own cursor is the place to resume.
@@ -37,13 +42,14 @@ async def lines(store: Store, dataset: Dataset, ask: Asked, page: Page) -> Async
         try:
             page = await look(store, dataset, ask, min(left or MOST_ON_A_PAGE, MOST_ON_A_PAGE))
         except ExpiredError as error:
-            yield _line({"expired": _problem(error)})
+            answered = await as_answered(error, store, archives)
+            yield _line({"expired": _problem(answered)})
             return
     yield _line(place(page))
 
 
 async def events(
-    store: Store, bell: Bell, dataset: Dataset, ask: Asked, page: Page
+    store: Store, archives: Place, bell: Bell, dataset: Dataset, ask: Asked, page: Page
 ) -> AsyncIterator[bytes]:
     """The changes from the first page on, and each later one as it is committed.
 
@@ -61,7 +67,8 @@ async def events(
             try:
                 page = await look(store, dataset, ask, MOST_ON_A_PAGE)
             except ExpiredError as error:
-                yield f"event: expired\ndata: {dumps(_problem(error))}\n\n".encode()
+                answered = await as_answered(error, store, archives)
+                yield f"event: expired\ndata: {dumps(_problem(answered))}\n\n".encode()
                 return
             if page.changes:
                 continue
@@ -77,7 +84,7 @@ def _told(dataset: Dataset, ask: Asked, page: Page) -> Iterator[tuple[str, str]]
         yield cursor, written(dataset, change, ask.include)
 
 
-def _problem(error: ExpiredError) -> dict[str, Any]:
+def _problem(error: HasatError) -> dict[str, Any]:
     return {
         "type": f"/problems/{error.code}",
         "title": error.title,

@@ -22,6 +22,9 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_MAX_BYTES = 1 << 20
+_MAX_VALUES = 50_000
+_MAX_DIGITS = 300
 _MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
 
@@ -53,7 +56,7 @@ class Item:
             return self.content
         if self.content in _WORDS:
             return _WORDS[self.content]
-        if _INTEGER.fullmatch(self.content):
+        if _INTEGER.fullmatch(self.content) and len(self.content) <= _MAX_DIGITS:
             return int(self.content)
         return float(self.content) if _NUMBER.fullmatch(self.content) else self.content
 
@@ -80,7 +83,12 @@ class Item:
 def read_yaml(path: Path, name: str, found: Findings) -> Item | None:
     """The file's content; None, with a problem noted, if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            found.problems.append(f"{name} is larger than {_MAX_BYTES >> 20} MB.")
+            return None
+        text = content.decode("utf-8-sig")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return None if node is None else _Reader(name, found).item(node)
     except OSError as error:
@@ -93,16 +101,26 @@ def read_yaml(path: Path, name: str, found: Findings) -> Item | None:
         found.problems.append(f"{place}: this is not YAML: {error.problem or error.context}.")
     except yaml.YAMLError as error:
         found.problems.append(f"{name}: this is not YAML: {' '.join(str(error).split())}.")
+    except _TooManyError:
+        found.problems.append(
+            f"{name} has more than {_MAX_VALUES:,} values, counting those that aliases repeat."
+        )
     except RecursionError:
         found.problems.append(f"{name} is nested too deeply or contains itself.")
     return None
 
 
+class _TooManyError(Exception):
+    """A short file with aliases of aliases may stand for billions of values."""
+
+
 class _Reader:
     def __init__(self, name: str, found: Findings) -> None:
         self._name, self._found = name, found
+        self._values = 0
 
     def item(self, node: Node) -> Item:
+        self._count()
         line = node.start_mark.line + 1
         if not node.tag.startswith(_TAG) or "python" in node.tag:
             self._problem(line, f"the tag {node.tag} has no meaning here.")
@@ -113,7 +131,13 @@ class _Reader:
         assert isinstance(node, ScalarNode)
         return Item(node.value, line, quoted=node.style is not None)
 
+    def _count(self) -> None:
+        self._values += 1
+        if self._values > _MAX_VALUES:
+            raise _TooManyError
+
     def _mapping(self, node: MappingNode) -> dict[str, Item]:
+        self._count()
         found: dict[str, Item] = {}
         merged: dict[str, Item] = {}
         for key_node, value_node in node.value:

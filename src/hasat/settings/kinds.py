@@ -193,8 +193,12 @@ def up_to(most: timedelta) -> AfterValidator:
 Name = Annotated[str, Field(min_length=1), Says("text")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Percent = Annotated[float, Field(ge=0, le=100)]
+Growth = Annotated[float, Field(ge=0, le=1_000_000)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Days = Annotated[int, Field(ge=1, le=365)]
+Year = Annotated[int, Field(ge=1900, le=2200)]
+Id = Annotated[int, Field(ge=1, le=10**9)]
+Requests = Annotated[int, Field(ge=0, le=10_000_000)]
 Folder = Annotated[Path, Says("a path")]
 File = Annotated[Path, Says("a path")]
 Secret = Annotated[SecretStr, Field(min_length=1), Says("a secret")]
@@ -209,6 +213,12 @@ UpToAnHour = Annotated[
     BeforeValidator(parse_duration),
     up_to(timedelta(hours=1)),
     Says("a duration up to 1h"),
+]
+UpToAWeek = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    up_to(timedelta(days=7)),
+    Says("a duration up to 7d"),
 ]
 Age = Annotated[
     timedelta,

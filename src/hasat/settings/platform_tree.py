@@ -1,6 +1,7 @@
 """The branches that belong to the platform: database, HTTP, callers, jobs, logs, tools."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -37,6 +38,25 @@ class Serve(Section):
         ge=0,
         le=1_000_000,
         description="Requests a key, or a caller without one, may make in a minute; 0 for any.",
+    )
+    max_connections: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Connections that may be open at once; by default three quarters of the files "
+        "that the process may open beyond 64, at most 10,000.",
+    )
+    header_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(seconds=15),
+        description="How long a client may take to send the header of a request.",
+    )
+    body_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(minutes=1),
+        description="How long a client may take to send the body of a request.",
+    )
+    send_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(minutes=1),
+        description="How long a client may take in nothing of a response.",
     )
     base_map: kinds.Tiles | None = Field(
         default=None,

@@ -69,6 +69,16 @@ def allowed(leaf: Leaf) -> str:
     return _allowed(leaf.field.annotation, leaf.field.metadata)
 
 
+def describe_type(annotation: Any) -> str:
+    """What a value of a type may be, in words for a sentence."""
+    kind = plain_type(annotation)
+    if kind is bool:
+        return "true or false"
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    return _allowed(annotation, []) or "a text"
+
+
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Where Hasat is"

@@ -12,6 +12,7 @@ from hasat.settings.keys import SCHEDULE, leaf_of
 from hasat.settings.platform_tree import HmacClient
 from hasat.settings.section import Section
 from hasat.settings.source_tree import League
+from hasat.text import HIDDEN, mask_address
 
 _FIXED = {
     "int_parsing": "is not a whole number",
@@ -91,8 +92,8 @@ def _part_of(value: Any, part: tuple[int | str, ...]) -> Any:
 
 
 def _hidden(text: str) -> str:
-    """A value without the credentials that an address may carry."""
-    return re.sub(r"//[^/\s]*@", "//********@", text)
+    """A value without the secrets that an address may carry."""
+    return re.sub(r"//[^/\s]*@", f"//{HIDDEN}@", mask_address(text))
 
 
 def _is_secret(key: str) -> bool:

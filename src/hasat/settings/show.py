@@ -11,8 +11,7 @@ from hasat.settings.keys import SCHEDULE, leaves
 from hasat.settings.kinds import format_duration
 from hasat.settings.section import Section
 from hasat.settings.tree import Settings
-
-HIDDEN = "********"
+from hasat.text import HIDDEN, mask_address
 
 
 def shown_values(settings: Settings) -> dict[str, Any]:
@@ -46,6 +45,8 @@ def plain(value: Any) -> Any:
         return format_duration(value)
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, str) and "://" in value:
+        return mask_address(value)
     return str(value) if isinstance(value, Path) else value
 
 

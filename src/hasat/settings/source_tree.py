@@ -47,7 +47,18 @@ class Gib(Section):
     )
     max_list_bytes_drop_percent: kinds.Percent = Field(
         default=15.0,
-        description="Fewer bytes of XML in one list than last time, above which it is held.",
+        description="Fewer bytes in the usual records of one list than last time, above which it "
+        "is held.",
+    )
+    max_list_users_growth_percent: kinds.Growth | None = Field(
+        default=None,
+        description="More users in one list than last time, above which it is held; "
+        "max_added_percent where it is not set.",
+    )
+    max_list_bytes_growth_percent: kinds.Growth = Field(
+        default=50.0,
+        description="More bytes of XML per user in one list than last time, above which it is "
+        "held.",
     )
     max_rejects_percent: kinds.Percent = Field(
         default=1.0, description="Unreadable users in one list above which the guard holds a run."
@@ -144,10 +155,10 @@ class Tkgm(Section):
 class League(Section):
     """A competition to follow, in one season: by its id, or by its name if that is clear."""
 
-    id: int | None = Field(default=None, ge=1)
+    id: kinds.Id | None = None
     name: str = ""
     country: str = ""
-    season: int = Field(ge=1900, le=2200)
+    season: kinds.Year
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -172,9 +183,8 @@ class RateLimiter(Section):
     daily_limit: int = Field(
         default=75_000, ge=1, le=10_000_000, description="Requests in a day that the plan allows."
     )
-    emergency_stop_threshold: int | None = Field(
+    emergency_stop_threshold: kinds.Requests | None = Field(
         default=None,
-        ge=0,
         description="Remaining requests at which all stops; default a tenth of the day.",
     )
     usage_target_percent: kinds.Percent = Field(
@@ -254,8 +264,8 @@ class Verification(Section):
         default=3, description="Questions before a match is left to rest."
     )
     cooldown_hours: kinds.Count = Field(default=24, description="Time between two such questions.")
-    min_daily_quota: int = Field(
-        default=50_000, ge=0, description="Remaining requests below which nothing is verified."
+    min_daily_quota: kinds.Requests = Field(
+        default=50_000, description="Remaining requests below which nothing is verified."
     )
 
 
@@ -307,8 +317,8 @@ class Football(Section):
         default="global_by_date",
         description="One request a day for all leagues, or one for each league.",
     )
-    only_league_id: int | None = Field(
-        default=None, ge=1, description="Restricts jobs to this league; meant for runs by hand."
+    only_league_id: kinds.Id | None = Field(
+        default=None, description="Restricts jobs to this league; meant for runs by hand."
     )
     bootstrap_static_on_start: bool = Field(
         default=True, description="Ask for countries and time zones at once when there are none."
@@ -338,6 +348,10 @@ class Archives(Section):
         default=Path("archives"), description="The folder for FileSystem; by default in home."
     )
     retention_days: kinds.Days = Field(default=7, description="How long an archive is kept.")
+    min_interval: kinds.UpToAWeek = Field(
+        default=timedelta(hours=1),
+        description="How far apart two archives of a dataset are at least.",
+    )
     bucket_name: kinds.Name | None = Field(default=None, description="The bucket for S3.")
     region: kinds.Name | None = Field(default=None, description="The bucket's region.")
     service_url: kinds.HttpUrl | None = Field(
@@ -376,7 +390,7 @@ class Http(Section):
     """Signed messages to an address of yours."""
 
     enabled: bool = Field(default=False, description="Send messages by HTTP.")
-    url: kinds.HttpUrl | None = Field(default=None, description="The address that gets them.")
+    url: kinds.SecretUrl | None = Field(default=None, description="The address that gets them.")
     secret: kinds.Secret | None = Field(default=None, description="The key that signs them.")
     timeout_seconds: float = Field(default=10.0, gt=0, le=300, description="How long one may take.")
     notify_on: tuple[kinds.Event, ...] = Field(

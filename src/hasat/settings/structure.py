@@ -14,7 +14,7 @@ def spread(leaf: Leaf, given: Given, found: Findings) -> dict[str, Given]:
     if isinstance(given.value, str) and leaf.shape != "text":
         try:
             given = replace(given, value=_parsed(given.value, leaf.shape))
-        except ValueError:
+        except (ValueError, RecursionError):
             found.problems.append(f"{leaf.key}: the value of {given.where()} is not JSON.")
             return {}
     if leaf.key != SCHEDULE:

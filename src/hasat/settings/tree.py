@@ -21,6 +21,8 @@ from hasat.settings.platform_tree import (
 from hasat.settings.section import Section
 from hasat.settings.source_tree import Archives, Football, Gib, Nats, Tkgm, Webhooks
 
+_LONG = 12
+
 
 class Settings(Section):
     """Everything that can be set."""
@@ -69,18 +71,35 @@ class Settings(Section):
 
     def secrets(self) -> frozenset[str]:
         """Every secret value, for whoever must not show them."""
-        found = {secret.get_secret_value() for secret in _secrets_in(self)}
+        found = {secret for value in _values_in(self) for secret in _secrets_in(value)}
         if self.database.url is not None:
             found.update(password_in(self.database.url.get_secret_value()))
         return frozenset(found - {""})
 
 
-def _secrets_in(value: object) -> Iterator[SecretStr]:
-    if isinstance(value, SecretStr):
-        yield value
-    elif isinstance(value, Section):
+def _values_in(value: object) -> Iterator[object]:
+    if isinstance(value, Section):
         for name in type(value).model_fields:
-            yield from _secrets_in(getattr(value, name))
-    elif isinstance(value, tuple):
+            yield from _values_in(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _values_in(item)
+    elif isinstance(value, tuple | list):
         for item in value:
-            yield from _secrets_in(item)
+            yield from _values_in(item)
+    else:
+        yield value
+
+
+def _secrets_in(value: object) -> Iterator[str]:
+    """A secret, and what an address has in its query."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+        yield value
+    if isinstance(value, str) and "://" in value:
+        for pair in value.partition("?")[2].partition("#")[0].split("&"):
+            name, _, given = pair.partition("=")
+            # A short value alone would hide half of every line that happens to have it.
+            yield pair
+            if len(given or name) >= _LONG:
+                yield given or name

@@ -84,6 +84,11 @@ class Source:
     """What the source adds to /metrics, from the database and the traffic of this process."""
 
 
+def all_datasets() -> Sequence[Dataset]:
+    """Every dataset of this installation, in the order of the sources."""
+    return [dataset for source in all_sources() for dataset in source.datasets]
+
+
 @cache
 def all_sources() -> Sequence[Source]:
     """Every source of this installation: the built-in ones, then those of other packages."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
@@ -10,11 +11,19 @@ from psycopg.conninfo import make_conninfo
 from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
 from hasat.store.binaries import client_program
 from hasat.store.explain import parameters_of
+from hasat.store.migrate import (
+    Applied,
+    AppliedMap,
+    MigrationSet,
+    known_migrations,
+    pending,
+)
 from hasat.store.statements import statement
 from hasat.store.store import Reached, connect
 
 _MAGIC = b"PGDMP"
 _LOCK_WAIT_SECONDS = 10
+_RESTORED = "restored; it is as it was before"
 # A newer pg_restore sets this whatever the server's version, among its first lines.
 _HEADER_LINES = 30
 _UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
@@ -78,12 +87,21 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
 
 
 async def restore(
-    reached: Reached, file: Path, binaries: Path | None, *, replace: bool = False
+    reached: Reached,
+    file: Path,
+    binaries: Path | None,
+    migrations: Sequence[MigrationSet] = (),
+    *,
+    replace: bool = False,
 ) -> None:
-    """Put a backup in place of what Hasat has in the database."""
+    """Put a backup in place of what Hasat has in the database.
+
+    A backup that this Hasat could not upgrade is refused before anything is replaced.
+    """
     client = await Client.of(reached, binaries)
     pg_restore = client.program("pg_restore")
     await _check(client, pg_restore, file)
+    pending(known_migrations(migrations), await _applied_in(client, pg_restore, file))
     async with await connect(reached.url) as connection:
         cursor = await connection.execute(statement("hasat.store", "other_users"))
         if others := ", ".join(row[0] for row in await cursor.fetchall()):
@@ -118,6 +136,21 @@ async def _check(client: Client, pg_restore: str, file: Path) -> None:
         )
 
 
+async def _applied_in(client: Client, pg_restore: str, file: Path) -> AppliedMap:
+    """Return the migrations that the backed-up database had applied."""
+    table = ("--data-only", "--schema=public", "--table=hasat_migration", "--file=-")
+    script = await _run(client, pg_restore, *table, str(file))
+    columns, _, rows = script.partition("COPY public.hasat_migration (")[2].partition(
+        ") FROM stdin;\n"
+    )
+    names = columns.split(", ")
+    applied = {}
+    for line in rows.partition("\n\\.\n")[0].splitlines():
+        row = dict(zip(names, line.split("\t"), strict=True))
+        applied[row["set_name"], row["name"]] = Applied(row["checksum"], row["hasat_version"])
+    return applied
+
+
 async def _load(client: Client, pg_restore: str, file: Path) -> None:
     """Feed the backup to psql as a script that ends with COMMIT only if all of it was read."""
     script = await asyncio.create_subprocess_exec(
@@ -148,12 +181,11 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
                 process.kill()
             await process.wait()
         raise
-    doing = "restored; it is as it was before"
     # A negative code: we ended pg_restore because psql had stopped reading, and psql says why.
     if codes[0] > 0:
-        raise _failed(doing, script_said)
+        raise _failed(_RESTORED, script_said)
     if codes[1]:
-        raise _failed(doing, psql_said)
+        raise _failed(_RESTORED, psql_said)
 
 
 async def _feed(
@@ -202,7 +234,7 @@ async def _run(client: Client, program: str, *arguments: str) -> str:
         await process.wait()
         raise
     if process.returncode:
-        doing = "read" if "--list" in arguments else "backed up"
+        doing = "backed up" if "--format=custom" in arguments else _RESTORED
         raise _failed(doing, said.decode(errors="replace"))
     return output.decode(errors="replace")
 

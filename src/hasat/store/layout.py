@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def configuration(self) -> Path:
-        return self.folder / "hasat.conf"
+        return self.data / "hasat.conf"
 
     @property
     def start_log(self) -> Path:
@@ -71,13 +71,20 @@ class Layout:
     def run(self) -> Path:
         return self.folder / "run"
 
+    @property
+    def of_server(self) -> tuple[Path, ...]:
+        """The folders that belong to the server's user."""
+        return (self.data, self.unfinished, self.log, self.run)
+
     def make(self) -> None:
         """Create the folder; what belongs to the server's user comes with `give_to`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         owned = self.folder.stat()
         if owned.st_uid == os.geteuid():
             # Root's server runs as another user, who has to pass through, not to look around.
-            self.folder.chmod(0o711 if owned.st_uid == 0 else 0o700)
+            passes = owned.st_uid == 0 and not reaches_by_descriptor()
+            self.folder.chmod(0o711 if passes else 0o700)
 
     def give_to(self, account: Account) -> None:
         """Create the folders in which the server itself writes."""
@@ -130,6 +137,14 @@ class Layout:
         )
 
 
+def reaches_by_descriptor() -> bool:
+    """Whether a process can use a folder by an open descriptor, without asking its parents.
+
+    On Linux it can, so root's HASAT_HOME is closed although the server runs as another user.
+    """
+    return Path("/proc/self/fd").is_dir()
+
+
 def make_private(folder: Path, account: Account) -> None:
     """A folder of mode 0700 that belongs to the account; refuses what somebody else put there."""
     with suppress(FileExistsError):
@@ -162,13 +177,15 @@ def url_of(socket_folder: Path, database: str = DATABASE) -> str:
     return f"postgresql://{ROLE}@/{database}?host={host}&port={PORT}"
 
 
-def replace_file(file: Path, text: str, *, mode: int) -> None:
+def replace_file(file: Path, text: str, *, mode: int, owner: Account | None = None) -> None:
     """Write a file so that others see the old or the new one, never a part."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         os.fchmod(descriptor, mode)
+        if owner is not None and owner.foreign:
+            os.fchown(descriptor, owner.uid, owner.gid)
         os.write(descriptor, text.encode())
         os.fsync(descriptor)
     finally:

@@ -95,7 +95,8 @@ async def migrate(
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
             f"The database role may not create what Hasat needs: {_message(error)}.",
-            remedy="Make the role the owner of the database: ALTER DATABASE ... OWNER TO ...",
+            remedy="Make the role the owner of the database (ALTER DATABASE ... OWNER TO ...), or "
+            "grant it CREATE on the database and on its schema public.",
         ) from error
     except psycopg.Error as error:
         if connection.closed:
@@ -150,12 +151,21 @@ def pending(known: Sequence[Migration], applied: AppliedMap) -> list[Migration]:
                 )
             steps.append(migration)
         elif migration.immutable and found.checksum != migration.checksum:
-            raise DatabaseError(
-                f"The migration {migration} was changed after it was applied (by Hasat "
-                f"{found.hasat_version}).",
-                remedy="Install Hasat anew; a database change needs a migration of its own.",
-            )
+            raise _not_upgradable(migration, found)
     return steps
+
+
+def _not_upgradable(migration: Migration, applied: Applied) -> DatabaseError:
+    return DatabaseError(
+        f"This database cannot be upgraded: its migration {migration} (applied by Hasat "
+        f"{applied.hasat_version}) is not the one of this Hasat {__version__}. It was made before "
+        "migrations were frozen, or by changed files.",
+        remedy="Save what is in it with hasat db backup FILE, which works on such a database; the "
+        "version that made it can restore the file. Then start over: set HASAT_HOME to a new "
+        "folder or HASAT_DATABASE_URL to an empty database, and run hasat up. The sources are "
+        "read again; the history of changes, API keys and runs are not taken over, and followers "
+        "start again from an archive of the new epoch.",
+    )
 
 
 def _unknown(name: str, applied: Applied, *, newer: bool) -> DatabaseError:

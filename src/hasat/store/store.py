@@ -1,5 +1,6 @@
 """The store: a pool of connections to a migrated database, on the embedded or a given server."""
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from hasat.settings import Settings
 from hasat.store import explain
 from hasat.store.embedded import EmbeddedServer
 from hasat.store.migrate import MigrationSet, migrate
+from hasat.store.private import make_home_private
 
 _WAIT_SECONDS = 10.0
 # Longer than a caller waits, so that somebody is always trying while somebody waits.
@@ -94,6 +96,7 @@ class Reached:
 @asynccontextmanager
 async def reach(settings: Settings, *, leave_running: bool = False) -> AsyncIterator[Reached]:
     """The given database, else the embedded one, whose server is started if needed."""
+    await asyncio.to_thread(make_home_private, settings.home)
     if settings.database.url is not None:
         url = settings.database.url.get_secret_value()
         yield Reached(url, url, explain.label_of(url), embedded=False)

@@ -92,6 +92,7 @@ def test_a_wheel_out_of_the_servers_reach_is_copied(
     monkeypatch.syspath_prepend(hidden)
     account = server_account(tmp_path / "no data yet")
     cache = Path("/tmp") / f"hasat-cache-{os.getpid()}"
+    before = os.umask(0o077)
     try:
         found = server_binaries(None, None, account, cache=cache)
         assert found.folder.is_relative_to(cache)
@@ -101,4 +102,5 @@ def test_a_wheel_out_of_the_servers_reach_is_copied(
         made = found.folder.stat().st_ino
         assert server_binaries(None, None, account, cache=cache).folder.stat().st_ino == made
     finally:
+        os.umask(before)
         shutil.rmtree(cache)

@@ -58,8 +58,10 @@ def test_a_file_that_came_in_between_is_refused() -> None:
 
 def test_a_file_changed_after_it_was_applied_is_refused() -> None:
     changed = Migration("parts", "0001_one.sql", "SELECT 'other'")
-    with pytest.raises(DatabaseError, match=r"0001_one\.sql was changed after it was applied"):
+    with pytest.raises(DatabaseError, match=r"cannot be upgraded.*0001_one\.sql") as caught:
         pending([changed, TWO], _applied(ONE))
+    assert "hasat db backup FILE" in str(caught.value)
+    assert "start over" in str(caught.value)
 
 
 def test_line_ends_are_no_change() -> None:

@@ -1,5 +1,4 @@
--- Versions that changed a dataset and were not announced yet; one seen for the first time counts
--- from where it stands.
+-- Versions that were not announced yet, oldest first.
 SELECT v.dataset, v.version, v.epoch, v.seq_before, v.seq, v.added, v.modified, v.removed,
        v.records, encode(v.digest, 'hex') AS digest, v.committed_at
   FROM deliver.seen_version AS s

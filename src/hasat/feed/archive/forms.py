@@ -1,6 +1,7 @@
 """The three forms of an archive, each written record by record in bounded memory."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -9,6 +10,7 @@ from isal import isal_zlib
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyarrow.parquet import ParquetWriter
 
+from hasat.feed.archive.columns import Column
 from hasat.feed.archive.facts import Facts, Format
 from hasat.feed.archive.snapshot import Batch, Form
 from hasat.feed.dataset import Dataset, XmlForm
@@ -17,6 +19,18 @@ from hasat.feed.dataset import Dataset, XmlForm
 _LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
 _GZIP = 16 + isal_zlib.MAX_WBITS
 _GROUP_BYTES = 16 << 20
+_BODY = b',"body":'
+_ARROW = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "date": pa.date32(),
+    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+    "timestamp without time zone": pa.timestamp("us"),
+}
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -68,23 +82,38 @@ class Xml:
 
 
 class Parquet:
-    """`key` and the dataset's columns, or `key` and `body` as JSON; the facts are metadata."""
+    """`key`, the fields the dataset declares, the table's typed columns, and `body` as JSON.
 
-    def __init__(self, path: Path, facts: Facts, columns: pa.Schema | None) -> None:
-        self._columns = columns
-        fields = [pa.field("body", pa.string(), nullable=False)] if columns is None else columns
+    The facts are metadata of the file.
+    """
+
+    def __init__(
+        self, path: Path, facts: Facts, declared: pa.Schema | None, typed: Sequence[Column]
+    ) -> None:
+        self._declared = declared
+        self._typed = [pa.field(column.name, _type_of(column)) for column in typed]
         metadata = {f"hasat.{name}": str(value) for name, value in facts.told().items()}
-        self._schema = pa.schema([pa.field("key", pa.string()), *fields], metadata=metadata)
+        self._schema = pa.schema(
+            [
+                pa.field("key", pa.string()),
+                *(declared or ()),
+                *self._typed,
+                pa.field("body", pa.string(), nullable=False),
+            ],
+            metadata=metadata,
+        )
         self._waiting: list[pa.Table] = []
         self._size = 0
         self._writer = ParquetWriter(path, self._schema, compression="zstd")
 
     def add(self, batch: Batch) -> None:
-        if self._columns is None:
-            bodies = [orjson.dumps(body) for body in batch.bodies]
-            columns = [pa.array(batch.keys, pa.string()), pa.array(bodies, pa.string())]
-        else:
-            columns = _read_columns(batch.lines, self._columns)
+        declared = () if self._declared is None else _read_declared(batch.lines, self._declared)
+        columns = [
+            pa.array(batch.keys, pa.string()),
+            *declared,
+            *_read_typed(batch.typed, self._typed),
+            pa.array(_body_texts(batch.lines), pa.string()),
+        ]
         table = pa.Table.from_arrays(columns, schema=self._schema)
         self._waiting.append(table)
         self._size += table.nbytes
@@ -102,8 +131,24 @@ class Parquet:
         self._writer.close()
 
 
-def _read_columns(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
-    """The lines as columns, beside the interpreter; a field without a column is an error."""
+def _body_texts(lines: bytes) -> list[bytes]:
+    """The body of each line as it stands there; a quote inside the key is escaped."""
+    return [line.split(_BODY, 1)[1][:-1] for line in lines.split(b"\n")[:-1]]
+
+
+def _read_typed(rows: Sequence[bytes], fields: Sequence[pa.Field]) -> list[pa.Array]:
+    if not fields:
+        return []
+    columns = zip(*orjson.loads(b"[" + b",".join(rows) + b"]"), strict=True)
+    return [pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)]
+
+
+def _type_of(column: Column) -> pa.DataType:
+    return _ARROW.get(column.type, pa.string())
+
+
+def _read_declared(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
+    """Fields of the bodies as columns, beside the interpreter; one without a column is an error."""
     shape = pa.schema([("key", pa.string()), ("body", pa.struct(list(columns)))])
     table = read_json(
         pa.BufferReader(lines),
@@ -111,14 +156,17 @@ def _read_columns(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
         read_options=ReadOptions(use_threads=False, block_size=len(lines) + 1),
         parse_options=ParseOptions(explicit_schema=shape, unexpected_field_behavior="error"),
     ).combine_chunks()
-    return [table["key"].chunk(0), *table["body"].chunk(0).flatten()]
+    return list(table["body"].chunk(0).flatten())
 
 
-def open_form(dataset: Dataset, format_: Format, path: Path, facts: Facts) -> Form:
+def open_form(
+    dataset: Dataset, format_: Format, path: Path, facts: Facts, typed: Sequence[Column]
+) -> Form:
     """A new file in this form."""
     if format_ == "ndjson":
         return Ndjson(path, facts)
     if format_ == "parquet":
-        return Parquet(path, facts, None if dataset.columns is None else dataset.columns())
+        declared = None if dataset.columns is None else dataset.columns()
+        return Parquet(path, facts, declared, typed)
     assert dataset.xml is not None
     return Xml(path, facts, dataset.xml)

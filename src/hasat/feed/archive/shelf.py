@@ -10,10 +10,11 @@ from typing import Any
 
 from psycopg.rows import class_row
 
-from hasat.errors import ConflictError, NotFoundError
+from hasat.errors import ConflictError, NotFoundError, UnavailableError
 from hasat.feed.archive.facts import Archive, Format, Written, formats_of, path_of
 from hasat.feed.archive.places import MissingError, Place
 from hasat.feed.dataset import Dataset
+from hasat.feed.read import is_filled
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -21,10 +22,25 @@ _ROOM = "hasat.feed.archive"
 
 
 class NoArchiveError(NotFoundError):
-    """There is no such archive, or none yet."""
+    """There is no such archive."""
 
     code = "no-archive"
     title = "There is no such archive"
+
+
+class ArchivePendingError(UnavailableError):
+    """There is no archive of the dataset yet; a worker writes it."""
+
+    code = "archive-pending"
+    title = "The archive is not written yet"
+    retry_after = 10.0
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"{dataset} has no archive yet that a follower can start from.",
+            remedy="A worker writes it after the next commit; `hasat archive write "
+            f"{dataset}` does so at once.",
+        )
 
 
 async def list_archives(store: Store, dataset: str) -> Sequence[Archive]:
@@ -53,10 +69,20 @@ async def latest_archive(store: Store, place: Place, dataset: str, format_: Form
             return archive
     if found:
         raise MissingError(found[0].path, place.label)
-    raise NoArchiveError(
-        f"{dataset} has no archive in the form {format_!r} yet.",
-        remedy="One is written after the next sync; `hasat archive write` does so at once.",
-    )
+    raise ArchivePendingError(dataset)
+
+
+async def is_obtainable(store: Store, place: Place, dataset: Dataset) -> bool:
+    """Whether a follower can start from an archive that lies here; true of one never filled."""
+    async with store.connection() as conn:
+        if not await is_filled(conn, dataset.name):
+            return True
+    try:
+        for format_ in formats_of(dataset):
+            await latest_archive(store, place, dataset.name, format_)
+    except (ArchivePendingError, MissingError):
+        return False
+    return True
 
 
 async def is_current(store: Store, place: Place, dataset: Dataset) -> bool:
@@ -87,7 +113,7 @@ async def admit(
         if not cursor.rowcount:
             raise ConflictError(
                 "The files were taken for leftovers and removed before they were complete.",
-                remedy="The next sync writes the archive; `hasat archive write` does so at once.",
+                remedy="A worker tries again soon; `hasat archive write` does so at once.",
             )
         for format_, (size, sha256) in written.files.items():
             await conn.execute(

@@ -1,10 +1,11 @@
 """One pass over one snapshot of a dataset, into all of its forms."""
 
 import hashlib
+import json
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from psycopg import Connection, IsolationLevel, sql
 from psycopg.rows import class_row
 
 from hasat.errors import HasatError
+from hasat.feed.archive.columns import Column, typed_columns, values_of
 from hasat.feed.archive.facts import Facts, Format, Written
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weight
@@ -23,8 +25,9 @@ from hasat.store.statements import statement
 
 _BATCH_BYTES = 512 << 10
 _CONNECT_SECONDS = 10
-# A row: the digest in hex, the separator, the line.
-_LINE = 2 * SIZE + 1
+_SEPARATOR = b"\x02"
+# A row: the digest in hex, the typed columns, the line; separators in between.
+_TYPED = 2 * SIZE + 1
 
 
 class UnsoundError(HasatError):
@@ -35,12 +38,16 @@ class UnsoundError(HasatError):
 
 
 class Batch(NamedTuple):
-    """Some records in the order of their keys: as lines of JSON, and read; with their digests."""
+    """Some records in the order of their keys: as lines of JSON, and read; with their digests.
+
+    `typed` are the values of the table's typed columns, a JSON array for each record.
+    """
 
     lines: bytes
     keys: Sequence[str]
     bodies: Sequence[Any]
     digests: Sequence[bytes]
+    typed: Sequence[bytes]
 
 
 class Form(Protocol):
@@ -58,15 +65,16 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
     try:
         with _snapshot(url) as conn, ExitStack() as open_ones:
             facts = _facts(conn, dataset)
-            forms = [open_form(dataset, name, path, facts) for name, path in paths.items()]
+            typed = typed_columns(conn, dataset)
+            forms = [open_form(dataset, name, path, facts, typed) for name, path in paths.items()]
             for form in forms:
                 open_ones.callback(form.close)
-            _copy(conn, dataset, facts, forms)
+            _copy(conn, dataset, facts, typed, forms)
         written = Written(facts, {name: _sealed(path) for name, path in paths.items()})
     except psycopg.Error as error:
         raise HasatError(
             f"The database stopped answering while {dataset.name} was archived: {error}",
-            remedy="The next sync writes the archive; `hasat archive write` does so at once.",
+            remedy="A worker tries again soon; `hasat archive write` does so at once.",
         ) from None
     except (OSError, ArrowException) as error:
         raise HasatError(f"{dataset.name} could not be archived: {error}.") from None
@@ -100,11 +108,17 @@ def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
     )
 
 
-def _copy(conn: Connection[Any], dataset: Dataset, facts: Facts, forms: list[Form]) -> None:
+def _copy(
+    conn: Connection[Any],
+    dataset: Dataset,
+    facts: Facts,
+    typed: Sequence[Column],
+    forms: list[Form],
+) -> None:
     """Hand every record to every form; what was written must be what the head says."""
     records = total = 0
     # Compression and Parquet let go of the interpreter: they go on beside the reading.
-    with ThreadPoolExecutor(1) as beside, closing(_batches(conn, dataset)) as batches:
+    with ThreadPoolExecutor(1) as beside, closing(_batches(conn, dataset, typed)) as batches:
         behind: Future[None] | None = None
         for batch in batches:
             records += len(batch.keys)
@@ -127,8 +141,12 @@ def _add(forms: list[Form], batch: Batch) -> None:
         form.add(batch)
 
 
-def _batches(conn: Connection[Any], dataset: Dataset) -> Generator[Batch, None, None]:
-    query = sql.SQL(statement("hasat.feed.archive", "read")).format(table=dataset.table)
+def _batches(
+    conn: Connection[Any], dataset: Dataset, typed: Sequence[Column]
+) -> Generator[Batch, None, None]:
+    query = sql.SQL(statement("hasat.feed.archive", "read")).format(
+        table=dataset.table, typed=values_of(typed)
+    )
     with conn.cursor() as cursor, cursor.copy(query) as copy:
         waiting: list[bytes] = []
         size = 0
@@ -143,26 +161,45 @@ def _batches(conn: Connection[Any], dataset: Dataset) -> Generator[Batch, None, 
 
 
 def _read(rows: list[bytes]) -> Batch:
-    lines = b"".join([row[_LINE:] for row in rows])
-    read = [orjson.loads(row[_LINE:]) for row in rows]
+    parts = [row[_TYPED:].split(_SEPARATOR, 1) for row in rows]
+    read = [_loads(line) for _, line in parts]
     return Batch(
-        lines,
+        b"".join([line for _, line in parts]),
         [one["key"] for one in read],
         [one["body"] for one in read],
         [bytes.fromhex(row[: 2 * SIZE].decode()) for row in rows],
+        [typed for typed, _ in parts],
     )
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # A number too large for it.
+        return json.loads(line)
 
 
 def _weight(batch: Batch) -> int:
     """The weight of the records as they are written, whatever their rows say of them."""
     total = 0
-    for key, body, kept in zip(batch.keys, batch.bodies, batch.digests, strict=True):
-        digest = record_digest(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
-        if digest != kept:
-            # Some numbers have another spelling there; the canonical one decides.
-            digest = record_digest(canonical(body))
-        total += weight(key, digest)
+    for place, (key, stored) in enumerate(zip(batch.keys, batch.digests, strict=True)):
+        total += weight(key, _digest(batch, place, stored))
     return total
+
+
+def _digest(batch: Batch, place: int, stored: bytes) -> bytes:
+    """The digest of the record that is written, with its numbers spelled as the stored one's."""
+    body = batch.bodies[place]
+    with suppress(orjson.JSONEncodeError):
+        if record_digest(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)) == stored:
+            return stored
+    digest = record_digest(canonical(body))
+    if digest != stored:
+        # orjson reads integers beyond 64 bits as floats.
+        exact = json.loads(batch.lines.split(b"\n")[place])["body"]
+        digest = record_digest(canonical(exact))
+    return digest
 
 
 def _sealed(path: Path) -> tuple[int, bytes]:

@@ -76,11 +76,12 @@ def _parquet(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
 
 
 def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, Any]]:
-    plain = file.schema_arrow.names == ["key", "body"]
-    for batch in file.iter_batches(4_096):
+    # Files of earlier versions have either `body` or one column for each of its fields.
+    has_body = "body" in file.schema_arrow.names
+    for batch in file.iter_batches(4_096, columns=["key", "body"] if has_body else None):
         for row in batch.to_pylist():
             key = row.pop("key")
-            yield key, json.loads(row["body"]) if plain else row
+            yield key, json.loads(row["body"]) if has_body else row
 
 
 def _xml(path: Path) -> tuple[dict[str, Any], int, bytes | None]:

@@ -1,13 +1,14 @@
 """Writing the newest archive of a dataset, if it is missing or behind."""
 
+import os
 import platform
 import secrets
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
 from hasat.clock import ISTANBUL
-from hasat.errors import HasatError
+from hasat.errors import ConflictError, HasatError
 from hasat.feed.archive.apart import aside
 from hasat.feed.archive.facts import ENDINGS, Archive, formats_of, path_of
 from hasat.feed.archive.places import Place, place_of
@@ -24,21 +25,32 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.read import head_of
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.locks import Patience, locked
+from hasat.store.locks import Patience, locked, try_lock
+
+
+class ArchivingError(ConflictError):
+    """Another process of this machine archives the dataset."""
+
+    code = "archiving"
 
 
 async def write_archives(
-    store: Store, settings: Settings, dataset: Dataset, *, anew: bool = False
+    store: Store,
+    settings: Settings,
+    dataset: Dataset,
+    *,
+    anew: bool = False,
+    wait: bool = True,
 ) -> Sequence[Archive]:
     """Write what the dataset is now, in all its forms, from one snapshot; then expire old ones.
 
-    Returns what was written: nothing if that is archived already, unless asked for `anew`. Waits
-    while another process of this machine does the same.
+    Returns what was written: nothing if that is archived already, unless asked for `anew`. While
+    another process of this machine does the same it waits, or raises an ArchivingError.
     """
     place = place_of(settings)
-    seat = f"{platform.node()}:{settings.home}"
+    seat = _seat(settings)
     batch = None
-    async with _alone(settings, dataset):
+    async with _alone(settings, dataset, wait=wait):
         await sweep(store, place, seat, dataset.name)
         async with store.connection() as conn:
             head = await head_of(conn, dataset.name)
@@ -51,6 +63,18 @@ async def write_archives(
             with suppress(HasatError):
                 await sweep(store, place, seat, dataset.name)
     return [one for one in await list_archives(store, dataset.name) if one.batch == batch]
+
+
+async def expire_archives(store: Store, settings: Settings, dataset: Dataset) -> None:
+    """Remove archives past their time; not while another process of this machine writes some."""
+    with suppress(ArchivingError):
+        async with _alone(settings, dataset, wait=False):
+            await expire(store, dataset.name, settings.archives.retention_days)
+            await sweep(store, place_of(settings), _seat(settings), dataset.name)
+
+
+def _seat(settings: Settings) -> str:
+    return f"{platform.node()}:{settings.home}"
 
 
 async def _write(store: Store, place: Place, seat: str, dataset: Dataset, records: int) -> str:
@@ -67,15 +91,30 @@ async def _write(store: Store, place: Place, seat: str, dataset: Dataset, record
     return batch
 
 
-def _alone(settings: Settings, dataset: Dataset) -> AbstractAsyncContextManager[None]:
+@asynccontextmanager
+async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIterator[None]:
     """One writer a dataset in this home; the kernel frees the lock whoever dies how."""
     folder = settings.home / "archives"
     folder.mkdir(parents=True, exist_ok=True)
-    patience = Patience(
-        f"another process that archives {dataset.name}",
-        remedy="Look for a process of Hasat that hangs.",
-    )
-    return locked(folder / f".{dataset.name}.lock", patience)
+    file = folder / f".{dataset.name}.lock"
+    if wait:
+        patience = Patience(
+            f"another process that archives {dataset.name}",
+            remedy="Look for a process of Hasat that hangs.",
+        )
+        async with locked(file, patience):
+            yield
+        return
+    lock = try_lock(file)
+    if lock is None:
+        raise ArchivingError(
+            f"Another process of this machine archives {dataset.name}.",
+            remedy="If none is at work, look for one that hangs.",
+        )
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 def _stamp(moment: datetime) -> str:

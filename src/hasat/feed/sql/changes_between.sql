@@ -1,24 +1,36 @@
--- One page of the changes committed in a span of time; the span's numbers come from whole versions.
-WITH span AS (
-    SELECT h.dataset, h.epoch, h.floor, h.floor_at, h.seq AS head, h.committed_at,
-           least(%(until)s::timestamptz, h.committed_at) AS until,
+-- One page of the changes committed in a window of time, in the order of their numbers.
+-- `until` is the end of the window on its last page; before that it is the commit time of the last
+-- version that the pages up to this one cover, so that a commit between two pages is never skipped.
+WITH head AS (
+    SELECT dataset, epoch, floor, floor_at, committed_at,
+           least(%(until)s::timestamptz, committed_at) AS window_end
+      FROM feed.head
+     WHERE dataset = %(dataset)s
+), span AS (
+    SELECT head.*,
            coalesce((SELECT v.seq FROM feed.version_dataset AS v
-                      WHERE v.dataset = h.dataset AND v.epoch = h.epoch
+                      WHERE v.dataset = head.dataset AND v.epoch = head.epoch
                         AND v.committed_at <= %(since)s
-                      ORDER BY v.committed_at DESC LIMIT 1), h.floor) AS low,
+                      ORDER BY v.committed_at DESC LIMIT 1), head.floor) AS low,
            coalesce((SELECT v.seq FROM feed.version_dataset AS v
-                      WHERE v.dataset = h.dataset AND v.epoch = h.epoch
-                        AND v.committed_at <= least(%(until)s::timestamptz, h.committed_at)
-                      ORDER BY v.committed_at DESC LIMIT 1), h.floor) AS high
-      FROM feed.head AS h
-     WHERE h.dataset = %(dataset)s
+                      WHERE v.dataset = head.dataset AND v.epoch = head.epoch
+                        AND v.committed_at <= head.window_end
+                      ORDER BY v.committed_at DESC LIMIT 1), head.floor) AS high
+      FROM head
+), page AS (
+    SELECT *, greatest(high - low, 0) AS total, low + %(skip)s + %(size)s AS covered FROM span
 )
-SELECT span.epoch, span.head, span.floor, span.floor_at, span.committed_at, span.until,
-       greatest(span.high - span.low, 0) AS total,
+SELECT page.floor_at, page.committed_at, page.window_end, page.total,
+       CASE WHEN page.covered >= page.high THEN page.window_end
+            ELSE coalesce((SELECT v.committed_at FROM feed.version_dataset AS v
+                            WHERE v.dataset = page.dataset AND v.epoch = page.epoch
+                              AND v.committed_at > %(since)s AND v.committed_at <= page.window_end
+                              AND v.seq <= page.covered
+                            ORDER BY v.committed_at DESC LIMIT 1), %(since)s)
+       END AS until,
        c.seq, c.kind, c.key, c.body, c.before, c.changed_at, c.version
-  FROM span
+  FROM page
   LEFT JOIN feed.change AS c
-    ON c.dataset = span.dataset
-   AND c.seq > span.low + %(skip)s
-   AND c.seq <= least(span.low + %(skip)s + %(size)s, span.high)
+    ON c.dataset = page.dataset
+   AND c.seq > page.low + %(skip)s AND c.seq <= least(page.covered, page.high)
  ORDER BY c.seq

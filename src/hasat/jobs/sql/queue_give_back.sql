@@ -17,7 +17,7 @@ WITH mine AS (
            started_at = CASE WHEN over THEN r.started_at END,
            progress = CASE WHEN over THEN r.progress END,
            requests = r.requests + %(requests)s,
-           rows_changed = CASE WHEN over THEN jobs.rows_stored(r.id) ELSE 0 END,
+           rows_changed = jobs.rows_stored(r.id),
            message = CASE WHEN over THEN %(stopped)s ELSE %(message)s END
       FROM mine
      WHERE r.id = %(run)s AND r.attempt = %(attempt)s AND r.state = 'running'

@@ -8,7 +8,7 @@ WITH open AS (
 ), ended AS (
     UPDATE jobs.run AS r
        SET state = 'finished', outcome = 'interrupted', finished_at = clock_timestamp(),
-           message = %(message)s
+           rows_changed = jobs.rows_stored(r.id), message = %(message)s
       FROM open
      WHERE r.id = open.run AND open.status = 'todo'
 ), gone AS (

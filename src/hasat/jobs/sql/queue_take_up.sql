@@ -19,7 +19,7 @@ WITH lost AS (
            outcome = CASE verdict.fate WHEN 'again' THEN NULL ELSE verdict.fate END,
            finished_at = CASE verdict.fate WHEN 'again' THEN NULL ELSE clock_timestamp() END,
            progress = CASE verdict.fate WHEN 'again' THEN NULL ELSE r.progress END,
-           rows_changed = CASE verdict.fate WHEN 'again' THEN 0 ELSE jobs.rows_stored(r.id) END,
+           rows_changed = jobs.rows_stored(r.id),
            message = CASE
                WHEN verdict.fate = 'set_aside' THEN format(
                    'Set aside: its worker died %%s times while running it, last %%s. Read that '

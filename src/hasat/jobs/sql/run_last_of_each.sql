@@ -4,7 +4,10 @@ SELECT r.*
   FROM unnest(%(jobs)s::text[]) AS wanted (job)
  CROSS JOIN LATERAL (
        SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state,
-              outcome, attempt, worker, requests, rows_changed, message, error, detail, progress
+              outcome, attempt, worker, requests,
+              CASE state WHEN 'running' THEN jobs.rows_stored(id)
+                         ELSE rows_changed END AS rows_changed,
+              message, error, detail, progress
          FROM jobs.run
         WHERE job >= wanted.job
         ORDER BY job, id DESC

@@ -1,6 +1,8 @@
--- Runs, newest first, narrowed by whatever is given.
+-- Runs, newest first, narrowed by whatever is given; of one that works, what it committed so far.
 SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state, outcome,
-       attempt, worker, requests, rows_changed, message, error, detail, progress
+       attempt, worker, requests,
+       CASE state WHEN 'running' THEN jobs.rows_stored(id) ELSE rows_changed END AS rows_changed,
+       message, error, detail, progress
   FROM jobs.run
  WHERE (%(id)s::bigint IS NULL OR id = %(id)s)
    AND (%(job)s::text IS NULL OR job = %(job)s)

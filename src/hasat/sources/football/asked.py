@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query
 from psycopg import AsyncConnection
 from starlette.responses import Response
 
 from hasat.clock import local_time
-from hasat.doors import Plain, answer, answers, declared_parameters, dumps
+from hasat.doors import Plain, answer, answers, dumps
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.read import head_of
 from hasat.sources.football.listings import Listing, read_page
@@ -38,17 +38,7 @@ ThePage = Annotated[Paging, Depends()]
 
 
 def new_router() -> APIRouter:
-    return APIRouter(prefix="/football", tags=["football"], dependencies=[Depends(_only_known)])
-
-
-async def _only_known(request: Request) -> None:
-    """Refuse a question with a misspelt filter: the answer would be to another."""
-    known = set(declared_parameters(request.scope["route"]))
-    if unknown := sorted(set(request.query_params) - known):
-        raise UsageError(
-            f"There is no parameter {', '.join(map(repr, unknown))} here.",
-            remedy=f"Use {', '.join(sorted(known))}." if known else "Leave it out.",
-        )
+    return APIRouter(prefix="/football", tags=["football"])
 
 
 def listed(item: Any) -> dict[int | str, dict[str, Any]]:

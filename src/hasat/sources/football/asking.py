@@ -209,10 +209,17 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
             remedy="Set API_FOOTBALL_KEY, or football.api_key in a file.",
         )
     rules = Rules("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
-    budget = Budget(context.store, upstreams.football(context.settings))
+    budget = Budget(context.store, upstreams.football(context.settings), waiting=context.waiting)
     async with Client(rules) as client:
         fetcher = Fetcher(
-            context.store, budget, client, SOURCE, football.base_url, classify, remaining
+            context.store,
+            budget,
+            client,
+            SOURCE,
+            football.base_url,
+            classify,
+            remaining,
+            waiting=context.waiting,
         )
         try:
             api = Api(context, client, fetcher, await context.store.now())

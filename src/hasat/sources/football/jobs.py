@@ -1,14 +1,20 @@
 """The jobs of this source, with the names and times of the original."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from hasat.jobs import Job
+from hasat.settings import kinds
 from hasat.sources.football import bootstrap, details, finishing, fixtures, rollover, tables
 from hasat.sources.football.asking import Collecting, collects
 from hasat.sources.football.datasets import SOURCE
 
-_OPTIONS = {"only_league_id": int, "accept_removals": bool}
+_OPTIONS = {"only_league_id": kinds.Id, "accept_removals": bool}
+_Hours = Annotated[float, Field(ge=0, le=2160, allow_inf_nan=False)]
+_Minutes = Annotated[int, Field(ge=1, le=43_200)]
+_BatchSize = Annotated[int, Field(ge=1, le=20)]
 
 
 def _job(
@@ -19,7 +25,7 @@ def _job(
     lane: str = "daily",
     *,
     params: Mapping[str, Any] | None = None,
-    **options: type,
+    **options: Any,
 ) -> Job:
     return Job(
         name,
@@ -115,7 +121,12 @@ JOBS = (
             "max_fixtures_per_run": 1000,
             "dry_run": False,
         },
-        options=_OPTIONS | {"threshold_hours": float, "safety_lag_hours": float},
+        options=_OPTIONS
+        | {
+            "threshold_hours": _Hours,
+            "safety_lag_hours": _Hours,
+            "max_fixtures_per_run": kinds.Count,
+        },
     ),
     _job(
         "auto_finish_verification",
@@ -123,7 +134,7 @@ JOBS = (
         "Asks for matches that were marked as over.",
         "*/30 * * * *",
         "verify",
-        min_daily_quota=int,
+        min_daily_quota=kinds.Requests,
     ),
     _job(
         "stale_live_refresh",
@@ -132,6 +143,8 @@ JOBS = (
         "*/5 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 15, "batch_size": 20},
+        stale_threshold_minutes=_Minutes,
+        batch_size=_BatchSize,
     ),
     _job(
         "stale_scheduled_finalize",
@@ -140,6 +153,9 @@ JOBS = (
         "*/30 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 60, "lookback_days": 3, "batch_size": 20},
+        stale_threshold_minutes=_Minutes,
+        lookback_days=kinds.Days,
+        batch_size=_BatchSize,
     ),
     _job(
         "season_rollover_watch",

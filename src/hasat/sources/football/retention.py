@@ -99,5 +99,6 @@ RETENTION = Job(
     _archive,
     "Moves months of answers that are old enough to Parquet files.",
     "45 4 * * *",
+    options={},
     source=SOURCE,
 )

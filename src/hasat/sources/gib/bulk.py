@@ -18,7 +18,7 @@ from hasat.sources.gib.lines import token_of
 from hasat.sources.gib.opening import ListFile, open_list
 from hasat.sources.gib.parts import BOXES, Kept
 from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.splitting import ReachesOnError, Reader, Tally, conclude
+from hasat.sources.gib.splitting import Batch, ReachesOnError, Reader, Tally, conclude, settled
 
 MOST_SHELVES = 256
 # Few enough to be written out while the processor's cache still holds them.
@@ -35,14 +35,23 @@ class Shelved:
     tally: Tally
     set_aside: list[SetAside]
 
-    @classmethod
-    def together(cls, shares: Sequence["Shelved"], name: str) -> "Shelved":
-        """What all who shared a list found, if together that is a list."""
-        tally = shares[0].tally
-        for other in shares[1:]:
-            tally = tally.and_also(other.tally)
+
+def shelve_doubtful(
+    shares: Sequence[Shelved], name: str, folder: Path, box: str, count: int
+) -> Shelved:
+    """What all who shared a list found, if together that is a list; their doubts are settled."""
+    tally = shares[0].tally
+    for other in shares[1:]:
+        tally = tally.and_also(other.tally)
+    set_aside = [one for share in shares for one in share.set_aside]
+    if len(shares) > 1:
+        tally.agree()
+        for number in range(len(shares)):
+            with _doubtful(folder, box, number).open("rb") as file:
+                batches = settled(file, tally)
+                set_aside += _lay_all(batches, folder, box, count, len(shares) + number)
         conclude(tally, name)
-        return cls(tally, [one for share in shares for one in share.set_aside])
+    return Shelved(tally, set_aside)
 
 
 KeptLines = tuple[list[Kept], list[Kept]]
@@ -59,19 +68,30 @@ def shelves_for(lists: Iterable[Path], batch_size: int) -> int:
     return min(max(1, users // batch_size), MOST_SHELVES)
 
 
+def _doubtful(folder: Path, box: str, share: int) -> Path:
+    return folder / f"{box}.doubtful.{share}"
+
+
 def _shelf(folder: Path, box: str, number: int, share: int) -> Path:
     return folder / f"{box}.{number:03d}.{share}"
 
 
 def shelve_list(
-    path: Path, name: str, folder: Path, box: str, seed: int, shelves: int, share: tuple[int, int]
+    path: Path,
+    name: str,
+    folder: Path,
+    box: str,
+    seed: int,
+    shelves: int,
+    share: tuple[int, int],
+    agreed: frozenset[str],
 ) -> Shelved | None:
     """Lay one's share of a list on the shelves; None if one reader should judge it all.
 
     Runs in a process of its own.
     """
     try:
-        return shelve(open_list(path, name), folder, box, seed, shelves, share)
+        return shelve(open_list(path, name), folder, box, seed, shelves, share, agreed)
     except (ReachesOnError, ListError):
         if share[1] == 1:
             raise
@@ -79,19 +99,32 @@ def shelve_list(
 
 
 def shelve(
-    file: ListFile, folder: Path, box: str, seed: int, count: int, share: tuple[int, int] = (0, 1)
+    file: ListFile,
+    folder: Path,
+    box: str,
+    seed: int,
+    count: int,
+    share: tuple[int, int] = (0, 1),
+    agreed: frozenset[str] = frozenset(),
 ) -> Shelved:
     """Read a list, or one's share of it, and lay its lines on as many shelves in `folder`."""
-    reader = Reader(file, seed, share=share)
+    with _doubtful(folder, box, share[0]).open("w+b") as doubtful:
+        reader = Reader(file, seed, share=share, agreed=agreed, doubtful=doubtful)
+        return Shelved(reader.tally, _lay_all(reader, folder, box, count, share[0]))
+
+
+def _lay_all(
+    batches: Iterable[Batch], folder: Path, box: str, count: int, share: int
+) -> list[SetAside]:
     set_aside: list[SetAside] = []
     with ExitStack() as stack:
         shelves = [
-            stack.enter_context(_shelf(folder, box, number, share[0]).open("wb"))
+            stack.enter_context(_shelf(folder, box, number, share).open("wb"))
             for number in range(count)
         ]
         waiting: list[list[Kept]] = [[] for _ in shelves]
         held = 0
-        for batch in reader:
+        for batch in batches:
             set_aside += batch.set_aside
             for found in batch.new:
                 waiting[shelf_of(token_of(found[1]), count)].append(found)
@@ -100,7 +133,7 @@ def shelve(
                 _lay(waiting, shelves)
                 held = 0
         _lay(waiting, shelves)
-    return Shelved(reader.tally, set_aside)
+    return set_aside
 
 
 def _lay(waiting: list[list[Kept]], shelves: Sequence[BinaryIO]) -> None:

@@ -11,7 +11,13 @@ from hasat.feed.copying import Chunk, copy_binary
 from hasat.feed.dataset import Dataset
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import Put
-from hasat.sources.gib.bulk import Shelved, clear_shelves, shelve_list, shelves_for
+from hasat.sources.gib.bulk import (
+    Shelved,
+    clear_shelves,
+    shelve_doubtful,
+    shelve_list,
+    shelves_for,
+)
 from hasat.sources.gib.bulk_merge import MergedShelf, Rows, merge_shelf, shelve_old
 from hasat.sources.gib.datasets import DATASETS, EINVOICE
 from hasat.sources.gib.parts import BOXES
@@ -87,6 +93,8 @@ def _states(
             shelved[box].tally.set_aside,
             duplicates_in(whose),
             shelved[box].tally.bytes,
+            shelved[box].tally.usual_length,
+            sorted(shelved[box].tally.agreed),
             task.hashes[box],
             seeds[box],
             *in_order(b"".join(fingerprints.pop(box)), whose),
@@ -102,7 +110,15 @@ async def _shelve(task: "Task", box: str, seed: int, shelves: int) -> Shelved:
         return await asyncio.gather(
             *(
                 task.elsewhere.run(
-                    shelve_list, path, name, task.folder, box, seed, shelves, (share, count)
+                    shelve_list,
+                    path,
+                    name,
+                    task.folder,
+                    box,
+                    seed,
+                    shelves,
+                    (share, count),
+                    task.agreed(box),
                 )
                 for share in range(count)
             )
@@ -112,7 +128,14 @@ async def _shelve(task: "Task", box: str, seed: int, shelves: int) -> Shelved:
     if None in shares:
         await asyncio.to_thread(clear_shelves, task.folder, box)
         shares = await by(1)
-    return Shelved.together([share for share in shares if share], f"The {box} list")
+    return await asyncio.to_thread(
+        shelve_doubtful,
+        [share for share in shares if share],
+        f"The {box} list",
+        task.folder,
+        box,
+        shelves,
+    )
 
 
 @asynccontextmanager

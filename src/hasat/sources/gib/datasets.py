@@ -4,6 +4,7 @@ from typing import Any
 
 from hasat.feed.dataset import Dataset
 from hasat.sources.gib.archive_xml import XML
+from hasat.sources.gib.identifiers import check_identifier
 
 SOURCE = "gib"
 
@@ -29,7 +30,17 @@ def columns() -> Any:
 
 
 def _taxpayers(name: str, summary: str) -> Dataset:
-    return Dataset(name, SOURCE, summary, spell, flat=True, noun="users", xml=XML, columns=columns)
+    return Dataset(
+        name,
+        SOURCE,
+        summary,
+        spell,
+        flat=True,
+        noun="users",
+        xml=XML,
+        columns=columns,
+        check_key=check_identifier,
+    )
 
 
 EINVOICE = _taxpayers("einvoice", "e-Fatura taxpayers (Document type Invoice)")

@@ -53,31 +53,6 @@ def sync_skipped(seconds: float) -> Event:
     )
 
 
-def archives_failed(errors: Mapping[str, str], seconds: float) -> tuple[Event, Event]:
-    """The changes are committed, but newcomers get an older archive until the next run.
-
-    The original tells of archives with SyncPartial. Its MvRefreshFailed says that what is handed
-    out lags behind what is committed; here that is true of archives alone.
-    """
-    took = duration(seconds)
-    warnings = " | ".join(f"{dataset}: {error}" for dataset, error in errors.items())
-    return (
-        Event(
-            "SyncPartial",
-            "Warning",
-            f"GIB senkronizasyonu uyarılarla tamamlandı. Süre: {took}",
-            {"Duration": took, "Status": "Kısmi", "Warnings": warnings[: 4 * _MOST_ERROR]},
-        ),
-        Event(
-            "MvRefreshFailed",
-            "Critical",
-            "Değişiklikler kaydedildi, ancak arşiv yazılamadı: "
-            f"{', '.join(errors)}. Bir sonraki senkronizasyonda yeniden denenecek.",
-            {"Attempts": 1, "MaxRetries": 1, "Error": warnings[:_MOST_ERROR], "Duration": took},
-        ),
-    )
-
-
 def guard_triggered(
     run: int, measures: list[Measure], counts: Mapping[str, Counts], seconds: float
 ) -> Event:

@@ -3,17 +3,98 @@
 Most identifiers of the test lists fail their checksum, so it never decides about anything.
 """
 
+import re
+import unicodedata
+from dataclasses import dataclass
 from typing import Literal
 
+from hasat.errors import UsageError
+
 Kind = Literal["VKN", "TCKN"]
+
+_VKN_DIGITS = 10
+_TCKN_DIGITS = 11
+_LENGTHS: dict[int, Kind] = {_VKN_DIGITS: "VKN", _TCKN_DIGITS: "TCKN"}
+
+_SCIENTIFIC = re.compile(r"(\d)(?:[.,](\d+))?[eE]\+?(\d{1,2})")
+_DECIMAL_ZEROS = re.compile(r"(\d+)[.,]0{1,2}")
+_SEPARATORS = re.compile(r"[\s.,'’`/_-]+")
+
+
+class MalformedIdentifierError(UsageError):
+    """The text has not the form of a VKN (10 digits) or TCKN (11): nothing was looked up."""
+
+    code = "malformed-identifier"
+    title = "This is not an identifier"
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Why a text is not an identifier, and which one was likely meant."""
+
+    reason: str
+    likely: str | None
 
 
 def kind_of(identifier: str) -> Kind | None:
     """What the number's length says it is."""
     if not (identifier.isascii() and identifier.isdigit()):
         return None
-    lengths: dict[int, Kind] = {10: "VKN", 11: "TCKN"}
-    return lengths.get(len(identifier))
+    return _LENGTHS.get(len(identifier))
+
+
+def malformed(text: str) -> Malformed | None:
+    """Return why a text cannot be an identifier; None if it can.
+
+    Spreadsheets drop leading zeros, add spaces, apostrophes and decimals, and write long numbers in
+    scientific notation. What was meant is only suggested, never looked up.
+    """
+    if kind_of(text) is not None:
+        return None
+    plain = _visible(text).strip()
+    if found := _SCIENTIFIC.fullmatch(plain):
+        first, rest, exponent = found[1], found[2] or "", int(found[3])
+        exact = len(rest) == exponent
+        return Malformed("is in scientific notation", _with_zeros(first + rest) if exact else None)
+    if whole := _DECIMAL_ZEROS.fullmatch(plain):
+        return Malformed("has decimals", _with_zeros(whole[1]))
+    digits = "".join(letter for letter in plain if letter in "0123456789")
+    if not digits:
+        return Malformed("has no digits" if plain else "is empty", None)
+    number = _SEPARATORS.sub("", plain)
+    if number != digits:
+        likely = digits if len(digits) in _LENGTHS else None
+        return Malformed("has characters other than digits", likely)
+    if text == digits or len(digits) not in _LENGTHS:
+        return Malformed(f"has {len(digits)} digits, not 10 or 11", _with_zeros(digits))
+    return Malformed("has spaces or other characters around its digits", digits)
+
+
+def check_identifier(identifier: str) -> None:
+    """Reject what cannot be one; whether its checksum fits does not matter."""
+    if (found := malformed(identifier)) is not None:
+        raise MalformedIdentifierError(
+            f"{identifier[:40]!r} {found.reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
+            remedy=f"Did you mean {found.likely}?" if found.likely else "Correct it and ask again.",
+        )
+
+
+def _visible(text: str) -> str:
+    """The text with ASCII digits, and without characters that have no width."""
+    letters = unicodedata.normalize("NFKC", text)
+    return "".join(
+        str(unicodedata.decimal(letter, letter))
+        for letter in letters
+        if unicodedata.category(letter) != "Cf"
+    )
+
+
+def _with_zeros(digits: str) -> str | None:
+    """The number with the leading zeros of a VKN; None if it is too long, or nothing but zeros."""
+    number = digits.lstrip("0")
+    if not number or len(number) > _TCKN_DIGITS:
+        return None
+    return number.zfill(_VKN_DIGITS)
 
 
 def has_valid_checksum(identifier: str) -> bool:

@@ -6,22 +6,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import psycopg
 from psycopg.types.json import Jsonb
+from pydantic import Field
 
 from hasat.deliver import Event, announce
 from hasat.errors import ConflictError, HasatError, NotFoundError
-from hasat.feed.archive import write_archives
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.settings import Settings
-from hasat.sources.gib.datasets import DATASETS, SOURCE
+from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.errors import ListError
 from hasat.sources.gib.events import (
-    archives_failed,
     guard_triggered,
     sync_failed,
     sync_skipped,
@@ -68,6 +67,7 @@ async def _run(context: RunContext, began: float) -> Outcome:
             run=context.run_id,
             approving=None if approve is None else int(approve),
             tell=context.progress,
+            conclude=lambda conn, report: context.conclude(conn, _outcome(report)),
         )
     except BusyError as error:
         await _tell(context, sync_skipped(time.monotonic() - began))
@@ -77,38 +77,27 @@ async def _run(context: RunContext, began: float) -> Outcome:
             forget(box, downloads_folder(context.settings))
         raise
     except HeldBackError as error:
-        await _hold(context, error, lists, began)
-        return Outcome(
-            "held",
-            detail={"lists": {k: asdict(v) for k, v in error.lists.items()}},
-            message=error.message,
-        )
-    give_back()
-    await _sweep(context)
-    archives = await _archive(context)
-    if errors := {name: one["error"] for name, one in archives.items() if "error" in one}:
-        await _tell(context, *archives_failed(errors, time.monotonic() - began))
-    await order_search(context.store)
+        return await _hold(context, error, lists, began)
+    await _tidy_up(context)
+    return _outcome(report)
+
+
+def _outcome(report: Report) -> Outcome:
     return Outcome(
         "done" if report.outcome == "committed" else "nothing",
         rows_changed=sum(count.total for count in report.version.counts.values()),
-        detail={**told(report), "archives": archives},
+        detail=told(report),
     )
 
 
-async def _archive(context: RunContext) -> dict[str, Any]:
-    """Archive what is committed; that it failed is told, and made up for by the next run."""
-    found: dict[str, Any] = {}
-    for dataset in DATASETS:
-        await context.progress(0, None, f"archiving {dataset.name}")
-        try:
-            written = await write_archives(context.store, context.settings, dataset)
-        except (HasatError, OSError, psycopg.Error) as error:
-            context.log.warning("archive not written", dataset=dataset.name, error=str(error))
-            found[dataset.name] = {"error": str(error)}
-        else:
-            found[dataset.name] = {"written": [archive.name for archive in written]}
-    return found
+async def _tidy_up(context: RunContext) -> None:
+    """Free memory and disk after the commit; a failure here is no failure of the sync."""
+    try:
+        give_back()
+        await _sweep(context)
+    except (HasatError, OSError, psycopg.Error) as error:
+        context.log.warning("sync.tidy_up_failed", error=str(error))
+    await order_search(context.store)
 
 
 def told(report: Report) -> dict[str, Any]:
@@ -187,7 +176,7 @@ async def _tell(context: RunContext, *events: Event) -> None:
 
 async def _hold(
     context: RunContext, error: HeldBackError, lists: Mapping[str, Path], began: float
-) -> None:
+) -> Outcome:
     """Keep the lists as they are, so that approving applies exactly what was looked at.
 
     Where nobody decides, only the newest few wait: lists are large.
@@ -212,7 +201,10 @@ async def _hold(
         await conn.execute(statement(_ROOM, "supersede_held"), {"most": _MOST_WAITING})
         took = time.monotonic() - began
         await announce(conn, guard_triggered(context.run_id, error.measures, error.counts, took))
-    await _sweep(context)
+        outcome = Outcome("held", detail={"lists": preview["lists"]}, message=error.message)
+        await context.conclude(conn, outcome)
+    await _tidy_up(context)
+    return outcome
 
 
 async def _sweep(context: RunContext) -> None:
@@ -259,6 +251,6 @@ SYNC = Job(
     run,
     "Fetches both taxpayer lists and brings einvoice and edespatch to what they say.",
     cron="0 3,9,15,21 * * *",
-    options={"pk": str, "gb": str, "approve": int},
+    options={"pk": str, "gb": str, "approve": Annotated[int, Field(ge=1, le=2**62)]},
     source=SOURCE,
 )

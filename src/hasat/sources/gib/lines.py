@@ -13,8 +13,9 @@ from json.encoder import encode_basestring
 from typing import Final
 
 from hasat.sources.gib.merging import DOCUMENT_OF, canonical_body, merge
-from hasat.sources.gib.records import Part
+from hasat.sources.gib.records import DESPATCH, INVOICE, Part
 from hasat.sources.gib.times import earlier
+from hasat.sources.gib.users import MAX_ALIAS, MAX_TITLE, MAX_WORD
 
 _FIELD, _INNER = b"\x1f", b"\x1e"
 _NULL = b"null"
@@ -31,17 +32,25 @@ _SPACE = r"[ \t\r\n]*+"
 _TIME = r"[0-9T:-]{19}"
 # Nothing that XML or JSON spells otherwise, no '>' as it may end a forbidden ']]>', and no byte
 # that begins the characters U+FFFE and U+FFFF, which XML forbids.
-_TITLE = r'[^<>&"\\\x00-\x1f\xef]*+'
+# Neither blank (what begins a space of some kind begins none) nor longer than any title: `users.py`
+# doubts such a record.
+_TITLE = rf'(?![ \xc2\xe1-\xe3])[^<>&"\\\x00-\x1f\xef]{{1,{MAX_TITLE}}}+'
 # Printable ASCII of that kind: nothing to trim either.
-_ALIAS = r"[!#-%'-;=?-\[\]-~]++"
-_WORD = r"[A-Z]++"
-_KIND = r"[A-Za-z]++"
+_ALIAS = rf"[!#-%'-;=?-\[\]-~]{{1,{MAX_ALIAS}}}+"
+_WORD = rf"[A-Z]{{1,{MAX_WORD}}}+"
+_KIND = rf"{INVOICE}|{DESPATCH}"
+# Always a time; the leap day is left to the calendar.
+_DAY = (
+    r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+    r"|(?:0[13578]|1[02])-31)"
+)
+_MOMENT = rf"[12][0-9]{{3}}-{_DAY}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 
 _OPEN_ALIAS = (
     rf"<Alias>{_SPACE}<Name>({_ALIAS})</Name>{_SPACE}"
     rf"<CreationTime>({_TIME})</CreationTime>{_SPACE}"
 )
-_CLOSED = rf"(<DeletionTime>{_TIME}</DeletionTime>{_SPACE})?"
+_CLOSED = rf"(<DeletionTime>{_MOMENT}</DeletionTime>{_SPACE})?"
 _ALIAS_END = rf"</Alias>{_SPACE}"
 _DOCUMENT = rf'<Document type="({_KIND})">{_SPACE}'
 _DOCUMENT_END = rf"</Document>{_SPACE}"
@@ -61,11 +70,8 @@ _RECORD = re.compile(
 _STEPS = re.compile(
     rf"{_OPEN_ALIAS}{_CLOSED}{_ALIAS_END}|{_DOCUMENT}|({_DOCUMENT_END})|(.+)".encode(), re.DOTALL
 ).findall
-# Of two such times the earlier one sorts first; the month's last days are left to the calendar.
-_PLAIN_TIME = re.compile(
-    rb'"[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])'
-    rb'T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"'
-).fullmatch
+# Of two such times the earlier one sorts first.
+_PLAIN_TIME = re.compile(rf'"{_MOMENT}"'.encode()).fullmatch
 
 
 def read_line(piece: bytes) -> bytes | None:
@@ -107,23 +113,26 @@ def _read_documents(others: bytes) -> bytes | None:
     """The documents' fields of a line, if nothing but documents and aliases is there."""
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
     active: list[tuple[bytes, bytes]] | None = None
+    empty = True
     for alias, created, closed, kind, end, anything_else in _STEPS(others):
         if anything_else:
             return None
         if alias:
             if active is None:
                 return None
+            empty = False
             if not closed:
                 active.append((alias, created))
         elif end:
-            if active is None:
+            if active is None or empty:
                 return None
             active = None
         else:
             if active is not None or kind in found:
                 return None
             active = found[kind] = []
-    if active is not None:
+            empty = True
+    if active is not None or not found:
         return None
     return b"".join(
         [

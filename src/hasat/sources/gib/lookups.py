@@ -7,11 +7,18 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
-from hasat.errors import NotFoundError, UsageError
+from hasat.errors import NotFoundError
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import head_of, record_as_of
-from hasat.sources.gib.identifiers import has_valid_checksum, kind_of
+from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
 from hasat.sources.gib.times import moment
+
+
+class NotATaxpayerError(NotFoundError):
+    """The identifier is well-formed, and nobody in the dataset has it."""
+
+    code = "not-a-taxpayer"
+    title = "Not a taxpayer"
 
 
 @dataclass(frozen=True)
@@ -45,16 +52,18 @@ async def look_up_as_of(
     return Lookup({} if found.body is None else {identifier: found.body}, found.committed_at)
 
 
-def check_identifier(identifier: str) -> None:
-    """Refuse what cannot be one; whether its checksum fits does not matter."""
-    if kind_of(identifier) is None:
-        raise UsageError(
-            "An identifier has 10 digits (VKN) or 11 (TCKN).", remedy="Correct it and ask again."
-        )
+def malformed_entry(identifier: str, found: Malformed) -> dict[str, Any]:
+    """Show a malformed identifier as the batch lookup returns it."""
+    return {
+        "input": identifier,
+        "reason": found.reason,
+        "likely": found.likely,
+        "likelyValid": None if found.likely is None else has_valid_checksum(found.likely),
+    }
 
 
-def not_there(where: str, identifier: str, when: str = "") -> NotFoundError:
-    return NotFoundError(f"{identifier} is not an active taxpayer of {where}{when}.")
+def not_there(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
+    return NotATaxpayerError(f"{identifier} is not an active taxpayer of {where}{when}.")
 
 
 def taxpayer(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""Records that are not written in the usual way, read by expat; and what is legible of the rest."""
+"""Stretches of a list parsed by expat; and what is legible of those that are not XML."""
 
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from xml.parsers import expat
-
-from hasat.sources.gib.records import INVOICE, Aliases, Part, gather
 
 USER = "User"
 _START, _END = b"<UserList>", b"</UserList>"
@@ -13,22 +11,8 @@ _TAG = re.compile(rb"""<[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""").match
 # The longest record ever published has 5,432.
 _MOST_ELEMENTS = 200_000
 
-_FIELDS = frozenset(
-    (
-        "Identifier",
-        "Title",
-        "Type",
-        "FirstCreationTime",
-        "AccountType",
-        "AliasCreationTime",
-        "DeletionTime",
-    )
-)
-
 # A User that has one of these twice is two, with what was between them gone.
-_ONCE = frozenset(("Title", "Type", "FirstCreationTime", "AccountType", "Documents"))
-
-_IDENTIFIER = re.compile(r"\S{1,40}").fullmatch
+ONCE_PER_USER = frozenset(("Title", "Type", "FirstCreationTime", "AccountType", "Documents"))
 _LEGIBLE_IDENTIFIER = re.compile(rb"<Identifier>\s*([0-9]{10,11})\s*</Identifier>").findall
 _TAG_NAMES = re.compile(rb"<(/?)([A-Za-z]+)(?=[\s>])").findall
 
@@ -55,7 +39,7 @@ class Element:
     """An XML element. Outermost ones know their place and whether a User is inside of them."""
 
     name: str
-    kind: str | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=list)
     children: list["Element"] = field(default_factory=list)
     start: int = 0
@@ -94,7 +78,7 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
         if not stack:
             stack.append(root)
             return
-        element = Element(name, attributes.get("type"))
+        element = Element(name, attributes)
         if len(stack) == 1:
             element.start = parser.CurrentByteIndex - len(_START)
         elif name == USER:
@@ -135,103 +119,6 @@ def _parse(parser: expat.XMLParserType, content: bytes, *, closed: bool) -> None
             raise OpenEndedError(expat.ErrorString(error.code)) from error
 
 
-def read_element(user: Element) -> Part:
-    """What a User says, however it is written; UnreadableError where that is not clear."""
-    if user.holds_user:
-        raise UnreadableError("another User stands inside of it")
-    identifier = _identifier(user)
-    names = [child.name for child in user.children if child.name in _ONCE]
-    if len(set(names)) < len(names):
-        raise UnreadableError("it has parts of two Users")
-    fields: dict[str, str] = {}
-    extra: list[tuple[str, str]] = []
-    aliases: list[tuple[str, Element]] = []
-    flat: list[Element] = []
-    for child in user.children:
-        if child.name in _FIELDS and child.name not in fields:
-            fields[child.name] = _plain(child, identifier)
-        elif child.name == "Documents":
-            for document in child.children:
-                if document.name != "Document":
-                    extra.append((document.name, document.text))
-                    continue
-                for inner in document.children:
-                    if inner.name == "Alias":
-                        aliases.append(((document.kind or "").strip(), inner))
-                    else:
-                        extra.append((inner.name, inner.text))
-        elif child.name == "Alias":
-            flat.append(child)
-        else:
-            extra.append((child.name, child.text))
-    active: dict[str, list[tuple[str, str | None]]] = {}
-    for kind, alias in aliases:
-        active.setdefault(kind, []).extend(_active(alias, identifier, extra))
-    if flat and not fields.get("DeletionTime", "").strip():
-        # The older lists know invoices only; an alias's times stand beside it.
-        beside = fields.get("AliasCreationTime", "").strip() or None
-        active.setdefault(INVOICE, []).extend(
-            (name, created or beside)
-            for alias in flat
-            for name, created in _active(alias, identifier, extra)
-        )
-    documents: dict[str, Aliases] = {}
-    for kind, some in active.items():
-        if some:
-            gather(documents, kind, some)
-    return Part(
-        identifier,
-        fields.get("Title"),
-        fields.get("Type", "").strip() or None,
-        fields.get("AccountType", "").strip() or None,
-        fields.get("FirstCreationTime", "").strip() or None,
-        documents,
-        tuple(extra),
-        bool(flat),
-    )
-
-
-def _identifier(user: Element) -> str:
-    found = {_plain(child, None).strip() for child in user.children if child.name == "Identifier"}
-    if len(found) > 1:
-        raise UnreadableError("it has several identifiers")
-    identifier = next(iter(found), "")
-    if not _IDENTIFIER(identifier):
-        raise UnreadableError("it has no identifier")
-    return identifier
-
-
-def _plain(element: Element, identifier: str | None) -> str:
-    if element.children:
-        raise UnreadableError(f"its {element.name} contains elements", identifier)
-    return element.text
-
-
-def _active(
-    alias: Element, identifier: str, extra: list[tuple[str, str]]
-) -> list[tuple[str, str | None]]:
-    """The names of an alias, unless it is closed; usually one."""
-    names: list[str] = []
-    created: str | None = None
-    closed = False
-    for child in alias.children:
-        if child.name == "Name":
-            names.append(_plain(child, identifier).strip())
-        elif child.name == "CreationTime":
-            created = created or _plain(child, identifier).strip() or None
-        elif child.name == "DeletionTime":
-            # A closing has a time; an element left empty closes nothing.
-            closed = closed or bool(child.text.strip())
-        else:
-            extra.append((child.name, child.text))
-    if closed:
-        return []
-    names = names or [alias.text.strip()]
-    if not all(names):
-        raise UnreadableError("an open alias has no name", identifier)
-    return [(name, created) for name in names]
-
-
 def legible_identifier(damaged: bytes) -> str | None:
     """Whose record this was, if it is certain that it was one record of one taxpayer.
 
@@ -240,7 +127,7 @@ def legible_identifier(damaged: bytes) -> str | None:
     """
     identifiers = _LEGIBLE_IDENTIFIER(damaged)
     tags = Counter(_TAG_NAMES(damaged))
-    names = {"User", "Identifier", *_ONCE}
+    names = {"User", "Identifier", *ONCE_PER_USER}
     twice = any(count > 1 and name.decode() in names for (_, name), count in tags.items())
     if len(identifiers) != 1 or damaged.count(b"<Identifier") != 1 or twice:
         return None

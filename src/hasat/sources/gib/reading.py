@@ -57,10 +57,17 @@ class Reading:
     too_many: bool = False
 
 
-def read_changes(path: Path, name: str, fingerprints: bytes, seed: int, most_new: int) -> Reading:
+def read_changes(
+    path: Path,
+    name: str,
+    fingerprints: bytes,
+    seed: int,
+    agreed: frozenset[str],
+    most_new: int,
+) -> Reading:
     """Read a list against what is known of it; runs in a process of its own."""
     known = Known(fingerprints)
-    reader = Reader(open_list(path, name), seed, known)
+    reader = Reader(open_list(path, name), seed, known, agreed=agreed)
     new: defaultdict[str, list[Kept]] = defaultdict(list)
     reading = Reading(reader.tally)
     count = 0
@@ -68,7 +75,7 @@ def read_changes(path: Path, name: str, fingerprints: bytes, seed: int, most_new
         reading.set_aside += batch.set_aside
         for found in batch.new:
             new[identifier_of(token_of(found[1]))].append(found)
-        count += len(batch.new)
+        count += len(batch.new) + len(batch.doubtful)
         if count > most_new:
             return Reading(reader.tally, too_many=True)
     reading.new = dict(new)

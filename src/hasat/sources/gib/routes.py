@@ -4,7 +4,7 @@ from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
@@ -19,14 +19,20 @@ from hasat.doors import (
     body_limit,
     dumps,
 )
-from hasat.errors import NotFoundError, UnavailableError, UsageError
+from hasat.errors import UnavailableError, UsageError
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import canonical, record_digest
 from hasat.feed.read import ExpiredError, head_of
-from hasat.sources.gib.lookups import (
+from hasat.sources.gib.identifiers import (
+    MalformedIdentifierError,
     check_identifier,
+    malformed,
+)
+from hasat.sources.gib.lookups import (
+    NotATaxpayerError,
     look_up,
     look_up_as_of,
+    malformed_entry,
     not_there,
     registered_by,
     taxpayer,
@@ -57,7 +63,9 @@ _EXAMPLE = {
 class Batch(BaseModel):
     """Which taxpayers to look up."""
 
-    identifiers: list[Annotated[Plain, Field(max_length=40)]] = Field(
+    model_config = ConfigDict(extra="forbid")
+
+    identifiers: list[Plain] = Field(
         min_length=1, max_length=MOST_AT_ONCE, examples=[["1234567890", "10000000146"]]
     )
 
@@ -127,19 +135,38 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         summary=f"Look many taxpayers of {dataset.name} up",
         response_class=Response,
         responses=answers(
-            {"items": [_EXAMPLE], "notFound": [], "totalRequested": 1, "totalFound": 1},
+            {
+                "items": [_EXAMPLE],
+                "notFound": ["9999999999"],
+                "malformed": [
+                    {
+                        "input": "864387",
+                        "reason": "has 6 digits, not 10 or 11",
+                        "likely": "0000864387",
+                        "likelyValid": False,
+                    }
+                ],
+                "totalRequested": 3,
+                "totalFound": 1,
+            },
             UnavailableError,
         ),
     )
     @body_limit(2_000_000)
     async def batch(wanted: Batch, store: TheStore) -> Response:
-        """Up to 1,000 at once; an identifier that is given twice counts once."""
+        """Up to 1,000 at once; an identifier that is given twice counts once.
+
+        `notFound` are well-formed identifiers that no taxpayer has. What cannot be an identifier is
+        in `malformed` with the likely one, which is not looked up.
+        """
         identifiers = list(dict.fromkeys(wanted.identifiers))
         async with store.connection() as conn:
             found = await look_up(conn, dataset, identifiers)
+        missing = {one: malformed(one) for one in identifiers if one not in found.bodies}
         content = {
             "items": [taxpayer(found.bodies[one]) for one in identifiers if one in found.bodies],
-            "notFound": [one for one in identifiers if one not in found.bodies],
+            "notFound": [one for one, fault in missing.items() if fault is None],
+            "malformed": [malformed_entry(one, fault) for one, fault in missing.items() if fault],
             "totalRequested": len(identifiers),
             "totalFound": len(found.bodies),
         }
@@ -149,7 +176,14 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         "/{identifier}",
         summary=f"Look a taxpayer of {dataset.name} up",
         response_class=Response,
-        responses=answers(_EXAMPLE, UsageError, NotFoundError, ExpiredError, UnavailableError),
+        responses=answers(
+            _EXAMPLE,
+            UsageError,
+            MalformedIdentifierError,
+            NotATaxpayerError,
+            ExpiredError,
+            UnavailableError,
+        ),
     )
     async def lookup(
         request: Request,

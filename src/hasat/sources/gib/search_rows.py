@@ -181,5 +181,6 @@ SEARCH = Job(
     NAME,
     run,
     "Prepares the search of taxpayers after a first sync; every sync orders it where needed.",
+    options={},
     source=SOURCE,
 )

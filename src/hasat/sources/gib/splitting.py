@@ -13,13 +13,22 @@ known; see `fingerprints.py`). Any other piece is odd, and then one of three thi
 - it does not end there: a comment, a CDATA section or another element reaches beyond the cut.
   Then expat reads the whole list; if it is well-formed, expat's Users are the list's, else this
   piece is damaged.
+
+Records that can be read but raise doubts (see `users.py`) wait in a file until the list has ended:
+only then is it known which doubts the whole list shares.
 """
 
+import pickle
 import re
+import statistics
+from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from tempfile import SpooledTemporaryFile
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -39,11 +48,11 @@ from hasat.sources.gib.markup import (
     UnreadableError,
     legible_identifier,
     outermost_elements,
-    read_element,
 )
 from hasat.sources.gib.opening import ListFile
 from hasat.sources.gib.prolog import read_prolog
 from hasat.sources.gib.records import SetAside
+from hasat.sources.gib.users import agreed_doubts, read_user, remains_of_user
 from hasat.sources.gib.whole import is_well_formed, whole_elements
 
 END = b"</User>"
@@ -51,6 +60,24 @@ _ROOT_END = b"</UserList"
 _USER_START = re.compile(rb"<User(?=[\s/>])").finditer
 # Beyond so many, a list of which more is set aside than read is not worth going on with.
 _MANY = 10_000
+# The lengths of all records in a list's first bytes tell what is usual, later on those of some.
+_ALL_LENGTHS, _SOME = 1024**2, 16
+_IN_MEMORY = 4 * 1024**2
+_REASONS = 5
+_NUMBER_OUTSIDE = "a number that may be an identifier stands between Users"
+_NUMBER = re.compile(rb"[0-9]{10}").search
+
+
+class Doubtful(NamedTuple):
+    """A record that can be read, and why that may not be all it was meant to say.
+
+    Without a line, it is no User but may be what is left of one.
+    """
+
+    fingerprint: bytes
+    line: bytes | None
+    doubts: tuple[str, ...]
+    set_aside: SetAside
 
 
 @dataclass
@@ -60,6 +87,7 @@ class Batch:
     seen: int = 0
     new: list[tuple[bytes, bytes]] = field(default_factory=list)
     set_aside: list[SetAside] = field(default_factory=list)
+    doubtful: list[Doubtful] = field(default_factory=list)
     undecodable: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
@@ -74,7 +102,8 @@ class Tally:
     """What a whole list had; complete when the reading has ended.
 
     `strange` counts what stands between Users and is none; `undecodable` those Users among the
-    ones set aside that are not UTF-8.
+    ones set aside that are not UTF-8. `doubtful` are the records not yet decided on, `doubts` why,
+    and `agreed` the doubts that are no longer any. `lengths` are those of all or some records.
     """
 
     users: int = 0
@@ -82,6 +111,28 @@ class Tally:
     undecodable: int = 0
     bytes: int = 0
     strange: Counter[str] = field(default_factory=Counter)
+    doubtful: int = 0
+    doubts: Counter[str] = field(default_factory=Counter)
+    agreed: frozenset[str] = frozenset()
+    lengths: "array[int]" = field(default_factory=lambda: array("L"), repr=False)
+
+    @property
+    def usual_length(self) -> int:
+        """The median length of a record: no single one moves it, however long."""
+        return round(statistics.median(self.lengths)) if self.lengths else 0
+
+    def count(self, batch: Batch) -> None:
+        self.users += batch.users
+        self.set_aside += len(batch.set_aside)
+        self.undecodable += batch.undecodable
+        self.strange.update(batch.strange)
+        self.doubtful += len(batch.doubtful)
+        for one in batch.doubtful:
+            self.doubts.update(one.doubts)
+
+    def agree(self) -> None:
+        """Accept the doubts that the whole list shares; called when all of it was read."""
+        self.agreed |= agreed_doubts(self.doubts, self.users + self.doubtful)
 
     def and_also(self, other: "Tally") -> "Tally":
         """Both shares of one list; each has counted all its bytes."""
@@ -91,6 +142,10 @@ class Tally:
             self.undecodable + other.undecodable,
             self.bytes,
             self.strange + other.strange,
+            self.doubtful + other.doubtful,
+            self.doubts + other.doubts,
+            self.agreed,
+            self.lengths + other.lengths,
         )
 
 
@@ -106,8 +161,11 @@ class Reader:
     """One pass over a list. Only when the iteration has ended without error may it be used.
 
     Several processes can share a list: the reader of `share` (1, 3) reads every third block, from
-    the second on. Then `conclude` is to be told the sum of all tallies, and ReachesOnError means
-    that one reader must read it all.
+    the second on. Then the sum of all tallies has to `agree`, each one's `doubtful` file be settled
+    with it (`settled`) and `conclude` be called; and ReachesOnError means that one reader must read
+    it all.
+
+    `agreed` are the doubts that earlier lists have shared.
     """
 
     def __init__(
@@ -116,9 +174,12 @@ class Reader:
         seed: int,
         known: Known | None = None,
         share: tuple[int, int] = (0, 1),
+        agreed: frozenset[str] = frozenset(),
+        doubtful: IO[bytes] | None = None,
     ) -> None:
         self.file = file
-        self.tally = Tally()
+        self.tally = Tally(agreed=agreed)
+        self._doubtful = doubtful
         self._seed = seed
         self._known = known
         self._share, self._shares = share
@@ -127,17 +188,20 @@ class Reader:
 
     def __iter__(self) -> Iterator[Batch]:
         tally = self.tally
-        for batch in self._batches():
-            tally.users += batch.users
-            tally.set_aside += len(batch.set_aside)
-            tally.undecodable += batch.undecodable
-            tally.strange += batch.strange
-            if tally.set_aside > max(_MANY, tally.users):
-                break
-            yield batch
-        else:
-            if self._shares > 1:
-                return
+        with ExitStack() as stack:
+            doubtful = self._doubtful or stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
+            for batch in self._batches():
+                tally.count(batch)
+                if tally.set_aside > max(_MANY, tally.users + tally.doubtful):
+                    break
+                for one in batch.doubtful:
+                    pickle.dump(one, doubtful)
+                yield batch
+            else:
+                if self._shares > 1:
+                    return
+                tally.agree()
+                yield from settled(doubtful, tally)
         conclude(tally, self.file.name)
 
     def _blocks(self) -> Iterator[bytes]:
@@ -179,21 +243,26 @@ class Reader:
 
     def _batch(self, pieces: list[bytes], offset: int) -> Batch:
         """What these pieces hold; the known ones among them are not read."""
+        self.tally.lengths.extend(map(len, pieces[:: 1 if offset < _ALL_LENGTHS else _SOME]))
         fingerprints = fingerprints_of(pieces, self._seed)
         places = None if self._known is None else self._known.find(fingerprints)
         unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
         batch = Batch(len(pieces) - len(unseen))
         lines = map(read_line, [pieces[index] for index in unseen])
         for index, line in zip(unseen, lines, strict=True):
-            found = line or self._odd(pieces, index, offset, batch)
-            if found is not None:
-                batch.new.append((fingerprints[index * SIZE : (index + 1) * SIZE], found))
+            fingerprint = fingerprints[index * SIZE : (index + 1) * SIZE]
+            if line is not None:
+                batch.new.append((fingerprint, line))
+            else:
+                self._odd(pieces, index, offset, fingerprint, batch)
         if self._known is not None and places is not None:
             self._known.mark(places)
         return batch
 
-    def _odd(self, pieces: list[bytes], index: int, offset: int, batch: Batch) -> bytes | None:
-        """What it says, if this is one User after all; else the batch gets all it holds."""
+    def _odd(
+        self, pieces: list[bytes], index: int, offset: int, fingerprint: bytes, batch: Batch
+    ) -> None:
+        """Add what this piece holds to the batch."""
         content = pieces[index] + END
         place = offset + _length(pieces[:index])
         try:
@@ -207,16 +276,26 @@ class Reader:
                 raise ReachesOnError(index) from None
         else:
             if len(elements) == 1 and not text and elements[0].name == USER:
-                try:
-                    return line_of(read_element(elements[0]))
-                except UnreadableError as error:
-                    found = SetAside(content, place, error.reason, error.identifier)
-                    batch.set_aside.append(found)
-                    return None
-            self._each(elements, text, content, place, batch)
-            return None
+                self._user(elements[0], content, place, fingerprint, batch)
+            else:
+                self._each(elements, text, content, place, batch)
+            return
         self._salvage(content, place, batch)
-        return None
+
+    def _user(
+        self, user: Element, raw: bytes, offset: int, fingerprint: bytes, batch: Batch
+    ) -> None:
+        try:
+            found = read_user(user)
+        except UnreadableError as error:
+            batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
+            return
+        line = line_of(found.part)
+        if self.tally.agreed.issuperset(found.doubts):
+            batch.new.append((fingerprint, line))
+            return
+        aside = SetAside(raw, offset, "; ".join(found.doubts[:_REASONS]), found.owner)
+        batch.doubtful.append(Doubtful(fingerprint, line, found.doubts, aside))
 
     def _each(
         self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch
@@ -224,11 +303,17 @@ class Reader:
         """Elements that do not stand alone between two cuts, one by one."""
         if text:
             batch.strange["text"] += 1
+            if _NUMBER(_between(elements, content)):
+                batch.set_aside.append(SetAside(content, offset, _NUMBER_OUTSIDE, None))
         for element in elements:
             raw = content[element.start : element.end]
             place = offset + element.start
             if element.name != USER and not element.holds_user:
                 batch.strange[element.name] += 1
+                if remains_of_user(element):
+                    doubt = f"{element.name[:60]!r} stands where a User should"
+                    aside = SetAside(raw, place, doubt, legible_identifier(raw))
+                    batch.doubtful.append(Doubtful(b"", None, (doubt,), aside))
             elif element.name != USER:
                 reason = f"Users stand inside of a {element.name}"
                 batch.set_aside.append(SetAside(raw, place, reason, None))
@@ -244,10 +329,7 @@ class Reader:
                 self._known.mark(places)
                 batch.seen += 1
                 return
-        try:
-            batch.new.append((fingerprint, line_of(read_element(user))))
-        except UnreadableError as error:
-            batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
+        self._user(user, raw, offset, fingerprint, batch)
 
     def _salvage(self, content: bytes, offset: int, batch: Batch) -> None:
         """Read what is legible of a damaged stretch and set the rest aside."""
@@ -279,8 +361,12 @@ class Reader:
     def _carefully(self, offset: int) -> Iterator[Batch]:
         """The rest of a list that cannot be cut at its closing tags."""
         batch = Batch()
-        for place, raw in whole_elements(self._blocks(), offset, self.file.limits.max_record):
-            self._stretch(raw, place, batch)
+        longest = self.file.limits.max_record
+        for place, raw, is_text in whole_elements(self._blocks(), offset, longest):
+            if is_text:
+                batch.set_aside.append(SetAside(raw, place, _NUMBER_OUTSIDE, None))
+            else:
+                self._stretch(raw, place, batch)
             if batch.users >= _MANY:
                 yield batch
                 batch = Batch()
@@ -310,6 +396,31 @@ class Reader:
         return batch
 
 
+def settled(doubtful: IO[bytes], tally: Tally) -> Iterator[Batch]:
+    """Decide on the doubtful records in a file by what the whole list agreed on."""
+    doubtful.seek(0)
+    batch = Batch()
+    while True:
+        try:
+            one: Doubtful = pickle.load(doubtful)  # noqa: S301 - written by a Reader
+        except EOFError:
+            break
+        if not tally.agreed.issuperset(one.doubts):
+            aside = one.set_aside
+            # The guard holds a list with so many; their bytes are in it.
+            enough = tally.set_aside + len(batch.set_aside) >= _MANY
+            batch.set_aside.append(replace(aside, raw=b"") if enough else aside)
+        elif one.line is not None:
+            batch.new.append((one.fingerprint, one.line))
+        if len(batch.new) + len(batch.set_aside) >= _MANY:
+            tally.count(batch)
+            yield batch
+            batch = Batch()
+    tally.count(batch)
+    tally.doubtful = 0
+    yield batch
+
+
 def conclude(tally: Tally, name: str) -> None:
     """Refuse a list of which, all in all, too little is legible."""
     if tally.undecodable * 2 > tally.users + tally.set_aside:
@@ -322,6 +433,12 @@ def conclude(tally: Tally, name: str) -> None:
         raise DamagedListError(
             f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
         )
+
+
+def _between(elements: list[Element], content: bytes) -> bytes:
+    """What stands outside of the outermost elements."""
+    edges = [0, *(edge for one in elements for edge in (one.start, one.end)), len(content)]
+    return b"\n".join(content[edges[at] : edges[at + 1]] for at in range(0, len(edges), 2))
 
 
 def _length(pieces: list[bytes]) -> int:

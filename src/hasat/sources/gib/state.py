@@ -22,6 +22,8 @@ _ROOM = "hasat.sources.gib"
 class ListState:
     """One list as of the last good run; `duplicates` are records beyond their taxpayer's first.
 
+    `usual_length` is the median length of its records in bytes, `agreed` the doubts about a record
+    that the list has shared (see `users.py`).
     Fingerprints and identifiers are parallel arrays, in order of the fingerprints: what is in order
     already is put in order for a search at once.
     """
@@ -32,6 +34,8 @@ class ListState:
     rejected: int
     duplicates: int
     xml_bytes: int
+    usual_length: int | None
+    agreed: list[str]
     sha256: bytes
     seed: int
     fingerprints: bytes
@@ -40,6 +44,16 @@ class ListState:
     @property
     def arrays(self) -> tuple[bytes, bytes]:
         return self.fingerprints, self.identifiers
+
+    @property
+    def records(self) -> int:
+        """How many Users the list has, readable or not."""
+        return self.users + self.rejected
+
+    @property
+    def usual_bytes(self) -> int | None:
+        """How large the list would be if all its records were of the usual length."""
+        return None if self.usual_length is None else self.records * self.usual_length
 
     def whose(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
         """The identifiers behind fingerprints; and whether some are too odd to be kept here."""
@@ -66,8 +80,8 @@ async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
     """The state of each list that was ever read."""
     async with conn.cursor(row_factory=class_row(ListState), binary=True) as cursor:
         await cursor.execute(
-            "SELECT name, run, users, rejected, duplicates, xml_bytes, sha256, seed, fingerprints,"
-            " identifiers FROM gib.list"
+            "SELECT name, run, users, rejected, duplicates, xml_bytes, usual_length, agreed,"
+            " sha256, seed, fingerprints, identifiers FROM gib.list"
         )
         return {state.name: state async for state in cursor}
 

@@ -9,15 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 
 from hasat.deliver import announce
 from hasat.errors import HeldError
 from hasat.feed.copying import pack
 from hasat.feed.dataset import Dataset, Scope
-from hasat.feed.guard import Counts, Limits, Measure, exceeded, measure_changes, measure_drop, share
+from hasat.feed.guard import (
+    Counts,
+    Limits,
+    Measure,
+    exceeded,
+    measure_changes,
+    measure_drop,
+    measure_growth,
+    share,
+)
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.settings import Settings
+from hasat.settings.source_tree import Gib
 from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.errors import ReplacedListError
@@ -90,6 +100,9 @@ class Report:
     version: Version
 
 
+Conclude = Callable[[AsyncConnection[Any], Report], Awaitable[None]]
+
+
 class HeldBackError(HeldError):
     """The guard holds the run; carries what it saw."""
 
@@ -136,11 +149,13 @@ async def synchronise(
     run: int,
     approving: int | None = None,
     tell: Tell | None = None,
+    conclude: Conclude | None = None,
     most_new: int = MOST_NEW,
 ) -> Report:
     """Bring both datasets to what the lists say; raises and changes nothing if that is unsafe.
 
-    `approving` names the held run whose lists these are: the guard lets them pass.
+    `approving` names the held run whose lists these are: the guard lets them pass. `conclude`
+    records the report in the transaction that commits it.
     """
     began = time.monotonic()
     map_large_arrays()
@@ -183,12 +198,15 @@ async def synchronise(
         users = {box: tally.users for box, tally in found.tallies.items()}
         took = time.monotonic() - began
         await announce(work.connection, sync_completed(users, version.counts, took))
-    return Report(
-        "committed" if version.changed else "unchanged",
-        round(time.monotonic() - began, 3),
-        found.reports(),
-        version,
-    )
+        report = Report(
+            "committed" if version.changed else "unchanged",
+            round(took, 3),
+            found.reports(),
+            version,
+        )
+        if conclude is not None:
+            await conclude(work.connection, report)
+    return report
 
 
 class _Task:
@@ -219,6 +237,10 @@ class _Task:
         self.tell = tell
         self.counts: dict[str, Any] = {}
 
+    def agreed(self, box: str) -> frozenset[str]:
+        """The doubts that earlier lists of this kind have shared."""
+        return frozenset(self.states[box].agreed) if box in self.states else frozenset()
+
     async def find(self) -> Found:
         if len(self.states) < len(BOXES):
             return await self._everything()
@@ -235,6 +257,7 @@ class _Task:
                             f"The {box} list",
                             self.states[box].fingerprints,
                             self.states[box].seed,
+                            self.agreed(box),
                             self.most_new,
                         )
                         for box in changed
@@ -335,7 +358,7 @@ class _Task:
         if box in readings:
             return readings[box].tally
         state = self.states[box]
-        return Tally(users=state.users, set_aside=state.rejected, bytes=state.xml_bytes)
+        return Tally(state.users, state.rejected, bytes=state.xml_bytes)
 
     def _next_state(self, box: str, reading: Reading, kept: set[bytes]) -> ListState:
         new = [
@@ -357,6 +380,8 @@ class _Task:
             reading.tally.set_aside,
             before.duplicates if same else duplicates_in(identifiers),
             reading.tally.bytes,
+            reading.tally.usual_length,
+            sorted(reading.tally.agreed),
             self.hashes[box],
             before.seed,
             fingerprints,
@@ -387,19 +412,8 @@ def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
     for box, tally in found.tallies.items():
         before = task.states.get(box)
         name = f"{box} list"
-        if before is not None:
-            measures += [
-                measure_drop(
-                    name, "fewer users", before.users, tally.users, gib.max_list_users_drop_percent
-                ),
-                measure_drop(
-                    name,
-                    "fewer bytes",
-                    before.xml_bytes,
-                    tally.bytes,
-                    gib.max_list_bytes_drop_percent,
-                ),
-            ]
+        if before is not None and before is not found.states[box]:
+            measures += _size_measures(name, before, found.states[box], gib)
         rejected = len(found.set_aside.get(box, []))
         measures.append(
             Measure(
@@ -410,6 +424,28 @@ def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
             )
         )
     return measures
+
+
+def _size_measures(name: str, before: ListState, now: ListState, gib: Gib) -> list[Measure]:
+    """Both directions: half a list is smaller, and junk in one is larger.
+
+    What is usual in a list cannot be moved by a single record, so junk that was approved, or came
+    with the first list, does not make the next list look smaller.
+    """
+    records = before.records, now.records
+    per_user = before.xml_bytes // before.records, now.xml_bytes // now.records
+    more_users = gib.max_list_users_growth_percent
+    if more_users is None:
+        more_users = gib.max_added_percent
+    sizes = before.xml_bytes, now.xml_bytes
+    if before.usual_bytes is not None and now.usual_bytes is not None:
+        sizes = before.usual_bytes, now.usual_bytes
+    return [
+        measure_drop(name, "fewer users", *records, gib.max_list_users_drop_percent),
+        measure_growth(name, "more users", *records, more_users),
+        measure_drop(name, "fewer bytes", *sizes, gib.max_list_bytes_drop_percent),
+        measure_growth(name, "more bytes per user", *per_user, gib.max_list_bytes_growth_percent),
+    ]
 
 
 async def _examples(work: Reconcile, dataset: Dataset) -> Examples:

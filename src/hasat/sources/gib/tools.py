@@ -7,9 +7,10 @@ from pydantic import BaseModel, Field
 
 from hasat.jobs.queue import queue_run
 from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.identifiers import check_identifier
 from hasat.sources.gib.job import held_lists
 from hasat.sources.gib.job import reject as reject_held
-from hasat.sources.gib.lookups import check_identifier, look_up, not_there, taxpayer
+from hasat.sources.gib.lookups import look_up, not_there, taxpayer
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Tool, Workshop

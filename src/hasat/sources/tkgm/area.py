@@ -43,7 +43,14 @@ def area_of(told: Any) -> Area:
     try:
         shapes = _geojson_shapes(json.loads(told) if isinstance(told, str) else told)
         return _whole([shapely.make_valid(shape(one)) for one in shapes], "The area")
-    except (ValueError, TypeError, LookupError, AttributeError, ShapelyError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        ShapelyError,
+    ) as error:
         raise UsageError(
             f"The area is neither a box nor GeoJSON: {error}.",
             remedy="Give west,south,east,north in degrees, or a GeoJSON polygon.",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hasat.budget import Budget, read_quotas
+from hasat.budget import Budget, Waiting, in_place, read_quotas
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, UnavailableError
 from hasat.fetch import (
     Asker,
@@ -50,7 +50,13 @@ class Registry:
     """
 
     def __init__(
-        self, racer: Racer, pool: EndpointPool, settings: Settings, *, keyed: bool = True
+        self,
+        racer: Racer,
+        pool: EndpointPool,
+        settings: Settings,
+        *,
+        keyed: bool = True,
+        waiting: Waiting = in_place,
     ) -> None:
         self._racer = racer
         self._pool = pool
@@ -61,6 +67,7 @@ class Registry:
         self.known_age = settings.tkgm.parcel_age
         self.requests = 0
         self._keyed = keyed
+        self._waiting = waiting
 
     async def told(self, question: Question, asker: Asker, *, only: str | None = None) -> Told:
         """The parcel at a point or of a number; `only` names the endpoint to be asked."""
@@ -112,14 +119,17 @@ class Registry:
                 pause = next(pauses, None)
                 if pause is None:
                     raise
-                await asyncio.sleep(pause)
+                async with self._waiting(pause):
+                    await asyncio.sleep(pause)
                 waiting.appendleft(batch)
                 continue
             if told:
                 pauses = iter(waits)
                 yield told
             else:
-                await asyncio.sleep(next(pauses, 0.0))
+                pause = next(pauses, 0.0)
+                async with self._waiting(pause):
+                    await asyncio.sleep(pause)
             done = {one.question for one in told}
             left = [one for one in batch if one not in done]
             tries.update(left)
@@ -202,7 +212,12 @@ def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[
 
 @asynccontextmanager
 async def registry(
-    store: Store, settings: Settings, workers_file: Path, *, keyed: bool = True
+    store: Store,
+    settings: Settings,
+    workers_file: Path,
+    *,
+    keyed: bool = True,
+    waiting: Waiting = in_place,
 ) -> AsyncIterator[Registry]:
     """The registry over the endpoints that a workers.json declares."""
     tkgm = settings.tkgm
@@ -212,13 +227,19 @@ async def registry(
     key = workers.api_key.get_secret_value()
     budget = Budget(store, upstreams.tkgm(settings, workers.endpoints))
     pool = EndpointPool(
-        store, budget, "tkgm", workers.endpoints, key=key, cooldown=tkgm.cooldown_seconds
+        store,
+        budget,
+        "tkgm",
+        workers.endpoints,
+        key=key,
+        cooldown=tkgm.cooldown_seconds,
+        waiting=waiting,
     )
     rules = Rules(tkgm.user_agent, {"X-API-Key": key})
     try:
         async with Client(rules) as client, pool.opened():
             racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            yield Registry(racer, pool, settings, keyed=keyed)
+            yield Registry(racer, pool, settings, keyed=keyed, waiting=waiting)
     finally:
         await budget.close()
 

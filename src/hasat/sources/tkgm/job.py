@@ -1,17 +1,16 @@
 """The job `tkgm_scan`: a scan by a worker, as far as the day's quota goes."""
 
-from typing import Any
+from typing import Any, Literal
 
 from hasat.errors import OutOfQuotaError, UsageError
 from hasat.fetch import Asker
 from hasat.jobs import Job, Outcome, RunContext
-from hasat.settings import Settings
-from hasat.sources.tkgm.aims import AIMS
+from hasat.settings import Settings, kinds
+from hasat.sources.tkgm.aims import Quality
 from hasat.sources.tkgm.datasets import SOURCE
 
 NAME = "tkgm_scan"
 LANE = "daily"
-_REMOVALS = ("hold", "accept", "reject")
 
 
 def lacks(settings: Settings) -> str | None:
@@ -34,7 +33,7 @@ async def run(context: RunContext) -> Outcome:
             "There are no endpoints to ask.", remedy="Name your workers.json in tkgm.workers_file."
         )
     wish = _wish(context.params)
-    async with registry(context.store, context.settings, workers) as asked:
+    async with registry(context.store, context.settings, workers, waiting=context.waiting) as asked:
         counted = 0
 
         async def tell(course: Course) -> None:
@@ -49,7 +48,7 @@ async def run(context: RunContext) -> Outcome:
             wish,
             Asker(LANE, NAME, context.run_id),
             tell,
-            removals=_one_of(context.params, "removals", _REMOVALS),
+            removals=context.params.get("removals") or "hold",
         )
         kind, message = "done", None
         try:
@@ -77,18 +76,8 @@ def _wish(params: Any) -> Any:
             "Which area?",
             remedy="Give the parameter area: west,south,east,north in degrees, or GeoJSON.",
         )
-    most = params.get("max_queries")
-    if most is not None and (not isinstance(most, int) or most < 1):
-        raise UsageError(f"max_queries is {most!r}.", remedy="Give a number from 1.")
-    quality = _one_of(params, "quality", tuple(AIMS), "standard")
-    return Wish(area_of(params["area"]), quality, max_questions=most)
-
-
-def _one_of(params: Any, name: str, known: tuple[str, ...], usual: str | None = None) -> Any:
-    chosen = params.get(name) or usual or known[0]
-    if chosen not in known:
-        raise UsageError(f"{name} is {chosen!r}.", remedy=f"Use {', '.join(known)}.")
-    return chosen
+    quality: Quality = params.get("quality") or "standard"
+    return Wish(area_of(params["area"]), quality, max_questions=params.get("max_queries"))
 
 
 SCAN = Job(
@@ -97,6 +86,11 @@ SCAN = Job(
     "Finds all parcels of an area; goes on where it was when the quota ended.",
     lane=LANE,
     overlap="queue",
-    options={"area": object, "quality": str, "max_queries": int, "removals": str},
+    options={
+        "area": object,
+        "quality": Quality,
+        "max_queries": kinds.Count,
+        "removals": Literal["hold", "accept", "reject"],
+    },
     source=SOURCE,
 )

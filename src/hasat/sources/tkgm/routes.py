@@ -13,7 +13,7 @@ from hasat.sources.tkgm import ogc, overlooking
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.looking import extent, look, look_up
 from hasat.sources.tkgm.overlooking import Cell, ScanLine
-from hasat.sources.tkgm.selection import PARAMETERS, Box, check_names, read_box, read_selection
+from hasat.sources.tkgm.selection import PARAMETERS, Box, read_box, read_selection
 from hasat.store import Store
 
 _EXAMPLES = ogc.Pages("http://127.0.0.1:8000")
@@ -58,12 +58,7 @@ async def _pages(request: Request) -> ogc.Pages:
     return ogc.Pages(str(request.base_url).rstrip("/"))
 
 
-async def _nothing_asked(request: Request) -> None:
-    check_names(request.query_params, ())
-
-
 ThePages = Annotated[ogc.Pages, Depends(_pages)]
-NOTHING_ASKED = [Depends(_nothing_asked)]
 
 router = APIRouter(prefix=f"/{PARCELS.name}", tags=[PARCELS.name])
 
@@ -94,7 +89,6 @@ async def landing(request: Request, store: TheStore, pages: ThePages) -> Respons
     summary="Which rules of OGC API Features hold here",
     response_class=Response,
     responses=answers(_EXAMPLES.conformance(), UsageError),
-    dependencies=NOTHING_ASKED,
 )
 async def conformance(pages: ThePages) -> Response:
     return answer(dumps(pages.conformance()))
@@ -105,7 +99,6 @@ async def conformance(pages: ThePages) -> Response:
     summary="The collections of parcels: there is one",
     response_class=Response,
     responses=answers(_EXAMPLES.collections(ogc.EXAMPLE), UsageError),
-    dependencies=NOTHING_ASKED,
 )
 async def collections(store: TheStore, pages: ThePages) -> Response:
     return answer(dumps(pages.collections(await extent(store))))
@@ -116,7 +109,6 @@ async def collections(store: TheStore, pages: ThePages) -> Response:
     summary="The collection of parcels",
     response_class=Response,
     responses=answers(_EXAMPLES.collection(ogc.EXAMPLE), UsageError, NotFoundError),
-    dependencies=NOTHING_ASKED,
 )
 async def one_collection(collection: str, store: TheStore, pages: ThePages) -> Response:
     _check_collection(collection)
@@ -144,7 +136,6 @@ async def items(collection: str, request: Request, store: TheStore, pages: ThePa
     summary="One parcel",
     response_class=Response,
     responses=answers(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
-    dependencies=NOTHING_ASKED,
 )
 async def item(
     collection: str, key: Plain, request: Request, store: TheStore, pages: ThePages
@@ -163,7 +154,6 @@ async def item(
 )
 async def density(request: Request, store: TheStore) -> Response:
     """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
-    check_names(request.query_params, ("bbox",))
     cells = await overlooking.density(store, read_box(request.query_params.get("bbox", "")))
     return answer(dumps(ogc.density(cells)), media=ogc.GEOJSON)
 
@@ -173,7 +163,6 @@ async def density(request: Request, store: TheStore) -> Response:
     summary="The areas that were scanned",
     response_class=Response,
     responses=answers(_SCANS, UsageError, media=ogc.GEOJSON),
-    dependencies=NOTHING_ASKED,
 )
 async def scans(store: TheStore) -> Response:
     """The latest 200 with their areas, the last one first."""
@@ -185,7 +174,6 @@ async def scans(store: TheStore) -> Response:
     summary="What a scan was told so far",
     response_class=Response,
     responses=answers(_TOLD, UsageError, media=ogc.GEOJSON),
-    dependencies=NOTHING_ASKED,
 )
 async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: TheStore) -> Response:
     """The latest 5,000 outlines, also those that are not published yet."""
@@ -197,7 +185,6 @@ async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: TheStore) -> R
     summary="One parcel by its numbers",
     response_class=Response,
     responses=answers(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
-    dependencies=NOTHING_ASKED,
 )
 async def numbered(
     mahalle_id: int,

@@ -13,7 +13,6 @@ from hasat.errors import UsageError
 
 FEW = 10
 MOST = 10_000
-NAMES = ("bbox", "lat", "lon", "datetime", "limit", "after")
 
 PARAMETERS: tuple[dict[str, Any], ...] = (
     {
@@ -105,21 +104,11 @@ class Selection:
 
 def read_selection(given: Mapping[str, str]) -> Selection:
     """The selection that a query names; the standard wants every fault answered with 400."""
-    check_names(given, NAMES)
     since, until = _span(given["datetime"]) if "datetime" in given else (None, None)
     after = given.get("after", "")
     if "\0" in after:
         raise UsageError("`after` has a character that no key has.")
     return Selection(_box(given), since, until, _limit(given.get("limit")), after)
-
-
-def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Refuse what would otherwise be left out silently."""
-    if unknown := sorted(set(given) - set(known)):
-        raise UsageError(
-            f"There is no parameter {unknown[0]!r} here.",
-            remedy=f"Use {', '.join(known)}." if known else "Leave it out.",
-        )
 
 
 def _limit(text: str | None) -> int:

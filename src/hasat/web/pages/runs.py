@@ -170,7 +170,9 @@ def _working_first(entry: ScheduledJob) -> tuple[bool, str, str]:
 
 
 async def run_now(asked: Asked) -> str:
-    run = await queue_run(asked.store, asked.house.catalogue, asked.text("job"))
+    run = await queue_run(
+        asked.store, asked.house.catalogue, asked.text("job"), behind_others=False
+    )
     return f"/runs/{run.id}"
 
 

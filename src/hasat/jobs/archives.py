@@ -1,0 +1,74 @@
+"""The platform's job that archives every dataset of every source after its commits."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hasat.errors import HasatError
+from hasat.feed.archive import place_of
+from hasat.feed.archive.due import due_datasets, failures, forget_failure, note_failure
+from hasat.feed.archive.shelf import is_obtainable
+from hasat.feed.archive.write import expire_archives, write_archives
+from hasat.feed.dataset import Dataset
+from hasat.jobs.context import RunContext
+from hasat.jobs.link import DATABASE_AWAY, Connection
+from hasat.jobs.model import Job, Outcome
+
+ARCHIVES_JOB = "archive_datasets"
+
+
+def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
+    """The job for these datasets: due as soon as one of them needs an archive.
+
+    Its hourly run also replaces archives whose files are gone and removes old ones.
+    """
+    names = [dataset.name for dataset in datasets]
+
+    async def is_wanted(connection: Connection) -> bool:
+        return bool(await due_datasets(connection, names, min_interval))
+
+    async def run(context: RunContext) -> Outcome:
+        async with context.store.connection() as connection:
+            due = await due_datasets(connection, names, min_interval)
+            waiting = (await failures(connection)).keys() - set(due)
+        written: dict[str, list[str]] = {}
+        errors: dict[str, str] = {}
+        for number, dataset in enumerate(datasets):
+            if dataset.name in waiting:
+                continue
+            await context.progress(number, len(datasets), f"archiving {dataset.name}")
+            try:
+                files = await _archive(context, dataset, is_due=dataset.name in due)
+            except DATABASE_AWAY:
+                raise
+            except (HasatError, OSError) as error:
+                context.log.warning("archive.failed", dataset=dataset.name, error=str(error))
+                await note_failure(context.store, dataset.name, str(error))
+                errors[dataset.name] = str(error)
+            else:
+                await forget_failure(context.store, dataset.name)
+                if files:
+                    written[dataset.name] = files
+        if errors:
+            told = " ".join(f"{name}: {error}" for name, error in errors.items())
+            raise HasatError(f"Archives could not be written. {told}")
+        return Outcome("done" if written else "nothing", detail={"written": written})
+
+    return Job(
+        ARCHIVES_JOB,
+        run,
+        "Archives every dataset after its commits, and lets old archives expire.",
+        cron="17 * * * *",
+        missed="skip",
+        wanted=is_wanted,
+        options={},
+    )
+
+
+async def _archive(context: RunContext, dataset: Dataset, *, is_due: bool) -> list[str]:
+    """Write the dataset's archive where it is due or lost; return the names of its files."""
+    store, settings = context.store, context.settings
+    if is_due or not await is_obtainable(store, place_of(settings), dataset):
+        archives = await write_archives(store, settings, dataset, wait=False)
+        return [archive.name for archive in archives]
+    await expire_archives(store, settings, dataset)
+    return []
