@@ -6,6 +6,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from feed_toys import TOYS
@@ -37,8 +39,15 @@ async def _commit_toys(context: RunContext) -> Outcome:
 COMMITS_TOYS = Job("commits_toys", _commit_toys, "Commits toys.", source="toy_shop")
 
 
+def lists_in(home: Path) -> dict[str, str]:
+    """The lists that the sync is configured to read, by parameter."""
+    return {box: str(home / f"{box}.xml") for box in ("pk", "gb")}
+
+
 def catalogue_with_toys(settings: Settings) -> Catalogue:
-    return Catalogue.of([*catalogue_of(settings), COMMITS_TOYS], settings)
+    jobs = {job.name: job for job in catalogue_of(settings)}
+    jobs["gib_sync"] = replace(jobs["gib_sync"], params=lists_in(settings.home))
+    return Catalogue.of([*jobs.values(), COMMITS_TOYS], settings)
 
 
 def die_after(commits: int) -> None:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from football_api import Collecting, collecting_from
 from hasat.settings import Settings, load_settings
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
 from house import House, furnish
+
+# A loaded machine is slow; that is no failure of the code.
+hypothesis_settings.register_profile(
+    "hasat", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("hasat")
 
 # A run that was put into the background ignores Ctrl-C, and so would every process it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

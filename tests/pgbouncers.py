@@ -27,8 +27,8 @@ def _binary() -> str:
 
 
 @contextmanager
-def pgbouncer(folder: Path, url: str) -> Iterator[str]:
-    """The address of a database through PgBouncer, while the block lasts."""
+def pgbouncer(folder: Path, url: str, host: str = "127.0.0.1", *more_hosts: str) -> Iterator[str]:
+    """The address of a database through PgBouncer on these hosts, the first in the address."""
     program = _binary()
     server = conninfo_to_dict(url)
     port = free_port()
@@ -39,7 +39,7 @@ def pgbouncer(folder: Path, url: str) -> Iterator[str]:
         f" port={server.get('port', 5432)} user={server['user']}"
         f"{' password=' + str(server['password']) if 'password' in server else ''}\n"
         "[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"listen_addr = {','.join((host, *more_hosts))}\nlisten_port = {port}\nunix_socket_dir =\n"
         "auth_type = any\npool_mode = transaction\ndefault_pool_size = 8\n"
         "ignore_startup_parameters = extra_float_digits\n"
     )
@@ -52,7 +52,7 @@ def pgbouncer(folder: Path, url: str) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             **_as_the_server(str(server.get("host", ""))),  # type: ignore[call-overload]
         )
-    through = f"postgresql://{server['user']}@127.0.0.1:{port}/{server['dbname']}"
+    through = f"postgresql://{server['user']}@{host}:{port}/{server['dbname']}"
     try:
         eventually(lambda: _answers(through), "PgBouncer answers")
         yield through

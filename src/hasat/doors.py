@@ -5,7 +5,7 @@ Below the sources, because their routes use it; the rest of HTTP is in `serve`.
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, Field
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -20,6 +21,8 @@ from hasat.errors import HasatError, NotAllowedError, NotKnownError, UsageError
 from hasat.settings import Settings
 from hasat.settings.given import did_you_mean
 from hasat.store import Store
+from hasat.store.audit import Actor, ActorKind, AuditEntry
+from hasat.store.audit import audited as audited_action
 
 Access = Literal["read", "operate"]
 PROBLEM_JSON = "application/problem+json"
@@ -40,6 +43,12 @@ class Caller:
     scopes: frozenset[Access]
     is_local: bool = False
     """Whether it is believed only because it is on this machine."""
+    bucket: str = "local"
+    """What its requests are counted as; a login counts as its key."""
+    per_minute: int | None = None
+    """Its own rate limit; None for `serve.requests_per_minute`."""
+    kind: ActorKind = "key"
+    """How it was recognised, for the audit record."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,11 @@ async def _store(request: Request) -> Store:
     return store
 
 
+async def _reads(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store.reads
+
+
 async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
@@ -111,6 +125,8 @@ def _storable(text: str) -> str:
 
 
 TheStore = Annotated[Store, Depends(_store)]
+TheReads = Annotated[Store, Depends(_reads)]
+"""For routes that only read, and whose response may be as old as a standby."""
 TheSettings = Annotated[Settings, Depends(_settings)]
 Plain = Annotated[
     str, AfterValidator(_storable), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})
@@ -193,6 +209,39 @@ def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
         return caller
 
     return allowed_caller
+
+
+def actor_of(request: HTTPConnection, kind: ActorKind | None = None) -> Actor:
+    """Return the caller of a request for the audit record; `kind` replaces its own."""
+    address = request.client.host if request.client else "unknown"
+    exchange: Exchange | None = request.scope.get("hasat")
+    caller = exchange.caller if exchange else None
+    if caller is None:
+        return Actor("unknown", kind or "anonymous", address)
+    number = None if caller.is_local else caller.id
+    return Actor(caller.name, kind or caller.kind, address, number)
+
+
+def audited(action: str) -> Any:
+    """Return a dependency for a route that changes state: the caller must be allowed to operate.
+
+    The route's function runs inside an audited action; a refusal is recorded too. It ends before
+    the response is sent.
+    """
+
+    async def audited_caller(request: Request) -> AsyncIterator[AuditEntry]:
+        named = "/".join(map(str, request.path_params.values()))
+        store, actor = request.app.state.store, actor_of(request)
+        async with audited_action(store, actor, action, named, path=request.url.path) as entry:
+            await require("operate")(request)
+            try:
+                yield entry
+            except RequestValidationError as error:
+                error.__cause__ = UsageError("The request has values that cannot be used.")
+                raise
+
+    audited_caller.__dict__["audit_action"] = action
+    return Depends(audited_caller, scope="function")
 
 
 HOW_TO_SAY_WHO = (

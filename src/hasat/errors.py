@@ -11,8 +11,9 @@ HasatError                      something failed; the message says what and wher
 │   └── NotKnownError           the caller did not say who they are
 ├── TooManyRequestsError        wait, then call again
 ├── UnavailableError            a part Hasat needs is away: try again later
-│   └── DatabaseError           PostgreSQL cannot be started, reached or used
-│       └── DatabaseAwayError   it is not there now, but may come by itself
+│   ├── DatabaseError           PostgreSQL cannot be started, reached or used
+│   │   └── DatabaseAwayError   it is not there now, but may come by itself
+│   └── DiskFullError           a file system has no room: free some and try again
 ├── BrokenAnswerError           an upstream's answer could not be read
 ├── NothingToDoError            there was no work; not a failure
 ├── HeldError                   the guard holds a run: approve or reject it
@@ -127,6 +128,8 @@ class UnavailableError(HasatError):
     status = 503
     code = "unavailable"
     title = "Not available right now"
+    retry_after = 5.0
+    """Seconds after which a caller may try again."""
 
 
 class DatabaseError(UnavailableError):
@@ -141,6 +144,13 @@ class DatabaseAwayError(DatabaseError):
 
     code = "database-away"
     title = "The database is away"
+
+
+class DiskFullError(UnavailableError):
+    """A file system has no room: free some and try again."""
+
+    code = "disk-full"
+    title = "A disk is full"
 
 
 class BrokenAnswerError(HasatError):

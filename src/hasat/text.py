@@ -65,6 +65,15 @@ def _masked(address: str, *, every: bool) -> str:
     return f"{place}{mark}{'&'.join(pairs)}{hash_}{fragment}"
 
 
+def csv_text(text: str) -> str:
+    """Return a text as a cell that a spreadsheet shows and does not calculate.
+
+    What could begin a formula gets an apostrophe in front, as OWASP advises. Numbers are written
+    as they are and do not go through this.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
 def _plain_letter(letter: str) -> str:
     """A letter without case and marks: Ş is s, Æ is æ."""
     base = unicodedata.normalize("NFD", letter)[0].lower()
@@ -73,6 +82,7 @@ def _plain_letter(letter: str) -> str:
 
 # Letters whose mark Unicode does not take for one.
 _UNMARKED = dict(zip("ıøđłħŧſŀŉ", "iodlhtsln", strict=True))
+_FORMULA = re.compile(r"[\s\x00-\x1f\ufeff]*[=+\-@]|[\t\r]")
 _SPACES = re.compile(" {2,}")
 _FOLDED: dict[int, str | None] = {
     **{ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"},

@@ -32,6 +32,7 @@ from hasat.sources.football.raw import Answer
 from hasat.sources.football.status import quota_of
 from hasat.sources.registry import Workshop, all_sources
 from hasat.store import MigrationSet, Store
+from hasat.store.audit import list_audit
 from house import House, eventually, free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -371,6 +372,15 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
         finally:
             listener.drain()
             await listener.until_over()
+    recorded = [
+        (one.actor, one.actor_kind, one.address, one.action, one.outcome)
+        for one in await list_audit(store)
+    ]
+    assert recorded == [
+        ("operator", "mcp", "127.0.0.1", "run.queue", "refused"),
+        ("operator", "mcp", "127.0.0.1", "run.queue", "done"),
+        ("reader", "mcp", "127.0.0.1", "run.queue", "refused"),
+    ]
 
 
 def environment(settings: Settings, **more: str) -> dict[str, str]:

@@ -111,7 +111,7 @@ async def test_what_runs_left_behind_is_swept(
     await sync(store, settings, whole, whole)
     assert [one for one in left if one.exists()] == []
     assert at_work.is_dir()
-    assert (settings.home / "gib" / "held" / str(held.id)).is_dir()
+    assert len(list((settings.home / "held" / "gib").glob(f"{held.id}-*"))) == 2
 
 
 async def test_a_sync_that_was_not_needed_is_partial(

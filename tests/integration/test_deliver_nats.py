@@ -1,22 +1,17 @@
 """NATS JetStream: every change exactly once and in order, whoever publishes and whatever stops."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
-from nats.js.errors import NotFoundError
 
-from feed_toys import TOYS, State, head_of, make_table, run
-from hasat.deliver.jetstream import NATS_AWAY, JetStreamSink
-from hasat.deliver.lease import let_go
+from feed_toys import State, head_of, make_table, run
+from hasat.deliver.jetstream import NATS_AWAY
 from hasat.deliver.loop import Deliverer
 from hasat.errors import UnavailableError
 from hasat.feed.cursor import Cursor
@@ -25,10 +20,9 @@ from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from house import free_port
 from nats_server import nats_server
+from nats_streams import STREAM, messages, publish, seqs, sink_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
-
-STREAM = f"HASAT_{TOYS.name}"
 
 
 @pytest.fixture(scope="module")
@@ -58,46 +52,6 @@ def settings(database: ThrowAwayDatabase, tmp_path: Path, address: str) -> Setti
     )
 
 
-def sink_of(store: Store, settings: Settings) -> JetStreamSink:
-    return JetStreamSink(store, settings.nats, uuid4(), lease_seconds=60)
-
-
-async def publish(store: Store, settings: Settings) -> None:
-    """One round of a process that knows nothing yet and ends well."""
-    holder = uuid4()
-    sink = JetStreamSink(store, settings.nats, holder)
-    try:
-        async with sink.connected():
-            await sink.round()
-    finally:
-        await let_go(store, holder)
-
-
-async def messages(client: Client, stream: str = STREAM) -> list[dict[str, Any]]:
-    """Everything in the stream, with each message's subject and headers."""
-    jetstream = client.jetstream()
-    state = (await jetstream.stream_info(stream)).state
-    found = []
-    for sequence in range(state.first_seq, state.last_seq + 1):
-        try:
-            message = await jetstream.get_msg(stream, seq=sequence)
-        except NotFoundError:
-            continue
-        assert message.data is not None
-        found.append(
-            {
-                **json.loads(message.data),
-                "subject": message.subject,
-                "headers": message.headers or {},
-            }
-        )
-    return found
-
-
-def seqs(found: list[dict[str, Any]]) -> list[int]:
-    return [one["seq"] for one in found if "control" not in one]
-
-
 async def filled(store: Store, versions: int, *, first: int = 0) -> State:
     state: State = {}
     for n in range(first, first + versions + 1):
@@ -120,6 +74,7 @@ async def test_every_change_is_a_message(store: Store, settings: Settings, clien
     start, *changes = await messages(client)
     assert start["subject"] == "hasat.toys.control"
     assert (start["control"], start["seq"], start["epoch"]) == ("start", 0, str(head["epoch"]))
+    assert start["cursor"] == start["headers"]["Hasat-Cursor"]
     assert seqs(changes) == [1, 2, 3]
     assert {one["key"]: (one["subject"], one["body"]) for one in changes} == {
         "a": ("hasat.toys.modified", {"v": 2}),
@@ -166,11 +121,13 @@ async def test_a_stream_that_lost_its_end_or_all_of_it_is_filled_again(
         await publish(store, settings)
     await jetstream.purge_stream(STREAM)
     await publish(store, settings)
-    assert seqs(await messages(client)) == [11, 12, 13, 14]
+    gap, *found = await messages(client)
+    assert (gap["control"], gap["seq"], seqs(found)) == ("gap", 10, [11, 12, 13, 14])
     await jetstream.delete_stream(STREAM)
     await filled(store, 1, first=20)
     await publish(store, settings)
-    assert seqs(await messages(client)) == [15, 16, 17, 18]
+    gap, *found = await messages(client)
+    assert (gap["control"], gap["seq"], seqs(found)) == ("gap", 14, [15, 16, 17, 18])
 
 
 async def test_a_publisher_that_overslept_its_lease_can_do_no_harm(

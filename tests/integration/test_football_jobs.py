@@ -569,10 +569,15 @@ async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
         # By the clock it is left alone for a day, by hand it is asked again.
         now = datetime.now(UTC)
         told = (await world.run(names[0], due=now)).message
-        assert told == f"The API refuses /timezone: {reason}"
+        assert told == (
+            f"The API refuses /timezone: {reason} "
+            "The API refused the matches of 1 seasons less than a day ago."
+        )
         asked = world.requests
         for name in names:
-            assert (await world.run(name, due=now)).kind == "nothing", name
+            idle = await world.run(name, due=now)
+            assert idle.kind == "nothing", name
+            assert idle.message, name
         assert world.requests == asked
         world.simulation.faults.switch_off("not-in-plan")
         for name in names:
@@ -633,7 +638,8 @@ async def test_a_slip_in_the_followed_leagues_is_said(
         outcome = await world.run("daily_standings", only_league_id=5)
         assert (outcome.kind, outcome.message) == (
             "nothing",
-            "League 5 is not among the tracked_leagues.",
+            "League 5 is not among the tracked_leagues, and no current season of it is known; "
+            "name one with only_season.",
         )
 
 

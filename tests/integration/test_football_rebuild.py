@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.elements import BLOCKS
-from hasat.sources.football.loading import load
+from hasat.sources.football.loading import NothingReadError, load
 from hasat.sources.football.months import write_month
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.rebuild import Rebuilt, rebuild
@@ -104,7 +105,7 @@ async def a_history(store: Store, dice: random.Random) -> None:
     said: list[tuple[Answer, Any]] = []
     for _ in range(50):
         if said and dice.random() < 0.3:
-            await load(store, [dice.choice(said)[0]], run=None, retention_days=30, leagues=None)
+            await load_any(store, dice.choice(said)[0], None)
             continue
         some = dice.sample(range(1, 7), dice.randint(0, 4))
         number, league = dice.randrange(1, 5), dice.choice((39, 140))
@@ -147,6 +148,12 @@ async def a_history(store: Store, dice: random.Random) -> None:
                 leagues = None
         if leagues is None:
             said.append((one, leagues))
+        await load_any(store, one, leagues)
+
+
+async def load_any(store: Store, one: Answer, leagues: set[int] | None) -> None:
+    """Load a response; one of which no record can be read is stored, and changes nothing else."""
+    with suppress(NothingReadError):
         await load(store, [one], run=None, retention_days=30, leagues=leagues)
 
 
@@ -170,6 +177,111 @@ async def test_any_history_of_answers_gives_the_same_core_again(
     assert await everything(store) != before
     assert "mended" in hows(await rebuild(store, settings))
     assert await everything(store) == before
+
+
+async def details_of(store: Store) -> dict[str, set[int]]:
+    """Return the matches that have records in each dataset of details."""
+    found = {}
+    async with store.connection() as conn:
+        for block in BLOCKS:
+            cursor = await conn.execute(f"SELECT fixture_id FROM core.fixture_{block}")
+            found[block] = {number for (number,) in await cursor.fetchall()}
+    return found
+
+
+async def test_the_details_of_a_match_leave_the_mirror_with_it(
+    store: Store, settings: Settings
+) -> None:
+    season = {"league": "39", "season": "2024"}
+    both = answer("fixtures", [fixture(1), fixture(2)], **season)
+    one = answer("fixtures", [fixture(2)], **season)
+    told = answer("fixtures", [details(1, 3), details(2, 3)], ids="1-2")
+    for response in (both, told):
+        await load(store, [response], run=None, retention_days=30)
+    assert await details_of(store) == {key: {1, 2} for key in BLOCKS}
+    version = await load(store, [one], run=None, retention_days=30)
+    assert version is not None
+    assert await details_of(store) == {key: {2} for key in BLOCKS}
+    # One version, and a change for every record that left.
+    removed = {name: count.removed for name, count in version.counts.items()}
+    assert removed == {"fixtures": 1, **{f"fixture_{block}": 1 for block in BLOCKS}}
+    # The match is back: its details are asked for again, they are not there.
+    await load(store, [both], run=None, retention_days=30)
+    assert await details_of(store) == {key: {2} for key in BLOCKS}
+    async with store.connection() as conn:
+        notes = "SELECT fixture_id, details_at FROM football.fixture_told ORDER BY 1"
+        before = await (await conn.execute(notes)).fetchall()
+    assert [(number, at is None) for number, at in before] == [(1, True), (2, False)]
+    state = await everything(store)
+    await execute(store, "TRUNCATE core.fixture_events, football.fixture_told")
+    await rebuild(store, settings)
+    assert await everything(store) == state
+    async with store.connection() as conn:
+        after = await (await conn.execute(notes)).fetchall()
+    assert [(number, at is None) for number, at in after] == [(1, True), (2, False)]
+
+
+async def test_details_that_an_earlier_release_left_behind_leave_with_the_next_listing(
+    store: Store, settings: Settings
+) -> None:
+    season = {"league": "39", "season": "2024"}
+    for response in (
+        answer("fixtures", [details(1, 3), details(2, 3)], ids="1-2"),
+        answer("fixtures", [fixture(2)], **season),
+        answer("fixtures/events", [_event(3)], fixture="1"),
+    ):
+        await load(store, [response], run=None, retention_days=30)
+    await execute(store, "INSERT INTO football.fixture_told VALUES (1, now(), now())")
+    assert (await details_of(store))["events"] == {1, 2}
+    await load(store, [answer("fixtures", [fixture(2)], **season)], run=None, retention_days=30)
+    assert (await details_of(store))["events"] == {2}
+    assert hows(await rebuild(store, settings)) == {"intact"}
+
+
+async def test_matches_come_and_go_with_their_details_live_and_in_a_rebuild(
+    store: Store, settings: Settings
+) -> None:
+    """Compare every step with a plain model, and a rebuild with the end."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    league_of: dict[int, int] = {}
+    events: dict[int, set[int]] = {}
+    for _ in range(60):
+        some = dice.sample(range(1, 7), dice.randint(1, 4))
+        players = dice.sample(range(1, 5), dice.randint(1, 3))
+        league = dice.choice((39, 140))
+        match dice.randrange(4):
+            case 0 | 1:
+                told = [fixture(number, league=league) for number in some]
+                one = answer("fixtures", told, league=str(league), season="2024")
+                for number in [n for n, of in league_of.items() if of == league and n not in some]:
+                    del league_of[number]
+                    events.pop(number, None)
+                league_of |= dict.fromkeys(some, league)
+            case 2:
+                told = [details(number, *players) for number in some]
+                one = answer("fixtures", told, ids="-".join(map(str, some)))
+                league_of |= dict.fromkeys(some, 39)
+                events |= {number: set(players) for number in some}
+            case _:
+                told = [_event(player) for player in players]
+                one = answer("fixtures/events", told, fixture=str(some[0]))
+                events[some[0]] = set(players)
+        await load(store, [one], run=None, retention_days=30)
+        async with store.connection() as conn:
+            cursor = await conn.execute("SELECT fixture_id, league_id FROM core.fixtures")
+            assert dict(await cursor.fetchall()) == league_of
+            cursor = await conn.execute("SELECT fixture_id, player_id FROM core.fixture_events")
+            assert set(await cursor.fetchall()) == {
+                (n, p) for n, who in events.items() for p in who
+            }
+    state = await everything(store)
+    assert hows(await rebuild(store, settings)) == {"intact"}
+    tables = ", ".join(f"core.fixture_{block}" for block in BLOCKS)
+    await execute(store, f"TRUNCATE core.fixtures, {tables}")
+    await rebuild(store, settings)
+    assert await everything(store) == state
 
 
 async def test_core_is_made_of_raw_alone(store: Store, settings: Settings) -> None:

@@ -13,6 +13,7 @@ from hasat.serve import create_app
 from hasat.settings import Settings
 from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
+from hasat.sources.football.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
 from hasat.sources.football.states import State, state_of
 from hasat.store import MigrationSet, Store
@@ -225,6 +226,83 @@ async def test_tables_players_and_coverage(client: httpx2.AsyncClient) -> None:
     }
     assert (await get(client, "/coverage?endpoint=standings"))["totalCount"] == 1
     assert (await get(client, "/quota"))["remaining"] == 75_000
+
+
+async def covered(store: Store) -> dict[str, tuple[Any, ...]]:
+    query = (
+        "SELECT endpoint, expected_count, actual_count, count_coverage FROM mart.coverage_status"
+    )
+    async with store.connection() as conn:
+        rows = await (await conn.execute(query)).fetchall()
+    return {endpoint: tuple(figures) for endpoint, *figures in rows}
+
+
+async def test_matches_are_counted_against_the_last_listing_of_the_season(
+    store: Store, settings: Settings
+) -> None:
+    season = {"league": "39", "season": "2024"}
+
+    async def take(one: Answer) -> None:
+        await load(store, [one], run=None, retention_days=30)
+
+    await take(answer("fixtures", [fixture(1, 1, 2, 0, "NS")], date="2023-11-15"))
+    assert (await covered(store))["/fixtures"] == (None, 1, None)
+    # The API counts four, sends three, and one of them cannot be read.
+    sent = [fixture(1, 1, 2, 0, "NS"), fixture(2, 2, 1, 1, "NS"), {"fixture": {"id": "?"}}]
+    envelope = {"get": "fixtures", "errors": [], "results": 4, "response": sent}
+    await take(Answer("fixtures", season, json.dumps(envelope).encode()))
+    assert (await covered(store))["/fixtures"] == (4, 2, 50)
+    # An empty list says nothing about the season.
+    await take(answer("fixtures", [], **season))
+    assert (await covered(store))["/fixtures"] == (4, 2, 50)
+    await execute(store, "TRUNCATE football.season_listed")
+    assert (await covered(store))["/fixtures"] == (None, 2, None)
+    await rebuild(store, settings)
+    assert (await covered(store))["/fixtures"] == (4, 2, 50)
+    await take(answer("fixtures", sent[:2], **season))
+    assert (await covered(store))["/fixtures"] == (2, 2, 100)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_an_empty_list_of_events_that_was_fetched_is_not_missing(
+    store: Store, settings: Settings, one_by_one: bool
+) -> None:
+    nothing: dict[str, Any] = {**DETAILS, "events": []}
+
+    async def details_of(match: Any) -> None:
+        answers = [answer("fixtures", [{**match, **nothing}], ids="1")]
+        if one_by_one:
+            answers = [
+                answer(f"fixtures/{block}", rows, fixture="1") for block, rows in nothing.items()
+            ]
+        for one in answers:
+            await load(store, [one], run=None, retention_days=30)
+        if one_by_one:
+            await execute(store, "UPDATE football.fixture_told SET details_at = clock_timestamp()")
+
+    async def events() -> tuple[Any, ...]:
+        return (await covered(store))["/fixtures/events"]
+
+    before, after = fixture(1, 1, 2, 0, "NS"), fixture(1, 1, 2, 0, "FT")
+    await load(store, [answer("fixtures", [before], ids="1")], run=None, retention_days=30)
+    await details_of(before)
+    # Those were the line-ups before the match; that it has ended since says nothing of its events.
+    await execute(store, "UPDATE football.fixture_told SET details_at = now() - interval '2 hours'")
+    ended = answer("fixtures", [after], date="2023-11-15")
+    await load(store, [ended], run=None, retention_days=30)
+    assert await events() == (1, 0, 0)
+    await details_of(after)
+    assert await events() == (1, 1, 100)
+    assert (await covered(store))["/fixtures/lineups"] == (1, 1, 100)
+    await execute(store, "TRUNCATE football.fixture_told")
+    assert await events() == (1, 0, 0)
+    await rebuild(store, settings)
+    assert await events() == (1, 1, 100)
+
+
+async def execute(store: Store, statement: Any) -> None:
+    async with store.connection() as conn:
+        await conn.execute(statement)
 
 
 @pytest.mark.usefixtures("filled")

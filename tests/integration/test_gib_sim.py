@@ -20,7 +20,8 @@ from hasat.sim.gib import GIB, PATHS, SIX_HOURS
 from hasat.sim.gib_lists import Publisher
 from hasat.sim.gib_taxpayers import Taxpayer
 from hasat.sources.gib.errors import ArchiveError, EmptyListError
-from hasat.sources.gib.job import SYNC, reject
+from hasat.sources.gib.held import reject
+from hasat.sources.gib.job import SYNC
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.jobs import perform
@@ -180,17 +181,17 @@ async def test_half_a_list_is_held(mirror: Mirror, options: dict[str, Any]) -> N
 async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
     mirror: Mirror,
 ) -> None:
-    kept = mirror.settings.home / "gib" / "held"
+    kept = mirror.settings.home / "held" / "gib"
 
     def waiting() -> list[str]:
-        return sorted(path.name for path in kept.iterdir())
+        return sorted({path.name.partition("-")[0] for path in kept.iterdir()})
 
     mirror.simulation.faults.switch_on("half-list")
     for _ in range(3):
         mirror.next_step()
         assert (await mirror.sync()).kind == "held"
     assert waiting() == ["2", "3", "4"]
-    await reject(mirror.store, 3)
+    await reject(mirror.store, mirror.settings, 3)
     mirror.next_step()
     assert (await mirror.sync()).kind == "held"
     assert waiting() == ["2", "4", "5"]
@@ -199,7 +200,7 @@ async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
     assert (await mirror.sync()).kind == "held"
     assert waiting() == ["4", "5", "6"]
     with pytest.raises(ConflictError, match="superseded"):
-        await reject(mirror.store, 2)
+        await reject(mirror.store, mirror.settings, 2)
     mirror.simulation.faults.switch_off()
     assert (await mirror.sync()).kind == "done"
     assert waiting() == []

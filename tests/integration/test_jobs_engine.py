@@ -782,6 +782,25 @@ async def test_housekeeping_forgets_old_runs_and_parts_but_the_last_run_of_each_
     assert idle.outcome == "nothing"
 
 
+async def test_a_run_is_stopped_while_a_worker_takes_it(store: Store, settings: Settings) -> None:
+    async def idle(context: RunContext) -> Outcome:
+        return Outcome()
+
+    run = await queue_run(store, catalogue_with(settings, touchy=idle), "touchy")
+    waits = (
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database())"
+    )
+    async with store.connection() as taking:
+        await taking.execute("UPDATE procrastinate_jobs SET status = 'doing'")
+        stopping = asyncio.create_task(stop_run(store, run.id))
+        async with asyncio.timeout(20):
+            while await rows(store, waits) != [(True,)]:  # noqa: ASYNC110 - PostgreSQL decides
+                await asyncio.sleep(0.01)
+    await stopping
+    assert await rows(store, "SELECT abort_requested FROM procrastinate_jobs") == [(True,)]
+
+
 async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
     store: Store, settings: Settings
 ) -> None:

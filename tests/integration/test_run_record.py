@@ -85,9 +85,9 @@ def write_list(path: Path, users: int) -> str:
 
 
 async def test_a_sync_is_recorded_by_its_commit(store: Store, quick: Settings) -> None:
-    lists = {box: write_list(quick.home / f"{box}.xml", 30) for box in ("pk", "gb")}
-    catalogue = commit_victim.catalogue_with_toys(quick)
-    run = await queue_run(store, catalogue, "gib_sync", lists)
+    for path in commit_victim.lists_in(quick.home).values():
+        write_list(Path(path), 30)
+    run = await queue_run(store, commit_victim.catalogue_with_toys(quick), "gib_sync")
     await killed_after(1, quick)
     record = await get_run(store, run.id)
     assert (record.state, record.outcome, record.rows_changed) == ("finished", "done", 30)

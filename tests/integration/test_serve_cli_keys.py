@@ -43,6 +43,21 @@ def test_scope_and_time_are_chosen(hasat: Commands) -> None:
     assert made["expires_at"] > made["created_at"]
 
 
+def test_the_rate_limit_is_chosen_changed_and_listed(hasat: Commands) -> None:
+    made = hasat.json("create", "loader", "--per-minute", "6000")
+    assert made["per_minute"] == 6000
+    assert "6000" in hasat("list").stdout
+    assert "120 requests a minute" in hasat("limit", "loader", "120").stdout
+    assert hasat.json("list")[0]["per_minute"] == 120
+    assert "unlimited requests" in hasat("limit", made["id"], "0").stdout
+    assert hasat.json("limit", "loader", "default")["per_minute"] is None
+    assert "600 (default)" in hasat("list").stdout
+    hasat("create", "loader")
+    ambiguous = hasat("limit", "loader", "5")
+    assert ambiguous.returncode == 2
+    assert made["id"] in ambiguous.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
@@ -50,6 +65,10 @@ def test_scope_and_time_are_chosen(hasat: Commands) -> None:
         (("create", "x", "--expires", "0d"), 2, "longer than no time"),
         (("create", "x", "--scope", "everything"), 2, "everything"),
         (("create", " "), 2, "between 1 and 100"),
+        (("create", "x", "--per-minute", "-1"), 2, "--per-minute"),
+        (("limit", "nobody", "5"), 1, "`hasat keys list` shows the keys"),
+        (("limit", "nobody", "many"), 2, "'many' is not a whole number"),
+        (("limit", "nobody", "1000001"), 2, "from 0 to 1000000"),
         (("revoke", "nosuchkey"), 1, "`hasat keys list` shows the ids"),
     ],
 )

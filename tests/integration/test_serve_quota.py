@@ -86,3 +86,22 @@ def test_the_command_prints_text_and_json(database: ThrowAwayDatabase, tmp_path:
     document = json.loads(_quota(database, tmp_path, "football", "--json").stdout)
     assert [one["windows"]["upstream"] for one in document["upstreams"]] == ["football"]
     assert _quota(database, tmp_path, "nowhere").exit_code == 1
+
+
+async def test_a_closed_day_is_shown_and_can_be_reopened(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert (await client.post("/api/v1/quota/nobody/reopen")).status_code == 404
+    limits = settings.football.rate_limiter.model_copy(update={"opening_minutes": 0})
+    section = settings.football.model_copy(update={"rate_limiter": limits})
+    always_open = settings.model_copy(update={"football": section})
+    async with Budget(store, football(always_open)) as budget:
+        grant = await budget.acquire("finalise", job="stale_live_refresh")
+        await grant.settle("day_exhausted")
+    windows = (await client.get("/api/v1/quota")).json()["upstreams"][0]["windows"]
+    assert (windows["remaining"], windows["exhaustedAt"] is None) == (0, False)
+    answer = await client.post("/api/v1/quota/football/reopen")
+    assert answer.json() == {"reopened": True}
+    windows = (await client.get("/api/v1/quota")).json()["upstreams"][0]["windows"]
+    assert windows["remaining"] == 74_999
+    assert (await client.post("/api/v1/quota/football/reopen")).json() == {"reopened": False}

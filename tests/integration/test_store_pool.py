@@ -91,8 +91,9 @@ async def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     async with server.lease() as url:
         given = load_settings(environ={"HASAT_HOME": str(tmp_path), "HASAT_DATABASE_URL": url})
         async with open_store(given) as store:
+            pid = await _pid_of_server(store)
             store.pool.timeout = 0.5
-            os.kill(await _pid_of_server(store), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             with pytest.raises(DatabaseError) as caught:
                 while True:
                     await store.now()

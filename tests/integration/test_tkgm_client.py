@@ -161,7 +161,7 @@ async def test_only_points_left_out_are_asked_again(
 
 
 async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_path: Path) -> None:
-    bad = 39.5
+    bad = 39.9902
 
     async def handler(asked: Asked, reply: Reply) -> None:
         single = asked.method == "GET"
@@ -179,7 +179,7 @@ async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_pa
         entry = {"url": server.url, "min_interval_ms": 0}
         workers.write_text(json.dumps({"api_key": "k", "workers": [entry]}))
         async with AsyncTKGMClient(workers, settings=database.settings(tmp_path)) as client:
-            told = await client.get_batch([(39 + n / 40, 32.0) for n in range(30)])
+            told = await client.get_batch([(round(39.99 + n / 1e5, 5), 32.0) for n in range(30)])
         assert told["stats"] == {"found": 29, "empty": 0, "error": 1, "total": 30}
         assert told["results"][20] == {"status": "error", "coord": {"lat": bad, "lon": 32.0}}
         data = told["results"][0]["data"]

@@ -100,8 +100,12 @@ async def _live_a_little(store: Store) -> None:
             " ('gone_job', 'hand', 'finished', 'failed', now(), now(), 'no')"
         )
         await conn.execute(
-            "INSERT INTO gib.held (run, preview, folder) VALUES (1, %s, '/nowhere')",
+            "INSERT INTO gib.held (run, preview) VALUES (1, %s)",
             [Jsonb(PREVIEW)],
+        )
+        await conn.execute(
+            "INSERT INTO gib.held_input (run, name, path, sha256, size, machine)"
+            " SELECT 1, name, name, '', 0, 'attic-1' FROM unnest(ARRAY['PK', 'GB']) AS name"
         )
         await announce(conn, Event("SyncCompleted", "Info", "message", {}))
     await hand_out(store)
@@ -354,7 +358,7 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
     assert "The guard holds a run" in overview
     assert '<a href="/runs/1">Look at run 1 and decide' in overview
     async with store.connection() as conn:
-        await conn.execute("INSERT INTO gib.held (run, preview, folder) VALUES (2, '{}', '/none')")
+        await conn.execute("INSERT INTO gib.held (run, preview) VALUES (2, '{}')")
     assert "The guard holds 2 runs" in (await _get(client, "/")).text
     assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
     approved = await client.post("/runs/1/approve", headers=OWN)
@@ -386,6 +390,23 @@ async def test_dead_letters_are_sent_again(
     sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
     assert sent.headers["location"] == "/delivery?replayed=1"
     assert [one.state for one in await list_deliveries(store)] == ["waiting"]
+
+
+async def test_a_nats_stream_that_rejects_changes_is_shown(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    assert (await client.get("/delivery.json")).json()["streams"] == []
+    async with store.connection() as conn:
+        await conn.execute("INSERT INTO deliver.sink (name) VALUES ('nats')")
+        await conn.execute(
+            "INSERT INTO deliver.sink_failure (sink, dataset, error)"
+            " VALUES ('nats', 'einvoice', 'NATS <b>is full</b>.')"
+        )
+    (stream,) = (await client.get("/delivery.json")).json()["streams"]
+    assert (stream["dataset"], stream["lag"]) == ("einvoice", 1)
+    page = (await _get(client, "/delivery")).text
+    assert "NATS stream of einvoice: 1 behind" in page
+    assert "NATS &lt;b&gt;is full" in page
 
 
 async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(

@@ -40,7 +40,7 @@ def test_what_is_null_has_no_element_and_what_is_empty_has_one() -> None:
 FORBIDDEN = {*map(chr, range(32)), "\ufffe", "\uffff"} - {"\t", "\n", "\r"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=40), st.text(max_size=20))
 def test_every_text_is_read_back_but_for_what_xml_forbids(title: str, alias: str) -> None:
     user = ElementTree.fromstring(XML.record(body(title, alias)))  # noqa: S314 - our own

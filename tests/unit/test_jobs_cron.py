@@ -145,7 +145,7 @@ def reference(spec: Spec, zone: str, after: datetime, until: datetime) -> list[d
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     spec=st.one_of(specs, daily),
     zone=zones,
@@ -176,7 +176,7 @@ def test_dues_are_those_of_the_reference(
     assert newest == (expected[-1] if expected else None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     spec=specs,
     zone=zones,

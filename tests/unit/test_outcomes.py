@@ -168,8 +168,10 @@ def test_football_errors(status: int, errors: Any, outcome: Outcome) -> None:
         (answer(200, b'{"get": "x", "resp'), Outcome.BROKEN),
         # What cannot be loaded is no answer, or its question would count as answered.
         (answer(200, {"response": [{"id": 1}]}), Outcome.BROKEN),
-        (answer(200, b'{"errors": [], "response": [NaN]}'), Outcome.BROKEN),
-        (answer(200, b'{"errors": [], "response": [1e999]}'), Outcome.BROKEN),
+        (answer(200, {"errors": 5, "response": [{"id": 1}]}), Outcome.BROKEN),
+        # One bad value does not cost the rest of an answer.
+        (answer(200, b'{"errors": [], "response": [NaN]}'), Outcome.OK),
+        (answer(200, b'{"errors": [], "response": [1e999]}'), Outcome.OK),
         (answer(200, {"message": "limit for the day"}), Outcome.DAY_EXHAUSTED),
         (answer(502, b"<html>502</html>"), Outcome.TRANSIENT),
         (answer(301), Outcome.BROKEN),

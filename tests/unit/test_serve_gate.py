@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 
+from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.serve import check_may_start, create_app
 from hasat.serve.gate import is_loopback, is_open
@@ -17,7 +19,19 @@ from hasat.testing.http import client_of
 pytestmark = pytest.mark.anyio
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here
-NO_STORE = Store.__new__(Store)
+
+
+class StoreAway(Store):
+    """A store whose database is never there."""
+
+    def __init__(self) -> None:
+        pass
+
+    def connection(self) -> Any:
+        raise DatabaseError("PostgreSQL cannot be reached.")
+
+
+NO_STORE = StoreAway()
 ANONYMOUS = ("/healthz", "/openapi.json", "/docs", "/docs.css", "/problems", "/problems/gone")
 
 
@@ -184,7 +198,7 @@ async def test_guessing_is_limited_per_address(home: Path) -> None:
     async with client_of(app, address="192.0.2.1") as guesser:
         statuses = [(await guesser.get("/api/v1/status")).status_code for _ in range(7)]
         assert statuses == [401] * 5 + [429] * 2
-        # Its probes are counted apart, and whether the process lives is never refused.
+        # Open pages are counted separately, and probes are never refused.
         assert (await guesser.get("/docs")).status_code == 200
         assert {(await guesser.get("/healthz")).status_code for _ in range(20)} == {200}
     async with client_of(app, address="192.0.2.2") as other:

@@ -107,6 +107,7 @@ class StoreAway(Store):
     def __init__(self) -> None:
         self.url = "postgresql://127.0.0.1:1/nowhere?connect_timeout=1"
         self.embedded = False
+        self.reads = self
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[TupleRow]]:

@@ -3,10 +3,12 @@
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.serve import create_app
 from hasat.serve.refusals import (
@@ -41,6 +43,7 @@ def settings(tmp_path: Path) -> Settings:
             "Authentication__Clients__0__Name": "accounting",
             "Authentication__Clients__1__AccessKey": "AK2",
             "Authentication__Clients__1__SecretKey": "x" * 100,
+            "Authentication__Clients__1__PerMinute": "3",
         }
     )
 
@@ -171,4 +174,33 @@ async def test_over_http_the_target_is_taken_as_it_was_sent(
 @pytest.fixture
 def store_away() -> Store:
     """Signatures need no database: this store has none."""
-    return Store.__new__(Store)
+
+    class StoreAway(Store):
+        def __init__(self) -> None:
+            pass
+
+        def connection(self) -> Any:
+            raise DatabaseError("PostgreSQL cannot be reached.")
+
+    return StoreAway()
+
+
+@pytest.mark.anyio
+async def test_a_client_has_its_own_limit_also_without_the_database(
+    settings: Settings, store_away: Store
+) -> None:
+    app = create_app(settings, store_away, Catalogue.of((), settings), ())
+    timestamp = str(int(datetime.now(UTC).timestamp()))
+    statuses = {}
+    for access_key, secret in (("AK1", SECRET), ("AK2", "x" * 100)):
+        text = f"GET\n/api/v1/nothing\n{timestamp}".encode()
+        headers = {
+            "X-Access-Key": access_key,
+            "X-Timestamp": timestamp,
+            "X-Signature": hmac_sha256_by_hand(secret.encode(), text),
+        }
+        async with client_of(app) as client:
+            answers = [await client.get("/api/v1/nothing", headers=headers) for _ in range(4)]
+        limit = answers[-1].headers["ratelimit-limit"]
+        statuses[access_key, limit] = [answer.status_code for answer in answers]
+    assert statuses == {("AK1", "600"): [404] * 4, ("AK2", "3"): [404, 404, 404, 429]}

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import platformdirs
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from annotated_types import Ge
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from hasat.settings import Origin, load_settings
@@ -18,9 +19,10 @@ from hasat.settings.show import shown_values
 from hasat.settings.structure import nested
 
 LAYERS = ("flag", "environment", "file")
-# Written by hand: what they accept cannot be told from their type.
+# Settings whose type alone does not say which values they accept.
 SPECIAL: Mapping[str, list[Any]] = {
     "database.url": [f"postgresql://u:p@host{n}:5432/db" for n in range(3)],
+    "database.read_url": [f"postgresql://u:p@standby{n}:5432/db" for n in range(3)],
     "demo.began": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
     "demo.started": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
     "serve.base_map": [f"https://{name}.example/{{z}}/{{x}}/{{y}}.png" for name in "abc"],
@@ -64,7 +66,8 @@ def three_values(leaf: Leaf) -> list[Any]:
     if kind is bool:
         return ["true", "false", "yes"]
     if kind in (int, float):
-        return ["3", "4", "5"]
+        least = max([3, *(int(limit.ge) for limit in leaf.field.metadata if isinstance(limit, Ge))])
+        return [str(least + n) for n in range(3)]
     if "duration" in words:
         return ["1s", "00:00:02", "3"]
     if "address" in words and "http" in words:
@@ -96,7 +99,7 @@ def load(home: Path, leaf: Leaf, chosen: Mapping[str, Any], name: str) -> tuple[
 CASES = [leaf for key, leaf in leaves().items() if key not in EXCLUDED]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(
     leaf=st.sampled_from(CASES),
     present=st.sets(st.sampled_from(LAYERS)),

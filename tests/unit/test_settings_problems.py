@@ -315,7 +315,7 @@ _ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     documents=st.dictionaries(st.sampled_from([*FILES, "jobs/x.yaml"]), _ANYTHING, max_size=3),
     flags=st.dictionaries(st.sampled_from(sorted(leaves())), _ANYTHING.map(json.dumps), max_size=3),

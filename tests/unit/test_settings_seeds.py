@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
 
 from hasat.settings import League, Settings, load_settings
 from hasat.settings.dsn import compose_url, password_in
@@ -362,3 +363,18 @@ def test_forms_of_a_duration(text: str, seconds: float) -> None:
 def test_a_shown_duration_can_be_set_again(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
+
+
+def test_several_hosts_for_failover_in_each_form() -> None:
+    url = "postgresql://u:p@a:5432,b:5433/hasat?target_session_attrs=read-write"
+    assert database(HASAT_DATABASE_URL=url) == url
+    text = "host=a,b port=5432,5433 user=u password='p\\' w' dbname=hasat"
+    found = database(HASAT_DATABASE_URL=f"{text} target_session_attrs=read-write")
+    assert conninfo_to_dict(found) == {
+        "host": "a,b",
+        "port": "5432,5433",
+        "user": "u",
+        "password": "p' w",
+        "dbname": "hasat",
+        "target_session_attrs": "read-write",
+    }

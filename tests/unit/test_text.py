@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasat.text import fold, lower, mask_personal_numbers, upper
+from hasat.text import csv_text, fold, lower, mask_personal_numbers, upper
 
 
 def test_turkish_case_is_right_where_python_alone_is_not() -> None:
@@ -37,3 +37,13 @@ def test_folding_forgets_case_marks_and_extra_spaces(typed: str) -> None:
 @given(st.text(alphabet="abcçdefgğhıijklmnoöprsştuüvyzâîû ", max_size=40))
 def test_folding_is_the_same_for_any_case(text: str) -> None:
     assert fold(text) == fold(upper(text)) == fold(text.upper()) == fold(fold(text))
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+90", "-5", "@SUM(A1)", "\t=1", " =1", "\r=1", "\ttab"])
+def test_a_text_that_a_spreadsheet_would_calculate_gets_an_apostrophe(text: str) -> None:
+    assert csv_text(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "Arsa", "1,295.00", "a=b", "'quoted", "a - b"])
+def test_other_texts_are_cells_as_they_are(text: str) -> None:
+    assert csv_text(text) == text

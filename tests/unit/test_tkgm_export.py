@@ -201,3 +201,42 @@ def test_what_is_unknown_is_cut_to_the_area_and_out_of_parcels() -> None:
     assert left.chance == 0.5
     assert left.ground.equals(shapely.box(32.805, 39.9, 32.807, 39.91))
     assert without_parcels([Unknown(parcel, 0.5)], [parcel], area) == []
+
+
+def test_a_csv_file_has_no_formulas(tmp_path: Path) -> None:
+    evil = '=HYPERLINK("http://evil")'
+    south = [[x, -y] for x, y in RING]
+    parcels = [
+        parcel(1, {"type": "Polygon", "coordinates": [south]}, nitelik=evil, egim=-4.5),
+        parcel(2, {"type": "Polygon", "coordinates": [south]}, nitelik=" @SUM(A1)", egim=-3),
+    ]
+    for turkish in (False, True):
+        export(parcels, tmp_path / "p.csv", turkish=turkish)
+        with (tmp_path / "p.csv").open(encoding="utf-8-sig", newline="") as file:
+            first, second = csv.DictReader(file, delimiter=";" if turkish else ",")
+        assert (first["nitelik"], second["nitelik"]) == (f"'{evil}", "' @SUM(A1)")
+        # Numbers stay numbers.
+        assert first["egim"] == ("-4,5" if turkish else "-4.5")
+        assert float(first["lat"].replace(",", ".")) < 0
+
+
+@pytest.mark.parametrize(
+    "ending", ["geojson", "gpkg", "fgb", "shp", "kml", "dxf", "parquet", "csv"]
+)
+def test_odd_names_and_values_are_written(tmp_path: Path, ending: str) -> None:
+    ring = [[32.8, 39.9], [32.800001, 39.9], [32.800001, 39.91], [32.8, 39.91], [32.8, 39.9]]
+    odd = {
+        "A": 1,
+        "a": 2,
+        "fid": "x",
+        "": 3,
+        "a\nb": 4,
+        "big": 10**400,
+        "q": '"\\\x01',
+        "n": 10**19,
+    }
+    parcels = [
+        parcel(1, {"type": "Polygon", "coordinates": [ring]}, **odd),
+        parcel(2, {"type": "Polygon", "coordinates": [RING]}, big=2.5, n=1.5),
+    ]
+    assert export(parcels, tmp_path / f"p.{ending}") == 2

@@ -143,6 +143,15 @@ def test_an_unreadable_list_of_successors_costs_nothing_else(told: str) -> None:
         feature({"type": "Polygon", "coordinates": [[["a", "b"]]]}),
         feature({"type": "Polygon", "coordinates": 7}),
         feature({"type": "Cloud", "coordinates": [1]}),
+        feature(5),
+        feature({"type": "Polygon", "coordinates": []}),
+        feature({"type": "Polygon", "coordinates": [[[10**400, 39], [32, 39], [32, 40]]]}),
+        feature({"type": "Polygon", "coordinates": [[[32, 91], [33, 91], [33, 92], [32, 91]]]}),
+        feature(None, nitelik="\ud800"),
+        feature(None, nitelik="a\0b"),
+        feature(None, mahalleId=10**20),
+        feature(None, adaNo="1/2"),
+        feature(None, parselNo=[1]),
     ],
 )
 def test_what_is_no_parcel_is_said_to_be_none(body: bytes) -> None:

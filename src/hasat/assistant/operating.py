@@ -15,7 +15,7 @@ from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.serve.quota import QuotaAnswer
 from hasat.sources.registry import Source, Tool, Workshop
-from hasat.sources.tooling import Limit, RunId, Told, at, tools
+from hasat.sources.tooling import Limit, RunId, Told, at, operating_tool, tools
 from hasat.sources.upstreams import read_all
 from hasat.store.statements import statement
 
@@ -137,7 +137,11 @@ class OperatingTools:
             self.get_recent_changes,
             self.get_record_history,
         )
-        return (*reading, *tools(self.run_job, self.stop_run, access="operate"))
+        return (
+            *reading,
+            operating_tool(self.run_job, "run.queue"),
+            operating_tool(self.stop_run, "run.stop"),
+        )
 
     async def get_job_status(self, job_name: Plain | None = None) -> Jobs:
         """How a job is: when it is next due, how its last runs went. Without a name, all jobs."""

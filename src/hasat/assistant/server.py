@@ -15,9 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from hasat import __version__
 from hasat.assistant.operating import OperatingTools
-from hasat.doors import Caller
-from hasat.errors import HasatError
+from hasat.doors import Caller, actor_of
+from hasat.errors import HasatError, NotAllowedError, UsageError
 from hasat.sources.registry import Source, Tool, Workshop
+from hasat.store import Store
+from hasat.store.audit import Actor, audited, command_actor
 
 _INSTRUCTIONS = (
     "Hasat mirrors public sources and keeps every change. Ask get_job_status how collecting goes, "
@@ -40,8 +42,8 @@ class Assistant:
         for source in sources:
             tools += source.tools(shop)
         reads = [tool for tool in tools if tool.access == "read"]
-        self.reading = _Server("hasat", reads, refused=tools)
-        self.operating = _Server("hasat-operating", tools)
+        self.reading = _Server("hasat", shop.store, reads, refused=tools)
+        self.operating = _Server("hasat-operating", shop.store, tools)
 
     @property
     def servers(self) -> tuple[MCPServer[Any], MCPServer[Any]]:
@@ -54,7 +56,9 @@ class Assistant:
 
 
 class _Server(MCPServer[Any]):
-    def __init__(self, name: str, tools: Sequence[Tool], refused: Sequence[Tool] = ()) -> None:
+    def __init__(
+        self, name: str, store: Store, tools: Sequence[Tool], refused: Sequence[Tool] = ()
+    ) -> None:
         super().__init__(
             name,
             title="Hasat",
@@ -64,6 +68,8 @@ class _Server(MCPServer[Any]):
             log_level="WARNING",
         )
         self._refused = {_name(tool) for tool in refused} - {_name(tool) for tool in tools}
+        self._store = store
+        self._audit = {_name(tool): tool.audit for tool in (*tools, *refused) if tool.audit}
         self._arguments = {
             _name(tool): list(inspect.signature(tool.run).parameters) for tool in tools
         }
@@ -76,30 +82,62 @@ class _Server(MCPServer[Any]):
                 ),
             )
 
+    @property
+    def audited(self) -> set[str]:
+        """The names of the tools that leave an audit record."""
+        return set(self._audit)
+
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        action = self._audit.get(name)
+        if action is None:
+            return await self._call(name, arguments, context)
+        named = next(iter(arguments.values()), "")
+        async with audited(self._store, _actor(context), action, named, tool=name):
+            return await self._call(name, arguments, context)
+
+    async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
         if name in self._refused:
-            raise ToolError(
-                f"{name} needs the scope 'operate'. Use a key made with `hasat keys create NAME "
-                "--scope operate`, or start `hasat mcp --operate`."
+            raise _refused(
+                NotAllowedError(
+                    f"{name} needs the scope 'operate'.",
+                    remedy="Use a key made with `hasat keys create NAME --scope operate`, or start "
+                    "`hasat mcp --operate`.",
+                )
             )
         known = self._arguments.get(name, list(arguments))
         if unknown := sorted(arguments.keys() - set(known)):
             # Without it the answer would be to another question.
-            raise ToolError(
-                f"{name} has no argument {', '.join(map(repr, unknown))}. "
-                f"It has: {', '.join(known) or 'none'}."
+            raise _refused(
+                UsageError(
+                    f"{name} has no argument {', '.join(map(repr, unknown))}.",
+                    remedy=f"It has: {', '.join(known) or 'none'}.",
+                )
             )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if type(error) is ToolError and isinstance(error.__cause__, ValidationError):
-                raise ToolError(_mistakes(name, error.__cause__)) from error
+                raise _refused(UsageError(_mistakes(name, error.__cause__)))  # noqa: B904
             raise
 
 
 def _name(tool: Tool) -> str:
     name: str = tool.run.__name__
     return name
+
+
+def _actor(context: Any) -> Actor:
+    """Return who calls a tool: the caller of the HTTP request, else the user of this process."""
+    inner = getattr(context, "_request_context", None)
+    request = inner.request if inner is not None else None
+    return command_actor("mcp") if request is None else actor_of(request, "mcp")
+
+
+def _refused(error: HasatError) -> ToolError:
+    """Return an error as a tool reports it: what went wrong and what to do next."""
+    refusal = ToolError(str(error))
+    refusal.__cause__ = error
+    return refusal
 
 
 def _mistakes(name: str, error: ValidationError) -> str:
@@ -115,6 +153,6 @@ def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaita
         try:
             return await run(*args, **kwargs)
         except HasatError as error:
-            raise ToolError(f"{error.message} {error.remedy or ''}".strip()) from error
+            raise _refused(error) from error
 
     return answer

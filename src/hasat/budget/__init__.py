@@ -22,7 +22,7 @@ unless the upstream declares windows per endpoint: then it has its own day, spac
 
 from hasat.budget.budget import Budget, Grant, Remaining, Waiting, in_place
 from hasat.budget.forecast import Forecast, forecast
-from hasat.budget.quota import Quota, read_quota, read_quotas
+from hasat.budget.quota import Quota, read_quota, read_quotas, reopen
 from hasat.budget.upstream import EndpointLimit, Lane, Upstream, declare
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "in_place",
     "read_quota",
     "read_quotas",
+    "reopen",
 ]

@@ -26,6 +26,7 @@ KEEP_USAGE_DAYS = 400
 # Rules can change while somebody waits: look again at least so often.
 _LOOK_AGAIN_SECONDS = 5.0
 _CONNECTIONS = 4
+_MAX_COUNT = 2**31 - 1
 _PATIENCE_SECONDS = 10.0
 
 _ACQUIRE = statement("hasat.budget", "acquire")
@@ -40,6 +41,11 @@ def in_place(seconds: float) -> AbstractAsyncContextManager[None]:
     """Wait without leaving anything to others."""
     return nullcontext()
 
+
+IsUsedUp = Callable[[], Awaitable[bool]]
+"""An upstream's free status request: whether its day is used up. True if it does not respond."""
+# With these an upstream answers what it was asked: its day is not used up.
+_REOPENING = frozenset({"ok", "empty", "not_in_plan", "bad_request"})
 
 Connection = AsyncConnection[TupleRow]
 T = TypeVar("T")
@@ -69,6 +75,8 @@ class Grant:
     cost: int
     waited: float
     """Seconds that it took to get it."""
+    is_recheck: bool = False
+    """Whether its response decides if a day that was declared used up is open again."""
 
     async def settle(
         self,
@@ -78,7 +86,10 @@ class Grant:
         retry_after: float | None = None,
     ) -> bool:
         """Write down what became of the request; False if that was done before."""
-        return await self.budget.settle(self.request, outcome, headers, latency, retry_after)
+        is_new = await self.budget.settle(self.request, outcome, headers, latency, retry_after)
+        if self.is_recheck and is_new and outcome in _REOPENING:
+            await self.budget.reopen_after(self.request)
+        return is_new
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,11 @@ class _Answer:
     new_day: bool | None
 
 
+def _in_range(count: int | None) -> int | None:
+    """A count that can be one; upstreams send others, which say nothing."""
+    return count if count is not None and 0 <= count <= _MAX_COUNT else None
+
+
 class Budget:
     """One upstream's budget as one process uses it."""
 
@@ -101,11 +117,13 @@ class Budget:
         *,
         sleep: Sleep = asyncio.sleep,
         waiting: Waiting = in_place,
+        is_used_up: IsUsedUp | None = None,
     ) -> None:
         self.upstream = upstream
         self._store = store
         self._sleep = sleep
         self._waiting = waiting
+        self._is_used_up = is_used_up
         self._lanes = frozenset(lane.name for lane in upstream.lanes)
         self._declared = False
         self._opening = asyncio.Lock()
@@ -170,6 +188,8 @@ class Budget:
                         with suppress(DatabaseError):
                             await self._tidy()
                     return Grant(self, answer.request, lane, cost, waited)
+                if answer.reason == "exhausted" and (grant := await self._recheck(values)):
+                    return grant
                 wait = answer.wait or 0.0
                 if answer.verdict != "wait" or wait > patience:
                     raise refusal(self.upstream, lane, answer.reason or "", answer.until)
@@ -196,10 +216,10 @@ class Budget:
             "outcome": outcome,
             "latency_ms": None if latency is None else latency * 1000,
             "retry_after": retry_after,
-            "day": headers.day,
-            "day_limit": headers.day_limit,
-            "minute": headers.minute,
-            "minute_limit": headers.minute_limit,
+            "day": _in_range(headers.day),
+            "day_limit": _in_range(headers.day_limit),
+            "minute": _in_range(headers.minute),
+            "minute_limit": _in_range(headers.minute_limit),
         }
 
         async def write(conn: Connection) -> bool:
@@ -207,6 +227,14 @@ class Budget:
             return await cursor.fetchone() == (True,)
 
         return await self._with_connection(write)
+
+    async def reopen_after(self, request: int) -> None:
+        """Open the day again after the response to a re-check."""
+
+        async def reopen(conn: Connection) -> None:
+            await conn.execute("SELECT budget.reopen_after(%s)", [request])
+
+        await self._with_connection(reopen)
 
     async def slow_down(self, factor: float, pause: float = 0.0) -> None:
         """Let every process ask less often; a tenth of the full rate comes back each minute."""
@@ -235,6 +263,33 @@ class Budget:
             return answer
 
         return await self._with_connection(ask)
+
+    async def _recheck(self, values: dict[str, Any]) -> Grant | None:
+        """Re-check a day that was declared used up, if that is due and nobody else does.
+
+        The free status request comes first. Only if it shows that something is left, one request
+        is granted, and its response reopens the day.
+        """
+
+        async def claim(conn: Connection) -> bool:
+            cursor = await conn.execute(
+                "SELECT budget.claim_recheck(%(upstream)s, %(cost)s)", values
+            )
+            return await cursor.fetchone() == (True,)
+
+        async def grant(conn: Connection) -> int | None:
+            cursor = await conn.execute(statement("hasat.budget", "grant_recheck"), values)
+            row = await cursor.fetchone()
+            return cast(int | None, row[0]) if row else None
+
+        if not await self._with_connection(claim):
+            return None
+        if self._is_used_up is not None and await self._is_used_up():
+            return None
+        request = await self._with_connection(grant)
+        if request is None:
+            return None
+        return Grant(self, request, values["lane"], values["cost"], 0.0, is_recheck=True)
 
     async def _tidy(self) -> None:
         async def tidy(conn: Connection) -> None:
@@ -281,6 +336,7 @@ class Budget:
                 options: dict[str, Any] = cast(dict[str, Any], theirs.kwargs)
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     theirs.conninfo,
+                    connection_class=theirs.connection_class,
                     kwargs=options | {"autocommit": True},
                     min_size=1,
                     max_size=_CONNECTIONS,

@@ -10,6 +10,7 @@ from psycopg.rows import class_row
 from hasat.budget.forecast import Forecast, Spending, forecast
 from hasat.errors import NotFoundError
 from hasat.store import Store
+from hasat.store.audit import record_action
 from hasat.store.statements import statement
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class Windows:
     foreign_use: int
     remaining: int | None
     exhausted_at: datetime | None
+    recheck_at: datetime | None
     minute_limit: int | None
     minute_hard: int | None
     minute_plan: int | None
@@ -144,11 +146,21 @@ async def read_quotas(
 
     Without `outcomes`, the day's ledger is not read through for how its requests ended.
     """
-    async with store.connection() as conn:
-        # One moment for all of it.
-        await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    async with store.snapshot() as conn:
         windows = await _rows(conn, Windows, "windows", {"upstream": upstream})
         return [await _quota(conn, each, outcomes=outcomes) for each in windows]
+
+
+async def reopen(store: Store, upstream: str) -> bool:
+    """Reopen the day that an upstream closed; False if it is open.
+
+    What the upstream stated about its limits today is void until it states it again.
+    """
+    async with store.connection() as conn:
+        cursor = await conn.execute("SELECT budget.reopen(%s)", [upstream])
+        reopened = await cursor.fetchone() == (True,)
+        await record_action(conn, upstream, reopened=reopened)
+        return reopened
 
 
 async def _quota(conn: AsyncConnection[Any], windows: Windows, *, outcomes: bool) -> Quota:

@@ -2,7 +2,7 @@
 
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.main
@@ -18,6 +18,7 @@ __all__ = ["app", "main"]
 # The modules of the commands, each loaded when one of its commands is called for.
 _MODULES = {
     "archive": ("archive",),
+    "audit": ("audit",),
     "config": ("config",),
     "db": ("db",),
     "demo": ("demo",),
@@ -105,7 +106,17 @@ def main() -> None:
     try:
         app()
     except HasatError as error:
-        manners.note(f"hasat: {mask_addresses(error.message)}")
-        if error.remedy:
-            manners.note(f"       {error.remedy}")
-        sys.exit(error.exit_code)
+        _end(error)
+    except OSError as error:
+        from hasat.store.disk import explain_disk_full
+
+        if (full := explain_disk_full(error)) is None:
+            raise
+        _end(full)
+
+
+def _end(error: HasatError) -> NoReturn:
+    manners.note(f"hasat: {mask_addresses(error.message)}")
+    if error.remedy:
+        manners.note(f"       {error.remedy}")
+    sys.exit(error.exit_code)

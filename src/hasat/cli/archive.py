@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import in_house, open_house
+from hasat.cli.house import acting, in_house, open_house
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, place_of, write_archives
 from hasat.feed.archive.shelf import NoArchiveError, list_archives
@@ -48,7 +48,13 @@ def write(
     settings = manners.settings_of(ctx)
     wanted = _named(dataset)
 
-    written = in_house(settings, lambda store: write_archives(store, settings, wanted, anew=anew))
+    writing = acting(
+        "archive.write",
+        wanted.name,
+        lambda store: write_archives(store, settings, wanted, anew=anew),
+        takes_long=True,
+    )
+    written = in_house(settings, writing)
     if not written:
         manners.note(f"{wanted.name} has not changed since its newest archive.")
     _emit(written, json=json)

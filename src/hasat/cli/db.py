@@ -15,6 +15,7 @@ from hasat.feed.archive import write_archives
 from hasat.feed.read import is_filled
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets
+from hasat.store.audit import AuditEntry, carry_over, command_actor, is_there, read_all
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded import EmbeddedServer
 from hasat.store.store import bring_up_to_date, connect, reach
@@ -139,10 +140,29 @@ async def _backup(settings: Settings, file: Path) -> int:
 
 
 async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
+    """Restore, with the audit record continued: a backup has none of what happened after it."""
+    entry = AuditEntry(command_actor(), "database.restore", file.name)
     async with reach(settings) as reached:
-        binaries = settings.database.binaries
-        await restore(reached, file, binaries, migrations_of(), replace=replace)
+        async with await connect(reached.url) as connection:
+            records = await read_all(connection)
+        try:
+            binaries = settings.database.binaries
+            await restore(reached, file, binaries, migrations_of(), replace=replace)
+        except HasatError as error:
+            await _record_refusal(reached.url, entry, error)
+            raise
+        async with open_house(settings) as store:
+            await carry_over(store, records)
+            async with store.connection() as connection:
+                await entry.write(connection)
         await _archive_all(settings)
+
+
+async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> None:
+    entry.detail |= {"error": error.code, "message": error.message}
+    async with await connect(url) as connection:
+        if await is_there(connection):
+            await entry.write(connection, "refused" if error.status < 500 else "failed")
 
 
 async def _archive_all(settings: Settings) -> None:

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import archive_without_workers, open_house
+from hasat.cli.house import acting, archive_without_workers, open_house
 from hasat.cli.jobs import shown_progress
 from hasat.settings import Settings
 
@@ -64,7 +64,14 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
                 if tell is not None:
                     tell(answers, None, "answers")
 
-            done = await make_again(store, settings, force=force, on_progress=on_progress)
+            rebuilding = acting(
+                "football.rebuild",
+                "football",
+                lambda store: make_again(store, settings, force=force, on_progress=on_progress),
+                takes_long=True,
+                force=force,
+            )
+            done = await rebuilding(store)
         await archive_without_workers(store, settings)
     return _document(done, time.monotonic() - started)
 

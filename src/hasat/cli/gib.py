@@ -8,18 +8,21 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import archive_without_workers, catalogue_of, open_house
+from hasat.cli.house import acting, archive_without_workers, catalogue_of, in_house, open_house
 from hasat.cli.jobs import shown_progress
 from hasat.clock import parse_local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Run, run_in_foreground
+from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
 from hasat.settings import Settings
+from hasat.store import Store
+from hasat.store.machine import machine_of
 
 app = typer.Typer(help="The taxpayer lists of the Revenue Administration.", no_args_is_help=True)
 
-_EXIT = {"committed": 0, "unchanged": 0, "skipped": 3, "held": 4, "interrupted": 130}
+_EXIT = {"queued": 0, "committed": 0, "unchanged": 0, "skipped": 3, "held": 4, "interrupted": 130}
 RunArgument = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")]
 DatasetOption = Annotated[
     Literal["einvoice", "edespatch"] | None, typer.Option(help="Only this one of the two.")
@@ -43,33 +46,41 @@ def sync(
     run, 1 when it failed. Examples: `hasat gib sync` · `hasat gib sync --pk pk.zip --gb gb.zip`
     """
     params = {key: value for key, value in (("pk", pk), ("gb", gb)) if value is not None}
-    _run(manners.settings_of(ctx), params, json=json)
+    _run(manners.settings_of(ctx), params, "run.start", json=json)
 
 
 @app.command()
-def approve(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+def approve(
+    ctx: typer.Context,
+    run: RunArgument,
+    reason: manners.ReasonOption = None,
+    json: manners.JsonFlag = False,
+) -> None:
     """Apply the lists of a run that the guard held, exactly as they were.
 
-    Example: `hasat gib approve 42`
+    Where only another machine has the lists, the approval is queued for a worker there.
+    Example: `hasat gib approve 42 --reason "The list was cleaned up"`
     """
-    _run(manners.settings_of(ctx), {"approve": run}, json=json)
+    _run(manners.settings_of(ctx), {"approve": run}, "hold.approve", reason=reason, json=json)
 
 
 @app.command()
-def reject(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+def reject(
+    ctx: typer.Context,
+    run: RunArgument,
+    reason: manners.ReasonOption = None,
+    json: manners.JsonFlag = False,
+) -> None:
     """Drop a run that the guard held; it cannot be approved afterwards.
 
     Example: `hasat gib reject 42`
     """
-    from hasat.sources.gib.job import reject as drop_held
+    from hasat.sources.gib.held import reject as drop_held
 
     settings = manners.settings_of(ctx)
 
-    async def drop() -> None:
-        async with open_house(settings) as store:
-            await drop_held(store, run)
-
-    manners.run_async(drop())
+    drop = acting("hold.reject", run, lambda store: drop_held(store, settings, run), reason=reason)
+    in_house(settings, drop)
     manners.emit(
         {"run": run, "state": "rejected"}, json=json, human=lambda: f"Run {run} is dropped."
     )
@@ -92,7 +103,7 @@ def runs(
             found = await list_runs(store, job="gib_sync", limit=limit)
             async with store.connection() as conn:
                 cursor = await conn.execute("SELECT run, state FROM gib.held")
-                held = dict(await cursor.fetchall())
+                held: dict[int, str] = dict(await cursor.fetchall())
         return [{**_result(run), "decision": held.get(run.id)} for run in found]
 
     results = manners.run_async(read())
@@ -286,25 +297,39 @@ def _card(name: str, item: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
-    from hasat.sources.gib.job import held_lists
+def _run(
+    settings: Settings,
+    params: dict[str, Any],
+    action: str,
+    *,
+    reason: str | None = None,
+    json: bool,
+) -> None:
+    from hasat.sources.gib.held import machine_of_held
+
+    async def run_list(store: Store) -> Run:
+        # Also rejects the number of a run that does not wait, before a run is recorded.
+        async with store.connection() as conn:
+            machine = await machine_of_held(conn, params)
+        if machine not in (None, machine_of(settings.home)):
+            return await queue_run(store, catalogue_of(settings), "gib_sync", params)
+        with shown_progress("gib sync") as on_progress:
+            return await run_in_foreground(
+                catalogue_of(settings),
+                store,
+                settings,
+                "gib_sync",
+                params,
+                on_progress,
+                manners.note,
+            )
 
     async def perform() -> Run:
         async with open_house(settings) as store:
-            if "approve" in params:
-                # A slip of the pen is no failed synchronisation.
-                await held_lists(store, params["approve"])
-            with shown_progress("gib sync") as on_progress:
-                run = await run_in_foreground(
-                    catalogue_of(settings),
-                    store,
-                    settings,
-                    "gib_sync",
-                    params,
-                    on_progress,
-                    manners.note,
-                )
-            await archive_without_workers(store, settings)
+            named = params.get("approve", "gib_sync")
+            run = await acting(action, named, run_list, reason=reason)(store)
+            if run.state == "finished":
+                await archive_without_workers(store, settings)
             return run
 
     result = _result(manners.run_async(perform()))

@@ -12,6 +12,7 @@ from hasat.jobs.runs import workers_alive
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets, all_sources
 from hasat.store import MigrationSet, Store, open_store
+from hasat.store.audit import audited, command_actor
 
 if TYPE_CHECKING:
     from hasat.deliver.watch import Health
@@ -66,9 +67,32 @@ def health_of(store: Store, settings: Settings) -> "Health":
     return checks
 
 
-def open_house(settings: Settings, **options: int) -> AbstractAsyncContextManager[Store]:
+def open_house(
+    settings: Settings, pool_size: int | None = None, *, for_requests: bool = False
+) -> AbstractAsyncContextManager[Store]:
     """The store, migrated for every source."""
-    return open_store(settings, migrations_of(), **options)
+    return open_store(settings, migrations_of(), pool_size, for_requests=for_requests)
+
+
+def acting(
+    action: str,
+    target: object,
+    work: Callable[[Store], Awaitable[T]],
+    *,
+    reason: str | None = None,
+    takes_long: bool = False,
+    **detail: Any,
+) -> Callable[[Store], Awaitable[T]]:
+    """Return the work of a command that changes state, with its audit record."""
+
+    async def perform(store: Store) -> T:
+        actor = command_actor()
+        async with audited(
+            store, actor, action, target, reason=reason, takes_long=takes_long, **detail
+        ):
+            return await work(store)
+
+    return perform
 
 
 def in_house(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:

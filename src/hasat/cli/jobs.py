@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import archive_without_workers, catalogue_of, in_house, open_house
+from hasat.cli.house import acting, archive_without_workers, catalogue_of, in_house, open_house
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Job, Run, run_in_foreground
@@ -94,6 +94,7 @@ def run_now(
     queue: Annotated[
         bool, typer.Option("--queue", help="Leave it to a worker, and print the run's number.")
     ] = False,
+    reason: manners.ReasonOption = None,
     json: manners.JsonFlag = False,
 ) -> None:
     """Run a job here and now; needs no worker, and works for disabled jobs too.
@@ -117,23 +118,25 @@ def run_now(
     if queue:
         _emit_queued(
             settings,
-            lambda store: queue_run(store, catalogue, name, params, behind_others=False),
+            acting(
+                "run.queue",
+                name,
+                lambda store: queue_run(store, catalogue, name, params, behind_others=False),
+                reason=reason,
+            ),
             json=json,
         )
         return
 
+    async def run_here(store: Store) -> Run:
+        with shown_progress(name) as on_progress:
+            return await run_in_foreground(
+                catalogue, store, settings, name, params, on_progress, manners.note
+            )
+
     async def perform() -> Run:
         async with open_house(settings) as store:
-            with shown_progress(name) as on_progress:
-                run = await run_in_foreground(
-                    catalogue,
-                    store,
-                    settings,
-                    name,
-                    params,
-                    on_progress,
-                    manners.note,
-                )
+            run = await acting("run.start", name, run_here, reason=reason)(store)
             await archive_without_workers(store, settings)
             return run
 
@@ -210,6 +213,7 @@ def show(
 def retry(
     ctx: typer.Context,
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The finished run to repeat.")],
+    reason: manners.ReasonOption = None,
     json: manners.JsonFlag = False,
 ) -> None:
     """Queue a new run with the parameters of a finished one; a worker takes it up.
@@ -217,13 +221,20 @@ def retry(
     Example: `hasat jobs retry 42`
     """
     settings = manners.settings_of(ctx)
-    _emit_queued(settings, lambda store: retry_run(store, catalogue_of(settings), run), json=json)
+    retry = acting(
+        "run.retry",
+        run,
+        lambda store: retry_run(store, catalogue_of(settings), run),
+        reason=reason,
+    )
+    _emit_queued(settings, retry, json=json)
 
 
 @app.command()
 def stop(
     ctx: typer.Context,
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run to stop.")],
+    reason: manners.ReasonOption = None,
     json: manners.JsonFlag = False,
 ) -> None:
     """Stop a run: one that waits at once, one that works within seconds. What it did stays.
@@ -232,7 +243,8 @@ def stop(
     """
     settings = manners.settings_of(ctx)
 
-    asked = in_house(settings, lambda store: stop_run(store, run))
+    stop = acting("run.stop", run, lambda store: stop_run(store, run), reason=reason)
+    asked = in_house(settings, stop)
     manners.emit(
         _public(asked, settings),
         json=json,

@@ -25,6 +25,10 @@ _PRIVATE = 0o077
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the audit record.")
+]
+
 EXIT_CODES = """Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing to do, 4 held by the guard,
 5 out of quota, 130 interrupted."""
 

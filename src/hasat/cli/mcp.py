@@ -37,7 +37,7 @@ async def _over_stdio(settings: Settings, operate: bool) -> None:
     from hasat.assistant import Assistant
     from hasat.sources.registry import Workshop, all_sources
 
-    async with open_house(settings) as store:
+    async with open_house(settings, for_requests=True) as store:
         assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
         server = assistant.operating if operate else assistant.reading
         await server.run_stdio_async()
@@ -60,7 +60,7 @@ async def _listen(settings: Settings, operate: bool) -> None:
     place = {"host": settings.mcp.host, "port": settings.mcp.port}
     there = settings.model_copy(update={"serve": settings.serve.model_copy(update=place)})
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_house(settings))
+        store = await stack.enter_async_context(open_house(settings, for_requests=True))
         await check_may_start(there, store)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         put_behind_the_gate(app, there, store)

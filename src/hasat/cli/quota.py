@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.budget import Quota
+from hasat.budget import reopen as reopen_day
 from hasat.cli import manners
-from hasat.cli.house import open_house
+from hasat.cli.house import acting, open_house
 from hasat.clock import zone
-from hasat.errors import NotFoundError
+from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -32,18 +33,29 @@ def quota(
     ctx: typer.Context,
     upstream: Annotated[str | None, typer.Argument(help="Only this upstream.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    reopen: Annotated[
+        bool, typer.Option("--reopen", help="Reopen the day that the upstream closed.")
+    ] = False,
     json: manners.JsonFlag = False,
 ) -> None:
     """What is left at each upstream, who spent it, and what the day will come to.
 
-    With `--watch --json` one document a line is printed, every two seconds.
+    With `--watch --json` one document a line is printed, every two seconds. With `--reopen` the
+    upstream is asked again although it responded that the day is used up.
 
-    Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota --json`
+    Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota football --reopen`
     """
     settings = manners.settings_of(ctx)
+    if reopen and upstream is None:
+        raise UsageError("--reopen needs an upstream.", remedy="hasat quota football --reopen")
 
     async def once() -> list[Quota]:
         async with open_house(settings) as store:
+            quotas = await _read(store, settings, upstream)
+            if not reopen or upstream is None:
+                return quotas
+            reopening = acting("quota.reopen", upstream, lambda store: reopen_day(store, upstream))
+            await reopening(store)
             return await _read(store, settings, upstream)
 
     if watch:
@@ -108,9 +120,10 @@ def _headlines(quota: Quota) -> list[str]:
             f"{w.day_limit:,} spent, {w.remaining:,} left, target {w.target:.0%}"
         )
     if w.exhausted_at:
-        lines.append(
-            f"  STOPPED by the upstream at {_time(quota, w.exhausted_at)}, until the day ends"
+        until = (
+            f"re-checked at {_time(quota, w.recheck_at)}" if w.recheck_at else "until the day ends"
         )
+        lines.append(f"  STOPPED by the upstream at {_time(quota, w.exhausted_at)}, {until}")
     if w.plan is not None:
         lines.append(f"  the upstream itself allows {w.plan:,} a day")
     if w.foreign_use:

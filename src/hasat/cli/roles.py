@@ -162,7 +162,8 @@ async def _serve(settings: Settings) -> None:
     from hasat.sources.registry import Workshop, all_sources
     from hasat.web import add_pages
 
-    async with _patient_house(settings) as store, Parent.watched() as parent:
+    opened = _patient_house(settings, for_requests=True)
+    async with opened as store, Parent.watched() as parent:
         await check_may_start(settings, store)
         catalogue = catalogue_of(settings)
         app = create_app(settings, store, catalogue, all_sources())
@@ -199,19 +200,22 @@ async def _worker(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _patient_house(settings: Settings) -> AsyncIterator[Store]:
+async def _patient_house(settings: Settings, *, for_requests: bool = False) -> AsyncIterator[Store]:
     """The store; a given server that is still starting is waited for, with a remark."""
     async with AsyncExitStack() as stack:
-        yield await _enter_patiently(stack, settings)
+        yield await _enter_patiently(stack, settings, for_requests=for_requests)
 
 
-async def _enter_patiently(stack: AsyncExitStack, settings: Settings) -> Store:
+async def _enter_patiently(
+    stack: AsyncExitStack, settings: Settings, *, for_requests: bool
+) -> Store:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _PATIENCE_SECONDS
     pause = 0.5
     while True:
         try:
-            return await stack.enter_async_context(open_house(settings))
+            opened = open_house(settings, for_requests=for_requests)
+            return await stack.enter_async_context(opened)
         except DatabaseAwayError as error:
             if settings.database.url is None or loop.time() > deadline:
                 raise

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
-from hasat.cli.house import archive_without_workers, in_house, open_house
+from hasat.cli.house import acting, archive_without_workers, in_house, open_house
 from hasat.cli.tkgm_places import area_of, mahalle_id
 from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
@@ -152,7 +152,17 @@ def scan(
 
     async def work() -> tuple[dict[str, Any], int]:
         async with _registry(settings, workers) as (store, registry):
-            done = await run_scan(store, registry, wish, files, removals, only_estimate=estimate)
+            scanning = acting(
+                "scan.start",
+                area,
+                lambda store: run_scan(
+                    store, registry, wish, files, removals, only_estimate=estimate
+                ),
+                takes_long=True,
+                removals=removals,
+                estimate=estimate,
+            )
+            done = await scanning(store)
             await archive_without_workers(store, settings)
             return done
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.cli import manners
-from hasat.cli.house import in_house, open_house
+from hasat.cli.house import acting, in_house, open_house
 from hasat.clock import system_clock, zone
 from hasat.deliver import Event
 from hasat.deliver.endpoints import endpoint_named, endpoints_of
@@ -152,7 +152,12 @@ def replay(
         raise UsageError("Name the deliveries to send again, or use --all for all dead letters.")
     settings = manners.settings_of(ctx)
 
-    sent = in_house(settings, lambda store: replay_deliveries(store, numbers or None, endpoint))
+    replaying = acting(
+        "delivery.replay",
+        ", ".join(map(str, numbers or [])) or endpoint or "all",
+        lambda store: replay_deliveries(store, numbers or None, endpoint),
+    )
+    sent = in_house(settings, replaying)
     if not sent:
         raise NothingToDoError("There is nothing to send again.")
     manners.emit(

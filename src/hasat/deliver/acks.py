@@ -33,6 +33,7 @@ class Pipeline:
         self._client = client
         self._inbox = client.new_inbox()
         self._waiting: dict[str, asyncio.Future[int]] = {}
+        self._sent = 0
 
     async def open(self) -> None:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
@@ -40,10 +41,12 @@ class Pipeline:
     async def publish(self, messages: Sequence[Outgoing]) -> list[int]:
         """Their stream sequences, once each is kept; raises the first refusal, or TimeoutError."""
         loop = asyncio.get_running_loop()
-        self._waiting = {str(number): loop.create_future() for number in range(len(messages))}
+        # Numbers are not used twice: a late answer to an earlier batch must not count for this one.
+        first, self._sent = self._sent, self._sent + len(messages)
+        self._waiting = {str(first + n): loop.create_future() for n in range(len(messages))}
         answers = list(self._waiting.values())
         async with asyncio.timeout(_ANSWER_SECONDS):
-            for number, message in enumerate(messages):
+            for number, message in enumerate(messages, first):
                 await self._client.publish(
                     message.subject,
                     message.body,

@@ -4,6 +4,10 @@ A dataset has a stream of its own. The place to go on from is what the stream's 
 (its id is epoch:seq), so a kill at any moment neither skips nor repeats. Every message names the
 stream sequence it must follow: JetStream itself refuses a double, an overtaker, or what a second
 publisher sends that does not know yet that it is no longer the one.
+
+An empty stream continues from the position in the database, after a control message: consumers may
+have missed what was deleted, purged or expired. A failure of one stream does not stop the others,
+and is stored for every process to read (sink_state).
 """
 
 import json
@@ -19,14 +23,14 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import Header, StorageType, StreamConfig, StreamInfo
+from nats.js.api import Header, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
 from hasat.clock import local_time
 from hasat.deliver import lease
 from hasat.deliver.acks import Outgoing, Pipeline
 from hasat.deliver.lease import LEASE_SECONDS
-from hasat.errors import UnavailableError
+from hasat.errors import DatabaseError, UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.head import Head
 from hasat.feed.read import Change, ExpiredError, changes_after, head_of
@@ -54,6 +58,8 @@ class Place:
     epoch: UUID | None
     seq: int
     stream_sequence: int
+    is_lost: bool = False
+    """Whether the stream no longer has what was published up to here."""
 
 
 class JetStreamSink:
@@ -91,10 +97,12 @@ class JetStreamSink:
                 error_cb=_quietly,
             )
         except (OSError, NatsError) as error:
-            raise UnavailableError(
+            away = UnavailableError(
                 f"NATS cannot be reached: {str(error) or type(error).__name__}.",
                 remedy="See nats.url and whether the server runs; it is tried again.",
-            ) from error
+            )
+            await self._save_failure(None, away)
+            raise away from error
         self._client = client
         self._jetstream = client.jetstream()
         self._pipeline = Pipeline(client)
@@ -106,10 +114,24 @@ class JetStreamSink:
             await client.close()
 
     async def round(self) -> None:
-        """Publish until every dataset is up to date, if this process is the one to do it."""
+        """Publish until every dataset is up to date, if this process is the one to do it.
+
+        Raises the first failure after the other datasets had their turn.
+        """
+        failed: Exception | None = None
         for dataset in await self._behind():
-            while await self._ours() and not await self._publish_some(dataset):
-                pass
+            try:
+                while await self._ours() and not await self._publish_some(dataset):
+                    pass
+            except DatabaseError:
+                raise
+            except NATS_AWAY as error:
+                await self._save_failure(dataset, error)
+                if self._client is None or not self._client.is_connected:
+                    raise
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def _ours(self) -> bool:
         before, self._held_at = self._held_at, time.monotonic()
@@ -127,8 +149,11 @@ class JetStreamSink:
 
     async def _publish_some(self, dataset: str) -> bool:
         """Publish the next changes; whether the dataset is up to date now."""
+        info = await self._stream(dataset)
         # While in doubt, the next round asks the stream.
-        place = self._places.pop(dataset, None) or await self._recall(dataset)
+        place = self._places.pop(dataset, None)
+        if place is None or info.state.messages == 0:
+            place = await self._recall(dataset, info)
         async with self._store.connection() as conn:
             head = await head_of(conn, dataset)
             cursor = Cursor(dataset, place.epoch or head.epoch, place.seq)
@@ -140,15 +165,17 @@ class JetStreamSink:
             page = None
         if page is None:
             place = await self._start_over(dataset, place, head)
-        elif page.changes:
+        elif place.is_lost:
+            place = await self._send_control(dataset, place, "gap", cursor)
+        if page is not None and page.changes:
             place = await self._publish(dataset, place, page.changes)
         await self._save(dataset, place)
+        await self._clear_failure(dataset)
         self._places[dataset] = place
         return page is not None and page.up_to_date
 
-    async def _recall(self, dataset: str) -> Place:
-        """Where the stream ends; an empty one goes on from the position in the database."""
-        info = await self._stream(dataset)
+    async def _recall(self, dataset: str, info: StreamInfo) -> Place:
+        """Return where the stream ends, or the position in the database if it is empty."""
         last = info.state.last_seq
         # Backwards, because an operator may have deleted single messages at the end.
         for sequence in range(last, max(info.state.first_seq, 1) - 1, -1):
@@ -156,6 +183,7 @@ class JetStreamSink:
                 message = await self._jetstream.get_msg(self._stream_name(dataset), seq=sequence)
                 found = _parse_id((message.headers or {}).get(Header.MSG_ID, ""))
                 if found is not None:
+                    await self._advance(dataset, *found)
                     return Place(*found, last)
         async with self._store.connection() as conn:
             cursor = await conn.execute(
@@ -163,7 +191,8 @@ class JetStreamSink:
                 [dataset],
             )
             row = await cursor.fetchone()
-        return Place(None, 0, last) if row is None else Place(row[0], row[1], last)
+        epoch, seq = (None, 0) if row is None else row
+        return Place(epoch, seq, last, is_lost=_is_lost(info, published=row is not None))
 
     async def _stream(self, dataset: str) -> StreamInfo:
         name = self._stream_name(dataset)
@@ -191,29 +220,34 @@ class JetStreamSink:
         return made
 
     async def _start_over(self, dataset: str, place: Place, head: Head) -> Place:
-        """Tell followers that the numbers do not go on from where they were, and where they do."""
+        """Continue from the floor: the feed has no change that follows what was published."""
         if place.epoch is None:
-            why = "start"
+            why = "gap" if place.is_lost else "start"
         elif place.epoch != head.epoch:
             why = "epoch"
         else:
             why = "gap" if place.seq < head.floor else "rewound"
         start = Cursor(dataset, head.epoch, head.floor)
+        return await self._send_control(dataset, place, why, start)
+
+    async def _send_control(self, dataset: str, place: Place, why: str, start: Cursor) -> Place:
+        """Publish that the numbers continue after this cursor, whatever the stream had before."""
         body = {
             "control": why,
             "dataset": dataset,
-            "epoch": str(head.epoch),
-            "seq": head.floor,
+            "epoch": str(start.epoch),
+            "seq": start.seq,
+            "cursor": str(start),
             "archive": f"/api/v1/{dataset}/archives/latest",
         }
         last = await self._send(
             dataset,
             place.stream_sequence,
             # Its own id even if the same happens again, or it would be taken for a double.
-            [("control", f"{head.epoch}:{head.floor}:{place.stream_sequence}", start, body)],
+            [("control", f"{start.epoch}:{start.seq}:{place.stream_sequence}", start, body)],
         )
-        log.info("a dataset's stream starts over", dataset=dataset, because=why)
-        return Place(head.epoch, head.floor, last)
+        log.info("nats.control_published", dataset=dataset, control=why, seq=start.seq)
+        return Place(start.epoch, start.seq, last)
 
     async def _publish(self, dataset: str, place: Place, changes: Sequence[Change]) -> Place:
         assert place.epoch is not None
@@ -267,6 +301,34 @@ class JetStreamSink:
                 {"dataset": dataset, "epoch": place.epoch, "seq": place.seq},
             )
 
+    async def _advance(self, dataset: str, epoch: UUID, seq: int) -> None:
+        """Move the position to the end of the stream, if a batch was published only in part."""
+        async with self._store.connection() as conn:
+            await conn.execute(
+                "UPDATE deliver.position SET seq = %(seq)s, at = clock_timestamp()"
+                " WHERE sink = 'nats' AND dataset = %(dataset)s"
+                " AND epoch = %(epoch)s AND seq < %(seq)s",
+                {"dataset": dataset, "epoch": epoch, "seq": seq},
+            )
+
+    async def _save_failure(self, dataset: str | None, error: Exception) -> None:
+        """Store why a dataset cannot be published; without one, of all that are behind."""
+        async with self._store.connection() as conn:
+            await conn.execute(
+                statement("hasat.deliver", "save_failure"),
+                {
+                    "dataset": dataset,
+                    "error": str(error) or f"NATS does not respond ({type(error).__name__}).",
+                    "holder": self._holder,
+                },
+            )
+
+    async def _clear_failure(self, dataset: str) -> None:
+        async with self._store.connection() as conn:
+            await conn.execute(
+                "DELETE FROM deliver.sink_failure WHERE sink = 'nats' AND dataset = %s", [dataset]
+            )
+
     def _stream_name(self, dataset: str) -> str:
         return f"{self._settings.stream}_{dataset}"
 
@@ -282,6 +344,16 @@ def _told(dataset: str, epoch: UUID, change: Change) -> Body:
         "key": change.key,
         "body": change.body,
     }
+
+
+def _is_lost(info: StreamInfo, *, published: bool) -> bool:
+    """Return whether consumers of an empty stream may have missed messages.
+
+    A stream that removes acknowledged messages is empty when all consumers have everything.
+    """
+    if info.state.last_seq == 0:
+        return published
+    return info.config.retention in (None, RetentionPolicy.LIMITS)
 
 
 def _parse_id(text: str) -> tuple[UUID, int] | None:

@@ -17,6 +17,7 @@ from hasat.deliver.jetstream import NATS_AWAY, JetStreamSink
 from hasat.deliver.lease import LEASE_SECONDS
 from hasat.deliver.messages import message_of
 from hasat.deliver.post import Answer, post
+from hasat.deliver.sink_state import save_sink_seen
 from hasat.deliver.watch import (
     Health,
     announce_archive_failures,
@@ -140,6 +141,8 @@ class Deliverer:
     async def _renew(self) -> None:
         if self._subscribed:
             await outbox.renew(self._store, self._endpoints)
+        if self._settings.nats.url is not None:
+            await save_sink_seen(self._store)
         await set_or_after(self._stopping, _RENEW_SECONDS)
 
     async def _tell(self, endpoint: Endpoint) -> None:

@@ -13,6 +13,7 @@ from hasat.deliver.event import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
 from hasat.settings.source_tree import Webhooks
 from hasat.store import Store
+from hasat.store.audit import record_action
 from hasat.store.statements import statement
 
 State = Literal["waiting", "delivered", "dead"]
@@ -194,7 +195,10 @@ async def replay(
             statement(_ROOM, "replay"),
             {"ids": None if deliveries is None else list(deliveries), "endpoint": endpoint},
         )
-        return sorted(row[0] for row in await cursor.fetchall())
+        sent = sorted(row[0] for row in await cursor.fetchall())
+        named = ", ".join(map(str, deliveries)) if deliveries is not None else endpoint or "all"
+        await record_action(conn, named, count=len(sent), deliveries=sent)
+        return sent
 
 
 async def tallies(store: Store) -> list[Tally]:

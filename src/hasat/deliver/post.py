@@ -2,25 +2,15 @@
 
 import asyncio
 import re
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
-from ipaddress import IPv6Address
-from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 
-from hasat.deliver.addresses import (
-    Address,
-    PrivateAddressError,
-    Resolve,
-    checked_addresses,
-    resolve,
-)
 from hasat.deliver.messages import Message
+from hasat.fetch.addresses import CheckedTransport, PrivateAddressError, Resolve, resolve
 
 _MOST_ANSWER_BYTES = 16_384
 _SHOWN = 300
@@ -52,13 +42,11 @@ async def post(
     resolver: Resolve = resolve,
 ) -> Answer:
     """Send the message once; whatever goes wrong is an answer, not an error."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         async with asyncio.timeout(timeout_seconds):
-            addresses = await checked_addresses(host, port, private_networks, resolver)
-            return await _first_reachable(parts, host, port, addresses, message, now)
+            return await _post(
+                url, message, CheckedTransport(private_networks, resolver=resolver), now
+            )
     except TimeoutError:
         return Answer(error=f"It did not answer within {timeout_seconds:g} seconds.")
     except PrivateAddressError as error:
@@ -67,39 +55,10 @@ async def post(
         return Answer(error=f"It could not be reached: {str(error) or type(error).__name__}.")
 
 
-async def _first_reachable(
-    parts: SplitResult,
-    host: str,
-    port: int,
-    addresses: Sequence[Address],
-    message: Message,
-    now: datetime,
-) -> Answer:
-    for place, address in enumerate(addresses, start=1):
-        try:
-            return await _post_to(parts, host, port, address, message, now)
-        except httpx2.ConnectError:
-            if place == len(addresses):
-                raise
-    return Answer(error=f"{host} has no address.")
-
-
-async def _post_to(
-    parts: SplitResult, host: str, port: int, address: Address, message: Message, now: datetime
-) -> Answer:
-    literal = f"[{address}]" if isinstance(address, IPv6Address) else str(address)
-    target = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
-    # A client of its own for every try: a connection to the same address that was made for
-    # another name is not one to this name. Proxies would resolve the name again, so none is used.
+async def _post(url: str, message: Message, transport: CheckedTransport, now: datetime) -> Answer:
     async with (
-        httpx2.AsyncClient(verify=_trust(), trust_env=False, timeout=None) as client,
-        client.stream(
-            "POST",
-            target,
-            content=message.body,
-            headers={**message.headers, "Host": parts.netloc},
-            extensions={"sni_hostname": host},
-        ) as response,
+        httpx2.AsyncClient(transport=transport, timeout=None) as client,
+        client.stream("POST", url, content=message.body, headers=message.headers) as response,
     ):
         status = response.status_code
         if response.is_success:
@@ -127,15 +86,9 @@ def _seconds_of(retry_after: str | None, now: datetime) -> float | None:
     """Retry-After, which is a number of seconds or a date."""
     if not retry_after:
         return None
-    if retry_after.strip().isdigit():
-        return float(retry_after)
     try:
+        if retry_after.strip().isdigit():
+            return float(retry_after)
         return max((parsedate_to_datetime(retry_after) - now).total_seconds(), 0.0)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    # SSL_CERT_FILE and SSL_CERT_DIR name the operator's own authorities.
-    return httpx2.create_ssl_context()

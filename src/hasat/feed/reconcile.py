@@ -165,6 +165,16 @@ class Reconcile:
         self._note(dataset, counts, moved, scope)
         return counts
 
+    async def removed_keys(self, dataset: Dataset) -> list[str]:
+        """Return the keys that `diff` found to be removed."""
+        query = sql.SQL("SELECT key FROM {} WHERE kind = 3 ORDER BY key")
+        cursor = await self.connection.execute(query.format(_temporary("changes", dataset)))
+        return [key for (key,) in await cursor.fetchall()]
+
+    def leave_out(self, dataset: Dataset) -> None:
+        """Write no version of a dataset that was locked in case the run would change it."""
+        del self._datasets[dataset.name]
+
     async def examples(
         self, dataset: Dataset, most: int, among: sql.Composable
     ) -> dict[Kind, list[tuple[str, Any]]]:

@@ -7,7 +7,10 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
-_LONGEST_WAIT = 86_400.0
+from hasat.store.values import storable_text
+
+# No upstream may silence us for longer by one header.
+_LONGEST_WAIT = 3_600.0
 
 
 class Outcome(StrEnum):
@@ -66,6 +69,10 @@ class Verdict:
     reason: str = ""
     retry_after: float | None = None
 
+    def __post_init__(self) -> None:
+        # The reason quotes the upstream, and is logged and stored.
+        object.__setattr__(self, "reason", storable_text(self.reason))
+
 
 # Decides by status, headers and body alone, once for each answer.
 Classify = Callable[[Answer], Verdict]
@@ -92,14 +99,17 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
-    try:
-        then = _moment(text)
-        now = _moment(headers["date"]) if "date" in headers else datetime.now(UTC)
-    except (ValueError, TypeError):
+    then = _moment(text)
+    now = _moment(headers["date"]) if "date" in headers else datetime.now(UTC)
+    if then is None or now is None:
         return None
     return min(max((then - now).total_seconds(), 0.0), _LONGEST_WAIT)
 
 
-def _moment(text: str) -> datetime:
-    moment = parsedate_to_datetime(text)
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    # The parser is written for mail and stumbles over much more than it should.
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -116,6 +116,7 @@ class SharedState:
         assert isinstance(theirs.kwargs, dict)
         self._pool: Pool = AsyncConnectionPool(
             theirs.conninfo,
+            connection_class=theirs.connection_class,
             kwargs=theirs.kwargs | {"autocommit": True},
             min_size=1,
             max_size=_CONNECTIONS,

@@ -16,18 +16,21 @@ from psycopg.types.json import Jsonb
 
 from hasat.errors import HasatError, HeldError, NothingToDoError, OutOfQuotaError
 from hasat.jobs.context import OnProgress, RunContext
+from hasat.jobs.fencing import fence, terminate_replaced
 from hasat.jobs.link import DATABASE_AWAY, Connection, Link
 from hasat.jobs.model import Job, Outcome, Run, RunOutcome
 from hasat.jobs.runs import select_run
 from hasat.jobs.slots import Slot
 from hasat.logs import redactor
 from hasat.settings import Settings
-from hasat.store import Store
+from hasat.store import Store, explain
+from hasat.store.disk import explain_disk_full
 from hasat.store.statements import statement
 
 MOST_ATTEMPTS = 3
 STOPPED = "Stopped by hand before it was finished."
 
+_LOCK_HELD = "Another database session holds a lock that the job needs."
 _TELL_AGAIN_SECONDS = 5.0
 # A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
 _NOT_STORABLE = (
@@ -54,6 +57,8 @@ class Ending:
     error: str | None = None
     passing: bool = False
     """PostgreSQL was away: another attempt may well succeed."""
+    waits: bool = False
+    """Another session holds a lock that the job needs: it is tried again until the lock is free."""
 
 
 class Attempt:
@@ -79,6 +84,7 @@ class Attempt:
         store: Store,
         on_progress: OnProgress | None = None,
         slot: Slot | None = None,
+        local: bool = False,
     ) -> "Attempt | None":
         """The attempt, or None if the run is over or the queue's row is no longer ours."""
         async with link.transaction() as connection:
@@ -91,6 +97,7 @@ class Attempt:
             run = await select_run(connection, run_id)
         if run is None:
             return None
+        await terminate_replaced(link, run_id)
 
         async def keep(progress: Mapping[str, Any] | None, requests: int) -> bool:
             async with link.transaction() as connection:
@@ -111,11 +118,13 @@ class Attempt:
             params=run.params,
             scheduled_for=run.scheduled_for,
             settings=settings,
-            store=store,
+            store=store.fenced(fence(run_id, run.attempt)),
             keep=keep,
             conclude=lambda connection, outcome: attempt.conclude(connection, outcome),
             on_progress=on_progress,
             slot=slot,
+            attempt=run.attempt,
+            local=local,
         )
         attempt = cls(link, run, context)
         return attempt
@@ -143,20 +152,45 @@ class Attempt:
             return Ending("held", message=self._storable(str(error)))
         except OutOfQuotaError as error:
             return Ending("out_of_quota", message=self._storable(str(error)))
+        except psycopg.errors.LockNotAvailable as error:
+            log.warning("run.lock_held", error=str(error))
+            return Ending(
+                "failed", message=_LOCK_HELD, error=self._storable(str(error)), waits=True
+            )
         except DATABASE_AWAY as error:
-            log.warning("run failed because PostgreSQL did not answer", exc_info=True)
-            return self._failed(error, passing=True)
+            known = self._explained(error)
+            if isinstance(known, HasatError):
+                log.warning("run failed", error=str(known))
+            else:
+                log.warning("run failed because PostgreSQL did not answer", exc_info=True)
+            return self._failed(known, passing=True)
         except HasatError as error:
             log.warning("run failed", error=str(error))
             return self._failed(error)
         # SystemExit too: left alone, it would end the worker with all its other jobs.
         except (Exception, SystemExit) as error:
-            log.exception("run failed unexpectedly")
-            return self._failed(error)
+            known = self._explained(error)
+            if isinstance(known, HasatError):
+                log.warning("run failed", error=str(known))
+            else:
+                log.exception("run failed unexpectedly")
+            return self._failed(known)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return what a full disk or a server in trouble means, else the error itself."""
+        store = self.context.store
+        if isinstance(error, psycopg.Error):
+            return explain.sentence(error, store.label, embedded=store.embedded) or error
+        return explain_disk_full(error, self.context.settings.home) or error
 
     def _ending(self, outcome: Outcome) -> Ending:
         return Ending(
-            outcome.kind, outcome.rows_changed, outcome.detail, self._storable(outcome.message)
+            outcome.kind,
+            outcome.rows_changed,
+            outcome.detail,
+            self._storable(outcome.message),
+            # Not skipped behind what its own earlier attempt may have left.
+            waits=outcome.kind == "skipped" and self.context.is_retry,
         )
 
     def _failed(self, error: BaseException, *, passing: bool = False) -> Ending:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from hasat.clock import zone
-from hasat.errors import ConflictError
+from hasat.jobs.fencing import replaced_error
 from hasat.jobs.link import AWAY, Connection
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.slots import Slot
@@ -46,8 +46,13 @@ class RunContext:
         conclude: Conclude | None = None,
         on_progress: OnProgress | None = None,
         slot: Slot | None = None,
+        attempt: int = 1,
+        local: bool = False,
     ) -> None:
         self.run_id = run_id
+        self.is_retry = attempt > 1
+        """Whether an earlier attempt began this run: its leftovers may be in the way."""
+        self._local = local
         self.job = job
         self.params = params
         self.scheduled_for = scheduled_for
@@ -64,6 +69,13 @@ class RunContext:
         self._kept_at = float("-inf")
         self._slot = slot
         self._waiting_until: datetime | None = None
+
+    def trusts(self, param: str) -> bool:
+        """Whether a location among the params may be a file or a private address.
+
+        It may if a person on this machine's command line or the operator's settings named it.
+        """
+        return self._local or self.params.get(param) == self.job.params.get(param)
 
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Tell how far the run is; cheap enough to call for every step.
@@ -122,7 +134,7 @@ class RunContext:
             self.unkept_requests += requests
             return
         if not still_ours:
-            raise self._replaced()
+            raise replaced_error(self.run_id)
 
     async def conclude(self, connection: Connection, outcome: Outcome) -> None:
         """Record the outcome in the transaction that commits the run's work; the job's last step.
@@ -130,12 +142,7 @@ class RunContext:
         Raises ConflictError if another worker has begun the run anew: then nothing is committed.
         """
         if self._conclude is not None and not await self._conclude(connection, outcome):
-            raise self._replaced()
-
-    def _replaced(self) -> ConflictError:
-        return ConflictError(
-            f"Run {self.run_id} was begun anew by another worker while this one was silent."
-        )
+            raise replaced_error(self.run_id)
 
     def spent(self, requests: int = 1) -> None:
         """Count requests sent to an upstream."""

@@ -20,6 +20,7 @@ from hasat.jobs.slots import Slot, Slots
 from hasat.jobs.worker import RowWorker, new_worker, open_app
 from hasat.settings import Settings
 from hasat.store import Store
+from hasat.store.machine import machine_of
 
 _LINGER_SECONDS = 3.0
 """How long a stopped engine still tries to reach PostgreSQL to give its runs back."""
@@ -138,7 +139,8 @@ class Engine:
         app = await open_app(
             link, self._work_on, self._registered, self._slots, self._worker_is_stopping
         )
-        queues = [queue_of(job.name) for job in self._catalogue]
+        machine = machine_of(self._settings.home)
+        queues = [queue_of(job.name, at) for job in self._catalogue for at in (None, machine)]
         pauses = growing_pauses()
         while not self._stopping.is_set():
             self._worker = new_worker(
@@ -251,6 +253,11 @@ class Engine:
             return lambda: attempt.give_back(counts=False)
         if ending is None:
             ending = Ending("failed", message="Its worker fell silent.", passing=True)
+        if ending.waits:
+            reason = ending.message
+            return lambda: attempt.give_back(
+                counts=False, pause=_RETRY_PAUSE_SECONDS, message=reason
+            )
         if ending.passing and attempt.run.attempt < MOST_ATTEMPTS:
             pause = _RETRY_PAUSE_SECONDS * attempt.run.attempt
             message = ending.message

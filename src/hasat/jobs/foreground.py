@@ -21,7 +21,7 @@ from hasat.jobs.link import AWAY, Connection, Link, open_link
 from hasat.jobs.model import Job, Run
 from hasat.jobs.params import check_params
 from hasat.jobs.pulse import Pulse
-from hasat.jobs.queue import PRIVATE, TASK
+from hasat.jobs.queue import PRIVATE, TASK, record_run
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.runs import get_run
 from hasat.settings import Settings
@@ -173,6 +173,7 @@ class _Foreground:
         if taken is None:
             await connection.rollback()
             return None
+        await record_run(connection, run_id, job.name, params)
         return _Claim(run_id, taken[0], self._worker_id)
 
     async def _refuse(self, job: Job, params: Mapping[str, Any], holder: Holder) -> int:
@@ -189,7 +190,8 @@ class _Foreground:
                 },
             )
             row = await cursor.fetchone()
-        assert row is not None
+            assert row is not None
+            await record_run(connection, row[0], job.name, params, "refused")
         return int(row[0])
 
     def _describe(self, job: Job, holder: Holder) -> str:
@@ -211,6 +213,7 @@ class _Foreground:
                 settings=self._settings,
                 store=self._store,
                 on_progress=on_progress,
+                local=True,
             )
         )
         if attempt is None:

@@ -20,6 +20,11 @@ async def _housekeeping(context: RunContext) -> Outcome:
                 statement("hasat.jobs", f"housekeeping_{what}"), {"days": days, "task": TASK}
             )
             detail[what] = cursor.rowcount
+    async with context.store.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT jobs.forget_audit(%s)", [context.settings.jobs.keep_audit_days]
+        )
+        detail["forget_audit"] = cursor.rowcount
     rows = sum(detail.values())
     return Outcome("done" if rows else "nothing", rows_changed=rows, detail=detail)
 

@@ -67,7 +67,11 @@ class Link:
     def note_away(self, error: BaseException) -> None:
         if not self._is_away:
             self._is_away = True
-            log.warning("PostgreSQL does not answer; trying again until it does", error=str(error))
+            code = error.sqlstate if isinstance(error, psycopg.Error) else None
+            event = "PostgreSQL does not answer; trying again until it does"
+            if code == "53100":
+                event = "PostgreSQL's disk is full; trying again until there is room"
+            log.warning(event, error=str(error))
 
     def note_back(self) -> None:
         if self._is_away:
@@ -78,6 +82,7 @@ class Link:
 @asynccontextmanager
 async def open_link(store: Store) -> AsyncIterator[Link]:
     """A link for as long as the block lasts; PostgreSQL need not be there when it is opened."""
+    assert isinstance(store.pool.kwargs, dict)
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         # The store's own way to an address: it starts an embedded server that died.
         store.pool.conninfo,
@@ -87,8 +92,9 @@ async def open_link(store: Store) -> AsyncIterator[Link]:
         timeout=2.0,
         # The pool doubles its pauses up to this; a longer one would outlast the outage itself.
         reconnect_timeout=5.0,
+        connection_class=store.pool.connection_class,
         # PgBouncer in transaction mode cannot keep prepared statements apart.
-        kwargs={"prepare_threshold": None, "connect_timeout": 5},
+        kwargs=store.pool.kwargs | {"prepare_threshold": None, "connect_timeout": 5},
         check=AsyncConnectionPool.check_connection,
         name="jobs",
     )

@@ -3,11 +3,16 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 if TYPE_CHECKING:
     from hasat.jobs.context import RunContext
     from hasat.jobs.link import Connection
+
+LOCATION = "a file or an http(s) address"
+Location = Annotated[str, LOCATION]
+"""The type of a param that names a file or an address. Who starts a run on the command line may
+name both; a queued run opens only http(s) addresses, which must be public."""
 
 OutcomeKind = Literal["done", "nothing", "held", "out_of_quota", "skipped"]
 RunOutcome = Literal[OutcomeKind, "failed", "set_aside", "interrupted"]
@@ -55,6 +60,11 @@ class Job:
     source: str | None = None
     wanted: "Callable[[Connection], Awaitable[bool]] | None" = field(default=None, hash=False)
     """Checked every few seconds: whether a run is needed although no time is due."""
+    machine: "Callable[[Connection, Mapping[str, Any]], Awaitable[str | None]] | None" = field(
+        default=None, hash=False
+    )
+    """Called with the params of a run that is queued: the only machine whose worker can execute
+    it, None for any; raises if no worker can."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hasat.errors import UsageError
-from hasat.jobs.model import Job
+from hasat.jobs.model import LOCATION, Job
+from hasat.settings.kinds import check_http_url
 from hasat.settings.reference import describe_type
 
 _MAX_SHOWN = 100
@@ -52,6 +53,27 @@ def check_values(job: Job, given: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{name} of {job.name} is {_shown(value)}.", remedy=f"Give {describe_type(kind)}."
             ) from error
+
+
+def check_locations(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a file that a queued run shall read, whether there is one or not.
+
+    The process that executes the run has other rights than the caller. What the operator has
+    configured for the job is allowed.
+    """
+    for name, kind in param_types(job).items():
+        value = given.get(name)
+        if value is None or value == job.params.get(name):
+            continue
+        if LOCATION in getattr(kind, "__metadata__", ()):
+            try:
+                check_http_url(value)
+            except ValueError as error:
+                raise UsageError(
+                    f"{name} of {job.name} must be an http(s) address in a queued run.",
+                    remedy="Files are read only by a run on the command line, such as "
+                    f"`hasat jobs run {job.name} --param {name}=FILE`.",
+                ) from error
 
 
 def _check_storable(job: Job, given: Mapping[str, Any]) -> None:

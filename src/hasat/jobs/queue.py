@@ -10,9 +10,10 @@ from hasat.errors import AlreadyRunningError, ConflictError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run, Trigger
-from hasat.jobs.params import check_params, check_values
+from hasat.jobs.params import check_locations, check_params, check_values
 from hasat.jobs.runs import get_run
 from hasat.store import Store
+from hasat.store.audit import AuditOutcome, describe_action, record_action
 from hasat.store.statements import statement
 
 TASK = "hasat.run"
@@ -22,9 +23,12 @@ PRIVATE = "run-"
 """How the queue of a run that belongs to one process begins: workers keep away from it."""
 
 
-def queue_of(job: str) -> str:
-    """A job's queue: a worker of an older version leaves alone what it does not know."""
-    return f"job:{job}"
+def queue_of(job: str, machine: str | None = None) -> str:
+    """A job's queue: a worker of an older version leaves alone what it does not know.
+
+    Runs that only one machine can execute have a queue of their own, read by its workers.
+    """
+    return f"job:{job}" if machine is None else f"job:{job}@{machine}"
 
 
 async def enqueue(
@@ -34,6 +38,7 @@ async def enqueue(
     trigger: Trigger,
     params: Mapping[str, Any] | None = None,
     scheduled_for: datetime | None = None,
+    machine: str | None = None,
 ) -> int | None:
     """The number of the new run, or None if this due time was fired before."""
     cursor = await connection.execute(
@@ -50,8 +55,20 @@ async def enqueue(
         return None
     await connection.execute(
         statement("hasat.jobs", "queue_put"),
-        {"run": row[0], "job": job.name, "queue": queue_of(job.name), "task": TASK},
+        {
+            "run": row[0],
+            "job": job.name,
+            "queue": queue_of(job.name, machine),
+            "task": TASK,
+            # Behind all others: a run that waits for an absent machine must not block its job.
+            "priority": 0 if machine is None else -1,
+        },
     )
+    if machine is not None:
+        await connection.execute(
+            "UPDATE jobs.run SET message = %s WHERE id = %s",
+            [f"It waits for a worker on the machine {machine}, which has its input.", row[0]],
+        )
     return int(row[0])
 
 
@@ -73,13 +90,33 @@ async def queue_run(
     # The schedule may have had params of no use to the job; a retry has them too.
     check = check_params if trigger == "hand" else check_values
     check(job, params or {})
+    check_locations(job, params or {})
     given = {**job.params, **(params or {})} if trigger == "hand" else params
     async with store.connection() as connection:
         if not behind_others and job.overlap == "skip":
             await _refuse_second(connection, job)
-        run_id = await enqueue(connection, job, trigger=trigger, params=given)
+        machine = await job.machine(connection, given or {}) if job.machine else None
+        run_id = await enqueue(connection, job, trigger=trigger, params=given, machine=machine)
+        if run_id is not None:
+            await record_run(connection, run_id, job.name, given or {})
     assert run_id is not None, "only a due time can have been fired before"
     return await get_run(store, run_id)
+
+
+async def record_run(
+    connection: Connection,
+    run_id: int,
+    job: str,
+    params: Mapping[str, Any],
+    outcome: AuditOutcome = "done",
+) -> None:
+    """Record that somebody asked for this run; one that applies a held run is its approval."""
+    if (held := params.get("approve")) is not None:
+        await record_action(
+            connection, held, action="hold.approve", outcome=outcome, job=job, run=run_id
+        )
+    else:
+        await record_action(connection, run_id, outcome=outcome, job=job, params=dict(params))
 
 
 async def _refuse_second(connection: Connection, job: Job) -> None:
@@ -98,11 +135,16 @@ async def stop_run(store: Store, run_id: int) -> Run:
     """The run, over if it had not begun; else whoever works on it has been asked to stop it."""
     run = await get_run(store, run_id)
     async with store.connection() as connection:
+        # On its own: PostgreSQL checks constraints against the row that a statement began with,
+        # so the next one must begin after a worker that is taking the run has committed.
+        await connection.execute(statement("hasat.jobs", "queue_lock"), {"run": run_id})
         cursor = await connection.execute(
             statement("hasat.jobs", "queue_stop"),
             {"run": run_id, "message": "Stopped by hand while it waited."},
         )
         found = await cursor.fetchone()
+        if found is not None:
+            await record_action(connection, run_id, job=run.job)
     if found is None:
         run = await get_run(store, run_id)
         if run.state != "finished":
@@ -132,4 +174,5 @@ async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
             f"Run {run_id} of {run.job} is not finished, it is {run.state}.",
             remedy=f"Watch it with `hasat jobs show {run_id}`.",
         )
+    describe_action(retry_of=run_id)
     return await queue_run(store, catalogue, run.job, run.params, trigger="retry")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from hasat.jobs.attempt import MOST_ATTEMPTS, STOPPED
+from hasat.jobs.fencing import terminate_replaced
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.queue import PRIVATE, TASK
 from hasat.settings import Settings
@@ -75,6 +76,7 @@ class Recovery:
             taken_up = await cursor.fetchall()
             cursor = await connection.execute(statement("hasat.jobs", "queue_close_strays"))
             strays = await cursor.fetchall()
+        await terminate_replaced(self._link)
         for run, job, fate, attempt, worker in taken_up:
             if fate != "over":
                 log.warning(

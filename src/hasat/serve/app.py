@@ -14,12 +14,14 @@ from hasat.feed.archive import place_of
 from hasat.feed.bell import Bell
 from hasat.feed.read import ExpiredError
 from hasat.jobs import Catalogue
-from hasat.serve import deliver, describe, health, jobs, metrics, problems, quota, status
+from hasat.serve import audit, deliver, describe, health, jobs, metrics, problems, quota, status
 from hasat.serve.archives import archive_router
 from hasat.serve.expired import on_expired
 from hasat.serve.feed import feed_router
+from hasat.serve.flight import SingleFlight
 from hasat.serve.gate import Gate, HostGuard, is_open
 from hasat.serve.keys import KeyRing
+from hasat.serve.limits import DatabaseLeases
 from hasat.serve.observe import Observe, security_headers
 from hasat.serve.places import Places
 from hasat.serve.routes import RouteTable
@@ -60,10 +62,11 @@ def create_app(
     app.state.catalogue = catalogue
     app.state.sources = sources
     app.state.readiness = health.Readiness(store, sources)
+    app.state.health_checks = SingleFlight()
     for own in (health, metrics, problems, describe):
         app.include_router(own.router)
     checked = [Depends(check_parameters)]
-    for of_the_house in (status, jobs, deliver, quota):
+    for of_the_house in (status, jobs, deliver, quota, audit):
         app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
     app.state.bell = Bell(store)
     app.state.places = Places(store)
@@ -87,7 +90,14 @@ def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
             Observe, app.state.metrics, app.state.routes, security_headers(settings.serve.base_map)
         ),
         Middleware(HostGuard, settings),
-        Middleware(Gate, settings, app.state.keys, Signatures(settings)),
+        Middleware(
+            Gate,
+            settings,
+            app.state.keys,
+            Signatures(settings),
+            DatabaseLeases(store),
+            app.state.metrics.note_rate_limited,
+        ),
         Middleware(BodyLimit),
         Middleware(HeadFromGet),
     ]

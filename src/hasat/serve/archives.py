@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from hasat.clock import local_time
-from hasat.doors import TheStore, answers, exchange_of, problem_answers
+from hasat.doors import TheReads, TheStore, answers, exchange_of, problem_answers
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.archive import Archive, Place
 from hasat.feed.archive.facts import MEDIA, Format, formats_of
@@ -83,7 +83,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
     }
 
     @router.get("/archives", summary=f"The archives of {name}", responses=answers([_ARCHIVE]))
-    async def archives(response: Response, store: TheStore) -> list[dict[str, Any]]:
+    async def archives(response: Response, store: TheReads) -> list[dict[str, Any]]:
         """Newest first. `lastSyncAt` and `cursor` are where to go on after reading the file."""
         # Before the first run there is no time to tell, and the list is empty.
         with suppress(UnavailableError):
@@ -110,7 +110,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
                 f"{name} is not archived as {form}.", remedy=f"Ask for {' or '.join(formats)}."
             )
         archive = await latest_archive(store, place, name, form or formats[0])
-        return _download(request, place, archive)
+        return await _download(request, place, archive)
 
     @router.get(
         "/archives/{fileName}",
@@ -126,7 +126,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
     ) -> Response:
         """The file, or a part of it: a download that broke off is gone on with by `Range`."""
         archive = await archive_named(store, place, name, file_name)
-        return _download(request, place, archive)
+        return await _download(request, place, archive)
 
     @router.get(
         "/versions",
@@ -135,7 +135,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
     )
     async def versions(
         response: Response,
-        store: TheStore,
+        store: TheReads,
         after: Annotated[int, Query(ge=0, le=2**62, description="The `next` before.")] = 0,
         limit: Annotated[int, Query(ge=1, le=1000, description="Versions at the most.")] = 100,
     ) -> dict[str, Any]:
@@ -198,7 +198,7 @@ async def _date(response: Response, store: Store, dataset: str) -> None:
     response.headers["X-Last-Sync-At"] = local_time(head.committed_at)
 
 
-def _download(request: Request, place: Place, archive: Archive) -> Response:
+async def _download(request: Request, place: Place, archive: Archive) -> Response:
     etag = f'"{archive.sha256.hex()}"'
     headers = {
         "ETag": etag,
@@ -224,10 +224,18 @@ def _download(request: Request, place: Place, archive: Archive) -> Response:
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{archive.size}"
     headers["Content-Length"] = str(stop - start)
-    pieces: AsyncIterator[bytes] = place.read(archive.path, start, stop)
+    pieces = place.read(archive.path, start, stop)
+    # Before anything is sent: a store that does not respond is a problem, not half a download.
+    first = await anext(pieces, b"")
     return StreamingResponse(
-        pieces,
+        _going_on(first, pieces),
         status_code=200 if part is None else 206,
         headers=headers,
         media_type=MEDIA[archive.format],
     )
+
+
+async def _going_on(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece

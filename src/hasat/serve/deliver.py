@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 import psycopg
 import structlog
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
-from hasat.doors import Plain, TheStore, answers, reject_parameters, require
+from hasat.deliver.sink_state import load_sink_states
+from hasat.doors import Plain, TheStore, answers, audited, reject_parameters
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
+from hasat.settings import Settings
 from hasat.store import Store
 
 _PATIENCE_SECONDS = 3.0
@@ -96,7 +98,7 @@ async def dead_letters(
 @router.post(
     "/deliveries/{number}/replay",
     summary="Send one delivery again",
-    dependencies=[Depends(require("operate"))],
+    dependencies=[audited("delivery.replay")],
     responses=answers({"replayed": [17]}, NotFoundError, ConflictError),
 )
 async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
@@ -107,7 +109,7 @@ async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
 @router.post(
     "/dead-letters/replay",
     summary="Send dead letters again",
-    dependencies=[Depends(require("operate"))],
+    dependencies=[audited("delivery.replay")],
     responses=answers({"replayed": [17, 18]}, DatabaseError),
 )
 async def replay_all(
@@ -141,3 +143,29 @@ async def delivery_metrics(store: Store) -> Iterable[Metric]:
             counts.add_metric((tally.endpoint, state), getattr(tally, state))
         oldest.add_metric((tally.endpoint,), tally.oldest_seconds)
     return counts, oldest
+
+
+async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
+    """Return how far the NATS streams are behind; nothing if the database does not respond."""
+    lag = GaugeMetricFamily(
+        "hasat_nats_lag_changes", "Changes not published to NATS yet.", labels=("dataset",)
+    )
+    age = GaugeMetricFamily(
+        "hasat_nats_lag_seconds",
+        "Age of the oldest change not published to NATS yet.",
+        labels=("dataset",),
+    )
+    failing = GaugeMetricFamily(
+        "hasat_nats_failing", "1 if publishing to NATS fails.", labels=("dataset",)
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            states = await load_sink_states(store, settings)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.sinks_unreadable", reason=str(error))
+        return ()
+    for state in states:
+        lag.add_metric((state.dataset,), state.lag)
+        age.add_metric((state.dataset,), state.lag_seconds)
+        failing.add_metric((state.dataset,), float(state.error is not None))
+    return lag, age, failing

@@ -25,7 +25,7 @@ async def as_answered(error: ExpiredError, store: Store, place: Place) -> HasatE
     if not error.starts_over:
         return error
     try:
-        await latest_archive(store, place, error.dataset, "ndjson")
+        await latest_archive(store.primary, place, error.dataset, "ndjson")
     except UnavailableError as pending:
         return pending
     return error

@@ -9,7 +9,16 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
 
 from hasat.clock import local_time
-from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, body_limit, dumps
+from hasat.doors import (
+    Plain,
+    TheReads,
+    TheStore,
+    answer,
+    answer_unless_known,
+    answers,
+    body_limit,
+    dumps,
+)
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.archive import Place
 from hasat.feed.archive.shelf import ArchivePendingError
@@ -158,7 +167,7 @@ def feed_router(dataset: Dataset) -> APIRouter:
         response_class=Response,
         responses=answers({"key": "1234567890", "history": []}, NotFoundError),
     )
-    async def story(key: Plain, store: TheStore) -> Response:
+    async def story(key: Plain, store: TheReads) -> Response:
         """Every change of the record that is still kept, oldest first.
 
         Each with the body before and after it and the fields that a modification changed.
@@ -195,6 +204,7 @@ async def _told(
     """The answer to a question by cursor, in the form that was asked for.
 
     The first page is read before anything is sent: what is wrong with the question is a problem.
+    Whoever waits for a change reads the primary, which is where the bell is rung.
     """
     bell: Bell = request.app.state.bell
     archives: Place = request.app.state.archive_place
@@ -208,12 +218,13 @@ async def _told(
         headers["X-Accel-Buffering"] = "no"
         going = events(store, archives, bell, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="text/event-stream")
+    source = store if ask.wait else store.reads
     if ask.form == "ndjson":
-        page = await first_page(store, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
+        page = await first_page(source, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
-        going = lines(store, archives, dataset, ask, page)
+        going = lines(source, archives, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
-    page = await first_page(store, bell, dataset, ask, ask.limit or PAGE)
+    page = await first_page(source, bell, dataset, ask, ask.limit or PAGE)
     headers["X-Last-Sync-At"] = local_time(page.committed_at)
     changes = ",".join(written(dataset, change, ask.include) for change in page.changes)
     content = f'{{"changes":[{changes}],{dumps(place(page))[1:]}'
@@ -224,7 +235,10 @@ async def _told(
 
 
 async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> Response:
-    """The answer to a question by time."""
+    """The answer to a question by time.
+
+    From the primary: a page from an older standby, after one from a newer, would leave out changes.
+    """
     async with store.connection() as conn:
         span = await changes_between(
             conn,

@@ -1,20 +1,23 @@
 """What a start needs, looked at one by one: the findings of `hasat doctor` and its page."""
 
 import os
-import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue
+from hasat.jobs.blockage import find_blockages
 from hasat.serve.gate import check_may_start
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
+from hasat.store.disk import free_bytes, mount_of
 from hasat.store.private import is_shared
 
 Grade = Literal["ok", "warning", "failure"]
@@ -35,7 +38,7 @@ class Finding:
 
 def about_machine(settings: Settings) -> list[Finding]:
     """The settings, the folder and its disk."""
-    return [_settings(settings), _home(settings), _disk(settings)]
+    return [_settings(settings), _home(settings), *_disks(settings)]
 
 
 def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
@@ -73,6 +76,17 @@ async def about_database(
         found.append(Finding("access", "failure", error.message, error.remedy))
     else:
         found.append(Finding("access", "ok", f"May listen on {settings.serve.host}"))
+    async with store.connection() as conn:
+        blockages = await find_blockages(conn)
+    if blockages:
+        found.append(Finding("locks", "warning", str(blockages), blockages.remedy))
+    else:
+        found.append(Finding("locks", "ok", "No session is stuck and no job only skips"))
+    if streams := await load_sink_states(store, settings):
+        if degraded := describe_degraded(streams):
+            found.append(Finding("nats", "warning", degraded, REMEDY))
+        else:
+            found.append(Finding("nats", "ok", "NATS has every change, or will in a moment"))
     for source in sources:
         report = {} if source.status is None else await source.status(store, settings)
         found += [Finding(source.name, "warning", told) for told in report.get("remarks", [])]
@@ -111,14 +125,29 @@ def _home(settings: Settings) -> Finding:
     return Finding("home", "ok", f"Data lives in {home}")
 
 
-def _disk(settings: Settings) -> Finding:
-    nearest = next(path for path in (settings.home, *settings.home.parents) if path.exists())
-    free = shutil.disk_usage(nearest).free
-    told = f"{free / 1e9:.1f} GB free at {nearest}"
-    if free < _LEAST_FREE_BYTES:
-        remedy = "Free some space: a full disk stops the database."
-        return Finding("disk", "warning", told, remedy)
-    return Finding("disk", "ok", told)
+def _disks(settings: Settings) -> list[Finding]:
+    """One finding for each file system that Hasat writes to."""
+    uses: dict[Path, list[str]] = {}
+    for use, folder in disk_folders(settings).items():
+        uses.setdefault(mount_of(folder), []).append(use)
+    found = []
+    for mount, named in uses.items():
+        free = free_bytes(mount)
+        message = f"{free / 1e9:.1f} GB free on {mount} ({', '.join(named)})"
+        if free < _LEAST_FREE_BYTES:
+            remedy = "Free some space: syncs and the database stop when this disk is full."
+            found.append(Finding("disk", "warning", message, remedy))
+        else:
+            found.append(Finding("disk", "ok", message))
+    return found
+
+
+def disk_folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders that Hasat writes to on this machine, by what they are for."""
+    folders = {"data": settings.home}
+    if settings.archives.provider == "FileSystem":
+        folders["archives"] = settings.home / settings.archives.base_path
+    return {**folders, "temporary files": Path(tempfile.gettempdir())}
 
 
 def _writable(folder: Path) -> bool:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.clock import local_time, parse_local_time
 from hasat.doors import Plain, dumps, exchange_of, reject_parameters
-from hasat.errors import UsageError
+from hasat.errors import UnavailableError, UsageError
 from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import Change, Page, changes_after
+from hasat.feed.read import Change, ExpiredError, Page, changes_after
 from hasat.store import Store
 
 MOST_WAIT_SECONDS = 60.0
@@ -153,9 +153,24 @@ async def window_query(
 
 
 async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
-    """The page after the cursor, in a transaction that ends before anything is sent."""
+    """The page after the cursor, in a transaction that ends before anything is sent.
+
+    A standby may not have what the cursor names yet, and then it is no reason for a 410.
+    """
+    try:
+        page = await _page(store, dataset, ask, limit)
+    except (ExpiredError, UnavailableError):
+        if store is store.primary:
+            raise
+        page = await _page(store.primary, dataset, ask, limit)
+    if ask.after is not None:
+        ask.has(ask.after)
+    return page
+
+
+async def _page(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
     async with store.connection() as conn:
-        page = await changes_after(
+        return await changes_after(
             conn,
             dataset.name,
             ask.after,
@@ -164,9 +179,6 @@ async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
             before="before" in ask.include,
             as_text=True,
         )
-    if ask.after is not None:
-        ask.has(ask.after)
-    return page
 
 
 async def first_page(store: Store, bell: Bell, dataset: Dataset, ask: Asked, limit: int) -> Page:

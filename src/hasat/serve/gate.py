@@ -4,7 +4,8 @@ Everything but a short list of paths needs a caller that is known, whether or no
 so; routes that change something ask for more with `doors.require("operate")`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hasat.doors import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
 from hasat.errors import NotKnownError, SettingsError, TooManyRequestsError
 from hasat.serve.keys import KeyRing, list_keys
-from hasat.serve.limits import Buckets, neighbourhood
+from hasat.serve.limits import DatabaseLeases, RateLimits, network_of
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     HostNotAllowedError,
@@ -24,12 +25,14 @@ from hasat.serve.signatures import Signatures, SignedRequest
 from hasat.settings import Settings
 from hasat.store import Store
 
+PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 ANONYMOUS = frozenset(
-    {"/healthz", "/readyz", "/health", "/metrics", "/openapi.json", "/docs", "/docs.css"}
+    PROBES
+    | {"/openapi.json", "/docs", "/docs.css"}
     | {"/login", "/logout", "/favicon.svg", "/favicon.ico"}
 )
 _ANONYMOUS_FOLDERS = ("/problems/", "/static/")
-LOCAL = Caller("local", "local", frozenset({"read", "operate"}), is_local=True)
+LOCAL = Caller("local", "local", frozenset({"read", "operate"}), is_local=True, kind="local")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
@@ -115,16 +118,25 @@ class Gate:
     """Finds out who is asking, counts the request, and turns away who may not be here."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, keys: KeyRing, signatures: Signatures
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        keys: KeyRing,
+        signatures: Signatures,
+        leases: DatabaseLeases,
+        note_rate_limited: Callable[[str], None],
     ) -> None:
         self._app = app
         self._open = is_open(settings)
         self._cookie = login_cookie(settings)
         self._keys = keys
         self._signatures = signatures
-        # Apart, so that a flood of addresses cannot make the server forget what a key has used.
-        self._per_caller = Buckets(settings.serve.requests_per_minute)
-        self._per_address = Buckets(settings.serve.requests_per_minute)
+        self._note_rate_limited = note_rate_limited
+        self._per_minute = settings.serve.requests_per_minute
+        # Separate, so that a flood of addresses cannot push out the buckets of keys.
+        self._callers = RateLimits(leases)
+        self._guesses = RateLimits(leases)
+        self._anonymous = RateLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -142,7 +154,7 @@ class Gate:
                 exchange.caller = await self._identify(scope, exchange)
             except NotKnownError as error:
                 refusal = error
-        self._count(exchange, scope, refused=refusal is not None)
+        await self._count(exchange, scope, refused=refusal is not None)
         if refusal is not None:
             raise refusal
 
@@ -156,7 +168,7 @@ class Gate:
             if login := HTTPConnection(scope).cookies.get(self._cookie):
                 if exchange.method not in _SAFE:
                     check_own_page(headers)
-                return await self._keys.check(login)
+                return replace(await self._keys.check(login), kind="login")
             raise NotKnownError("The request does not say who is asking.", remedy=HOW_TO_SAY_WHO)
         if len(ways) > 1 or len(headers.getlist(ways[0])) > 1:
             raise CredentialsMalformedError(
@@ -180,18 +192,26 @@ class Gate:
             token = token.strip() if scheme.lower() == "bearer" else ""
         return await self._keys.check(token)
 
-    def _count(self, exchange: Exchange, scope: Scope, *, refused: bool) -> None:
-        """Draw from the caller's bucket, or the address's if the caller is not known."""
-        if exchange.caller is LOCAL or exchange.path == "/healthz":
+    async def _count(self, exchange: Exchange, scope: Scope, *, refused: bool) -> None:
+        """Count the request for its caller, or for its address if the caller is not known."""
+        caller = exchange.caller
+        if caller is LOCAL or exchange.path in PROBES:
             return
-        if exchange.caller is not None:
-            allowance = self._per_caller.draw(exchange.caller.id)
+        if caller is not None:
+            per_minute = self._per_minute if caller.per_minute is None else caller.per_minute
+            counted_as = "client" if caller.bucket.startswith("client:") else "key"
+            allowance = await self._callers.draw(caller.bucket, per_minute)
         else:
-            address = neighbourhood(scope["client"][0]) if scope.get("client") else "unknown"
-            # Two buckets: who guesses keys must not make the probes of the same address fail.
-            allowance = self._per_address.draw(f"refused {address}" if refused else address)
+            address = network_of(scope["client"][0]) if scope.get("client") else "unknown"
+            if refused or (exchange.path, exchange.method) == ("/login", "POST"):
+                counted_as = "guess"
+                allowance = await self._guesses.draw(f"guess:{address}", self._per_minute)
+            else:
+                counted_as = "address"
+                allowance = await self._anonymous.draw(address, self._per_minute)
         exchange.allowance = allowance
         if allowance is not None and allowance.retry_after is not None:
+            self._note_rate_limited(counted_as)
             raise TooManyRequestsError(
                 f"More than {allowance.limit} requests in a minute.",
                 retry_after=allowance.retry_after,

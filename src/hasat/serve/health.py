@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Literal, get_args
 
 import psycopg
@@ -10,10 +11,13 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from hasat.doors import TheSettings, TheStore, answers, exchange_of
+from hasat.deliver.sink_state import describe_degraded, load_sink_states
+from hasat.doors import Exchange, TheSettings, TheStore, answers, exchange_of
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Place
 from hasat.feed.archive.due import failures
+from hasat.jobs.blockage import find_blockages
+from hasat.serve.flight import SingleFlight
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
 from hasat.settings import Settings
@@ -172,16 +176,45 @@ async def health(
         told = as_told(error, exchange_of(request.scope))
         checks["postgresql"] = Check(status="Unhealthy", description=told.message)
     else:
-        for source in sources:
-            checks |= await _checks_of(source, store, settings)
-        if lagging := await _lagging_archives(store):
-            checks["archives"] = lagging
+        shared: SingleFlight[Mapping[str, Check]] = request.app.state.health_checks
+        checks |= await shared(partial(_database_checks, sources, store, settings))
+        caller = exchange_of(request.scope).caller
+        may_operate = caller is not None and "operate" in caller.scopes
+        if streams := await _nats_streams(store, settings, with_error=may_operate):
+            checks["nats"] = streams
+    if store.reads is not store:
+        checks["standby"] = await _standby(store.reads, exchange_of(request.scope))
     if any(source.datasets for source in sources):
         storage: Storage = request.app.state.storage
         checks["archive_storage"] = await storage.check()
     worst = max((check.status for check in checks.values()), key=_GRADES.index)
     response.status_code = 503 if worst == "Unhealthy" else 200
     return Health(status=worst, checks=checks)
+
+
+async def _database_checks(
+    sources: Sequence[Source], store: Store, settings: Settings
+) -> Mapping[str, Check]:
+    checks: dict[str, Check] = {}
+    for source in sources:
+        checks |= await _checks_of(source, store, settings)
+    if lagging := await _lagging_archives(store):
+        checks["archives"] = lagging
+    if blocked := await _blocked_jobs(store):
+        checks["jobs"] = blocked
+    return checks
+
+
+async def _standby(reads: Store, exchange: Exchange) -> Check:
+    """Whether the standby responds; the primary serves its reads while it does not."""
+    assert reads.liveness is not None
+    try:
+        await reads.liveness.responds()
+        reads.liveness.check()
+    except DatabaseError as error:
+        reason = as_told(error, exchange).message
+        return Check(status="Degraded", description=f"The primary serves all reads. {reason}")
+    return Check(status="Healthy")
 
 
 async def _lagging_archives(store: Store) -> Check | None:
@@ -192,6 +225,22 @@ async def _lagging_archives(store: Store) -> Check | None:
         return None
     told = " ".join(f"{name} cannot be archived: {error}" for name, error in failed.items())
     return Check(status="Degraded", description=told)
+
+
+async def _blocked_jobs(store: Store) -> Check | None:
+    """What keeps jobs from working; None if nothing does."""
+    async with store.connection() as conn:
+        found = await find_blockages(conn)
+    return Check(status="Degraded", description=str(found)) if found else None
+
+
+async def _nats_streams(store: Store, settings: Settings, *, with_error: bool) -> Check | None:
+    """Return whether NATS has every change; None if nothing is published there."""
+    states = await load_sink_states(store, settings)
+    if not states:
+        return None
+    degraded = describe_degraded(states, with_error=with_error)
+    return Check(status="Degraded" if degraded else "Healthy", description=degraded)
 
 
 async def _checks_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Check]:

@@ -3,17 +3,18 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from hasat.doors import Plain, TheStore, answers, require
+from hasat.doors import Plain, TheStore, answers, audited
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
 from hasat.jobs import Job, Run
 from hasat.jobs.params import param_types
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview
 from hasat.settings.reference import describe_type
+from hasat.store.audit import MAX_TEXT, describe_action
 
 router = APIRouter(tags=["operation"])
 
@@ -90,6 +91,9 @@ class NewRun(BaseModel):
         description="Parameters beside the job's own; GET /api/v1/jobs lists them.",
         examples=[{"only_league_id": 39}],
     )
+    reason: Plain | None = Field(
+        default=None, max_length=MAX_TEXT, description="Why, for the audit record."
+    )
 
 
 _RUN = {
@@ -136,7 +140,7 @@ async def jobs(request: Request, store: TheStore) -> JobsAnswer:
     "/jobs/{name}/runs",
     status_code=202,
     summary="Queue a run for the next free worker",
-    dependencies=[Depends(require("operate"))],
+    dependencies=[audited("run.queue")],
     responses={
         202: {
             "description": "Queued; `Location` is the run.",
@@ -156,6 +160,7 @@ async def queue(
     name: Name, request: Request, response: Response, store: TheStore, new: NewRun | None = None
 ) -> RunAnswer:
     """A job that skips due times while it is busy is not queued a second time (409)."""
+    describe_action(reason=new.reason if new else None)
     run = await queue_run(
         store,
         request.app.state.catalogue,

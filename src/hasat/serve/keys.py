@@ -28,6 +28,7 @@ from hasat.serve.refusals import (
     KeyUnknownError,
 )
 from hasat.store import Store
+from hasat.store.audit import Actor, AuditEntry, describe_action, record_action
 from hasat.store.statements import statement
 
 CACHE_SECONDS = 5.0
@@ -54,6 +55,8 @@ class ApiKey:
     revoked_at: datetime | None
     expired: bool
     digest: bytes = field(repr=False)
+    per_minute: int | None = None
+    made_from: str | None = None
 
     @property
     def state(self) -> str:
@@ -63,8 +66,8 @@ class ApiKey:
 
     def public(self) -> Mapping[str, Any]:
         """All there is to know about the key, apart from what could be used to become it."""
-        shown = ("id", "name", "scope", "state", "created_at", "expires_at", "last_used_at")
-        return {name: getattr(self, name) for name in (*shown, "revoked_at")}
+        shown = ("id", "name", "scope", "state", "per_minute", "created_at", "expires_at")
+        return {name: getattr(self, name) for name in (*shown, "last_used_at", "revoked_at")}
 
 
 async def create_key(
@@ -73,6 +76,7 @@ async def create_key(
     scope: Access = "read",
     lifetime: timedelta | None = None,
     made_from: str | None = None,
+    per_minute: int | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its token, which is nowhere else from now on.
 
@@ -89,10 +93,13 @@ async def create_key(
         "scope": scope,
         "lifetime": lifetime,
         "made_from": made_from,
+        "per_minute": per_minute,
     }
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
         await cursor.execute(statement("hasat.serve", "key_create"), values)
         key = await cursor.fetchone()
+        if key is not None:
+            await record_action(conn, key.id, name=key.name, scope=key.scope)
     if key is None:
         raise CredentialsMalformedError("This belongs to a login; a login needs a key.")
     return key, f"hsk_{key_id}_{secret}"
@@ -110,6 +117,7 @@ async def revoke_key(store: Store, key_id: str) -> ApiKey:
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
         await cursor.execute(statement("hasat.serve", "key_revoke"), {"id": key_id})
         if (key := await cursor.fetchone()) is not None:
+            await record_action(conn, key.id, name=key.name, scope=key.scope)
             return key
     if any(key.id == key_id for key in await list_keys(store)):
         raise NothingToDoError(f"The key {key_id} was revoked before.")
@@ -118,10 +126,33 @@ async def revoke_key(store: Store, key_id: str) -> ApiKey:
     )
 
 
+async def limit_key(store: Store, key: str, per_minute: int | None) -> ApiKey:
+    """Change the rate limit of a key, given by id or unique name; None restores the default."""
+    known = await list_keys(store)
+    active = [one for one in known if one.name == key and one.state == "active"]
+    found = [one for one in known if one.id == key] or active
+    if not found:
+        raise NotFoundError(
+            f"There is no active key with the id or name {key!r}.",
+            remedy="`hasat keys list` shows the keys.",
+        )
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found)
+        raise UsageError(f"{len(found)} keys have the name {key!r}.", remedy=f"Use an id: {ids}.")
+    values = {"id": found[0].id, "per_minute": per_minute}
+    async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
+        await cursor.execute(statement("hasat.serve", "key_limit"), values)
+        if (changed := await cursor.fetchone()) is None:
+            raise NotFoundError(f"The key {found[0].id} was deleted meanwhile.")
+        await record_action(conn, changed.id, name=changed.name, per_minute=per_minute)
+    return changed
+
+
 async def log_in(store: Store, keys: "KeyRing", token: str) -> str:
     """A token for a browser, from a key: it may do the same and is worth little when it is lost."""
     caller = await keys.check(token)
     key_id = caller.id.removeprefix("key:")
+    describe_action(actor=caller.name, kind="login", key=key_id)
     scope: Access = "operate" if "operate" in caller.scopes else "read"
     async with store.connection() as conn:
         await conn.execute(statement("hasat.serve", "logins_forget"))
@@ -131,15 +162,18 @@ async def log_in(store: Store, keys: "KeyRing", token: str) -> str:
     return login
 
 
-async def log_out(store: Store, token: str) -> None:
-    """End a login; what is none is left alone."""
+async def log_out(store: Store, token: str, address: str) -> None:
+    """End a login and record it; what is none is left alone."""
     if form := _FORM.fullmatch(token):
         async with store.connection() as conn:
-            await conn.execute(
+            cursor = await conn.execute(
                 "UPDATE serve.api_key SET revoked_at = now()"
-                " WHERE id = %s AND digest = %s AND made_from IS NOT NULL AND revoked_at IS NULL",
+                " WHERE id = %s AND digest = %s AND made_from IS NOT NULL AND revoked_at IS NULL"
+                " RETURNING name",
                 [form[1], _digest(form[2])],
             )
+            if (row := await cursor.fetchone()) is not None:
+                await AuditEntry(Actor(row[0], "login", address), "logout", form[1]).write(conn)
 
 
 class KeyRing:
@@ -178,7 +212,13 @@ class KeyRing:
             raise KeyExpiredError(f"The key {key.id} has expired.", remedy=_NEW_KEY)
         await self._note_use(key)
         scopes: frozenset[Access] = frozenset({"read", key.scope})
-        return Caller(f"key:{key.id}", key.name, scopes)
+        return Caller(
+            f"key:{key.id}",
+            key.name,
+            scopes,
+            bucket=f"key:{key.made_from or key.id}",
+            per_minute=key.per_minute,
+        )
 
     def read_again(self) -> None:
         """Look the keys up anew at the next request."""

@@ -3,8 +3,10 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import psycopg
 import structlog
@@ -22,15 +24,21 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from psycopg.rows import class_row
+from starlette.datastructures import State
 from starlette.responses import Response
 
 from hasat import __version__
 from hasat.doors import answers
 from hasat.errors import DatabaseError
-from hasat.serve.deliver import delivery_metrics
+from hasat.jobs.blockage import MIN_SKIPS, find_blockages
+from hasat.serve.deliver import delivery_metrics, sink_metrics
+from hasat.serve.findings import disk_folders
+from hasat.serve.flight import SingleFlight
 from hasat.serve.quota import QuotaMetrics, quotas_for_metrics
+from hasat.settings import Settings
 from hasat.sources.registry import Source, Traffic
 from hasat.store import Store
+from hasat.store.disk import free_bytes
 from hasat.store.statements import statement
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -45,6 +53,7 @@ class HttpMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.scrape: SingleFlight[bytes] = SingleFlight()
         ProcessCollector(registry=self.registry)
         Info("hasat", "The version that runs.", registry=self.registry).info(
             {"version": __version__}
@@ -62,6 +71,16 @@ class HttpMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+
+        self._rate_limited = Counter(
+            "hasat_rate_limited_total",
+            "Requests refused with 429, by what they count as: key, client, guess or address.",
+            ("by",),
+            registry=self.registry,
+        )
+
+    def note_rate_limited(self, by: str) -> None:
+        self._rate_limited.labels(by).inc()
 
     def note(self, route: str, method: str, status: int, seconds: float) -> None:
         method = method if method in _METHODS else "other"
@@ -157,6 +176,40 @@ def _families(counts: list[RunCount]) -> Iterator[Metric]:
     )
 
 
+async def blockage_metrics(store: Store) -> list[Metric]:
+    """Gauges of what keeps jobs from working; none if the database does not answer in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+            found = await find_blockages(conn)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.blockages_unreadable", reason=str(error))
+        return []
+    skipped = GaugeMetricFamily(
+        "hasat_job_repeatedly_skipped",
+        f"1 for a job whose last {MIN_SKIPS} runs were skipped.",
+        labels=("job",),
+    )
+    for job in found.skipped_jobs:
+        skipped.add_metric((job,), 1)
+    stuck = GaugeMetricFamily(
+        "hasat_stuck_sessions",
+        "Database sessions that hold locks and do nothing.",
+        len(found.sessions),
+    )
+    return [skipped, stuck]
+
+
+def _disk_space(settings: Settings) -> Metric:
+    family = GaugeMetricFamily(
+        "hasat_disk_free_bytes", "Room for what Hasat writes on this machine.", labels=("use",)
+    )
+    for use, folder in disk_folders(settings).items():
+        # A folder that cannot be looked at has no number, and says so by its absence.
+        with suppress(OSError):
+            family.add_metric((use,), free_bytes(folder))
+    return family
+
+
 class _Given(Collector):
     """Families that were read already."""
 
@@ -198,17 +251,23 @@ async def metrics(request: Request) -> Response:
     If the database is away, `hasat_database_up` is 0 and its gauges are missing.
     """
     http: HttpMetrics = request.app.state.metrics
-    store: Store = request.app.state.store
+    content = await http.scrape(partial(_scrape, request.app.state))
+    return Response(content, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _scrape(state: State) -> bytes:
+    http: HttpMetrics = state.metrics
+    store: Store = state.store
     of_runs = CollectorRegistry()
     counts = await read_run_counts(store)
     of_runs.register(RunMetrics(counts))
+    of_runs.register(_Given([_disk_space(state.settings)]))
     if counts is not None:
+        of_runs.register(_Given(await blockage_metrics(store)))
         of_runs.register(_Given(await delivery_metrics(store)))
-        for source in request.app.state.sources:
+        of_runs.register(_Given(await sink_metrics(store, state.settings)))
+        for source in state.sources:
             of_runs.register(_Given(await _of_source(source, store, http.traffic())))
-        quotas = await quotas_for_metrics(store, request.app.state.settings)
+        quotas = await quotas_for_metrics(store, state.settings)
         of_runs.register(QuotaMetrics(quotas))
-    return Response(
-        generate_latest(http.registry) + generate_latest(of_runs),
-        media_type=CONTENT_TYPE_LATEST,
-    )
+    return generate_latest(http.registry) + generate_latest(of_runs)

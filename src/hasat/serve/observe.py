@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.doors import Exchange
-from hasat.serve.gate import is_loopback
+from hasat.serve.gate import PROBES, is_loopback
 from hasat.serve.metrics import HttpMetrics
 from hasat.serve.problems import as_hasat_error, problem_of
 from hasat.serve.refusals import UnexpectedError
@@ -48,7 +48,6 @@ def security_headers(base_map: str | None = None) -> Mapping[str, str]:
 # Browsers complain about it on addresses that they do not trust, and do not follow it there.
 _ONLY_WHERE_TRUSTED = "Cross-Origin-Opener-Policy"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-_PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 _NOT_SENT = 499
 
 log = structlog.get_logger(__name__)
@@ -106,12 +105,12 @@ class Observe:
                 await problem_of(error, exchange)(scope, receive, send_dressed)
         finally:
             seconds = time.perf_counter() - started
-            self._note(exchange, status or _NOT_SENT, seconds)
+            self._note(scope, exchange, status or _NOT_SENT, seconds)
 
-    def _note(self, exchange: Exchange, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         template = self._routes.template(exchange.path, exchange.method)
         self._metrics.note(template, exchange.method, status, seconds)
-        write = log.debug if exchange.path in _PROBES else log.info
+        write = log.debug if exchange.path in PROBES else log.info
         write(
             "request",
             method=exchange.method,
@@ -119,6 +118,7 @@ class Observe:
             status=status,
             milliseconds=round(seconds * 1000, 1),
             client=exchange.caller.name if exchange.caller else None,
+            address=scope["client"][0] if scope.get("client") else None,
         )
 
 

@@ -26,9 +26,9 @@ from hasat.errors import (
     HasatError,
     NotFoundError,
     TooManyRequestsError,
+    UnavailableError,
     UsageError,
 )
-from hasat.feed.archive.shelf import ArchivePendingError
 from hasat.serve.refusals import (
     BodyTooLargeError,
     InvalidInputError,
@@ -181,7 +181,7 @@ def _named(field: FieldProblem) -> str:
 
 
 def _headers(error: HasatError) -> dict[str, str]:
-    if isinstance(error, TooManyRequestsError | ArchivePendingError):
+    if isinstance(error, TooManyRequestsError | UnavailableError):
         return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if error.status == HTTPStatus.UNAUTHORIZED:
         return {"WWW-Authenticate": 'Bearer realm="hasat"'}

@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from hasat.budget import Quota
-from hasat.doors import TheSettings, TheStore, answers
-from hasat.errors import DatabaseError
+from hasat.budget import Quota, read_quota, reopen
+from hasat.doors import TheSettings, TheStore, answers, audited
+from hasat.errors import DatabaseError, NotFoundError
 from hasat.settings import Settings
 from hasat.sources.upstreams import read_all
 from hasat.store import Store
@@ -46,6 +46,10 @@ class WindowsAnswer(_Camel):
     foreign_use: int = Field(description="What others spent on the same key, by its own count.")
     remaining: int | None
     exhausted_at: datetime | None = Field(description="When the upstream said that it was enough.")
+    recheck_at: datetime | None = Field(
+        description="When it is re-checked whether the day is used up; null: it is open, or closed "
+        "until it ends."
+    )
     minute_limit: int | None
     minute_hard: int | None
     minute_plan: int | None
@@ -164,6 +168,22 @@ async def quota(store: TheStore, settings: TheSettings) -> QuotasAnswer:
     """Every window and lane of every upstream, who spent what today, and a forecast."""
     quotas = await read_all(store, settings)
     return QuotasAnswer.model_validate({"upstreams": quotas}, from_attributes=True)
+
+
+@router.post(
+    "/quota/{upstream}/reopen",
+    summary="Reopen a day",
+    dependencies=[audited("quota.reopen")],
+    responses=answers({"reopened": True}, NotFoundError, DatabaseError),
+)
+async def reopen_quota(upstream: str, store: TheStore) -> dict[str, bool]:
+    """Ask an upstream again although it responded that its day is used up.
+
+    What it stated about its limits today is void until it states it again. `reopened` is false if
+    the day was open.
+    """
+    await read_quota(store, upstream)
+    return {"reopened": await reopen(store, upstream)}
 
 
 async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:

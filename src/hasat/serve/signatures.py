@@ -49,6 +49,7 @@ class Signatures:
             client.access_key: (
                 client.name or client.access_key,
                 client.secret_key.get_secret_value().encode(),
+                client.per_minute,
             )
             for client in settings.authentication.clients
         }
@@ -57,7 +58,9 @@ class Signatures:
 
     def check(self, request: SignedRequest) -> Caller:
         """Who signed this; every check is made for everyone, so that time tells nothing."""
-        name, secret = self._clients.get(request.access_key, (None, _NOBODYS_SECRET))
+        name, secret, per_minute = self._clients.get(
+            request.access_key, (None, _NOBODYS_SECRET, None)
+        )
         expected = hmac.new(secret, request.text(), hashlib.sha256).digest()
         readable = _SIGNATURE.fullmatch(request.signature) is not None
         given = bytes.fromhex(request.signature) if readable else bytes(32)
@@ -73,7 +76,15 @@ class Signatures:
                 "The access key is not known, or the signature does not fit the request.",
                 remedy='Sign "METHOD\\nPATH?QUERY\\nTIMESTAMP" with path and query as sent.',
             )
-        return Caller(f"client:{request.access_key}", name, frozenset({"read"}))
+        caller_id = f"client:{request.access_key}"
+        return Caller(
+            caller_id,
+            name,
+            frozenset({"read"}),
+            bucket=caller_id,
+            per_minute=per_minute,
+            kind="signature",
+        )
 
     def _check_time(self, timestamp: str) -> None:
         if _TIMESTAMP.fullmatch(timestamp) is None:

@@ -30,6 +30,10 @@ _KEYWORDS = {
     "timeout": "connect_timeout",
     "applicationname": "application_name",
 }
+# One of libpq's own keywords with its value: host=a,b target_session_attrs=read-write
+_LIBPQ_PAIR = re.compile(r"([a-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s']\S*)\s*")
+_LIBPQ_NAMES = {"dbname": "database"}
+_PARTS = ("host", "port", "user", "password", "database")
 _SSL_MODES = {"verifyca": "verify-ca", "verifyfull": "verify-full"}
 
 
@@ -38,24 +42,28 @@ def compose_url(parts: Mapping[str, str], parameters: Mapping[str, str] | None =
 
     A host that starts with a slash is the folder of a socket.
     """
-    host, extra = parts["host"], dict(parameters or {})
-    if host.startswith("/"):
-        extra["host"], host = host, ""
-    elif ":" in host and not host.startswith("["):
-        host = f"[{host}]"
+    host, port, extra = parts["host"], parts.get("port") or "5432", dict(parameters or {})
+    if "," in host:
+        # libpq tries several hosts in turn, each with a port of its own or all with the same.
+        extra |= {"host": host, "port": port}
+        address = ""
+    elif host.startswith("/"):
+        extra["host"], address = host, f":{port}"
+    else:
+        address = f"[{host}]:{port}" if ":" in host and host[0] != "[" else f"{host}:{port}"
     login = quote(parts.get("user") or "postgres", safe="")
     if password := parts.get("password"):
         login += f":{quote(password, safe='')}"
     database = quote(parts.get("database", ""), safe="")
-    query = f"?{urlencode(extra)}" if extra else ""
-    return f"postgresql://{login}@{host}:{parts.get('port') or 5432}/{database}{query}"
+    query = f"?{urlencode(extra, quote_via=quote)}" if extra else ""
+    return f"postgresql://{login}@{address}/{database}{query}"
 
 
 def database_url(value: Any) -> str:
     """A checked libpq URL from a URL or from ``Host=...;Username=...`` keywords."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     if "://" not in text and "=" in text:
-        text = _from_keywords(text)
+        text = _from_libpq_keywords(text) or _from_keywords(text)
     scheme, separator, rest = text.partition("://")
     # SQLAlchemy's scheme names its driver after a plus sign.
     scheme = scheme.partition("+")[0]
@@ -82,6 +90,22 @@ def password_in(url: str) -> Iterator[str]:
         yield unquote(password)
 
 
+def _from_libpq_keywords(text: str) -> str | None:
+    """A URL from libpq's ``host=a,b dbname=hasat user=me``; None if it is not one."""
+    found: dict[str, str] = {}
+    end = 0
+    while pair := _LIBPQ_PAIR.match(text.strip(), end):
+        end = pair.end()
+        value = pair[2]
+        if value.startswith("'"):
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        found[_LIBPQ_NAMES.get(pair[1], pair[1])] = value
+    if end < len(text.strip()) or ";" in text or not found.get("host"):
+        return None
+    parts = {name: found.pop(name) for name in _PARTS if name in found}
+    return compose_url(parts, found)
+
+
 def _from_keywords(text: str) -> str:
     parts: dict[str, str] = {}
     parameters: dict[str, str] = {}
@@ -97,7 +121,7 @@ def _from_keywords(text: str) -> str:
         name = _KEYWORDS.get(keyword)
         if name == "sslmode":
             value = _SSL_MODES.get(value.lower(), value.lower())
-        if name in ("host", "port", "user", "password", "database"):
+        if name in _PARTS:
             parts[name] = value
         elif name and value:
             parameters[name] = value

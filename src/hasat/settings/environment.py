@@ -22,7 +22,7 @@ _POSTGRES_PARTS = {
     "database": "POSTGRES_DB",
 }
 _DEFAULT_DATABASE = "api_football"
-_CLIENT = re.compile(r"authentication:clients:(\d+):(accesskey|secretkey|name)")
+_CLIENT = re.compile(r"authentication:clients:(\d+):(accesskey|secretkey|name|perminute)")
 _NOTIFY_ON = re.compile(r"webhooks:(slack|http):notifyon:(\d+)")
 
 

@@ -240,7 +240,7 @@ VariableName = Annotated[str, AfterValidator(check_variable_name), Says("a varia
 DatabaseUrl = Annotated[
     SecretStr,
     BeforeValidator(database_url),
-    Says("a postgresql:// URL or an ADO.NET connection string"),
+    Says("a postgresql:// URL, or a libpq or ADO.NET connection string"),
 ]
 SecretUrl = Annotated[
     SecretStr, AfterValidator(check_secret_url), Says("an http or https address, kept secret")

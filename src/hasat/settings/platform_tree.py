@@ -16,10 +16,28 @@ class Database(Section):
     url: kinds.DatabaseUrl | None = Field(
         default=None, description="The server to use; without it Hasat starts one under home."
     )
+    read_url: kinds.DatabaseUrl | None = Field(
+        default=None,
+        description="A standby of that server, from which `hasat serve` reads what may be a "
+        "moment old.",
+    )
     binaries: kinds.Folder | None = Field(
         default=None, description="The bin folder of a PostgreSQL for the embedded server."
     )
     pool_size: int = Field(default=10, ge=1, le=1000, description="Connections a process may hold.")
+    frozen_seconds: float = Field(
+        default=30.0,
+        ge=3,
+        le=300,
+        description="How long a process that is frozen or cut off keeps its database locks.",
+    )
+    response_seconds: float = Field(
+        default=5.0,
+        ge=0.2,
+        le=60,
+        description="How long `hasat serve` waits for a response of a given server before it asks "
+        "whether it is alive; after the same time again requests get a 503.",
+    )
 
 
 class Serve(Section):
@@ -37,7 +55,8 @@ class Serve(Section):
         default=600,
         ge=0,
         le=1_000_000,
-        description="Requests a key, or a caller without one, may make in a minute; 0 for any.",
+        description="Requests that a key or client without a limit of its own, or an address, "
+        "may make in a minute; 0 for any.",
     )
     max_connections: int | None = Field(
         default=None,
@@ -74,6 +93,7 @@ class HmacClient(Section):
     access_key: kinds.Name
     secret_key: kinds.Secret
     name: str = ""
+    per_minute: int | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class Authentication(Section):
@@ -86,7 +106,7 @@ class Authentication(Section):
         default=300, ge=1, le=3600, description="How far a signature's time may be from ours."
     )
     clients: tuple[HmacClient, ...] = Field(
-        default=(), description="The callers: access_key, secret_key and name of each."
+        default=(), description="The callers: access_key, secret_key, name and per_minute of each."
     )
 
     @model_validator(mode="after")
@@ -130,6 +150,9 @@ class Jobs(Section):
         ge=1,
         le=3650,
         description="How long finished runs, and what could not be read, are kept.",
+    )
+    keep_audit_days: int = Field(
+        default=730, ge=30, le=36500, description="How long audit records are stored."
     )
     job_id: kinds.Name | None = Field(
         default=None, description="The job that `hasat jobs run` runs when it is given no name."

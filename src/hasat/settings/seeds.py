@@ -218,7 +218,12 @@ def dotnet_sections() -> Shape:
     return shape  # type: ignore[return-value]
 
 
-_CLIENT_FIELDS = {"accesskey": "access_key", "secretkey": "secret_key", "name": "name"}
+_CLIENT_FIELDS = {
+    "accesskey": "access_key",
+    "secretkey": "secret_key",
+    "name": "name",
+    "perminute": "per_minute",
+}
 
 
 def client_field(name: str) -> str:

@@ -362,6 +362,10 @@ class Archives(Section):
         description="The S3 access key; without it the machine's own identity is used.",
     )
     secret_key: kinds.Secret | None = Field(default=None, description="The S3 secret key.")
+    response_timeout: kinds.UpToTenMinutes = Field(
+        default=timedelta(seconds=10),
+        description="How long the S3 store may take to respond, and to send each next piece.",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -423,7 +427,9 @@ class Webhooks(Section):
         "and notify_on of each.",
     )
     private_networks: tuple[kinds.Network, ...] = Field(
-        default=(), description="Networks that may be sent to although they are not public."
+        default=(),
+        description="Networks that webhooks, redirects of downloads and addresses in the "
+        "parameters of queued runs may lead to although they are not public.",
     )
     max_attempts: int = Field(
         default=12, ge=1, le=1000, description="Failed tries after which one is a dead letter."

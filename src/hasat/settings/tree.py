@@ -72,8 +72,9 @@ class Settings(Section):
     def secrets(self) -> frozenset[str]:
         """Every secret value, for whoever must not show them."""
         found = {secret for value in _values_in(self) for secret in _secrets_in(value)}
-        if self.database.url is not None:
-            found.update(password_in(self.database.url.get_secret_value()))
+        for url in (self.database.url, self.database.read_url):
+            if url is not None:
+                found.update(password_in(url.get_secret_value()))
         return frozenset(found - {""})
 
 

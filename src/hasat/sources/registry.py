@@ -56,6 +56,12 @@ class Tool:
 
     run: "Callable[..., Awaitable[BaseModel]]"
     access: "Access" = "read"
+    audit: str | None = None
+    """The code of the action in the audit record; needed by whatever may operate."""
+
+    def __post_init__(self) -> None:
+        if (self.access == "operate") != (self.audit is not None):
+            raise ValueError("A tool that operates needs an audit code, and no other has one.")
 
 
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from hasat.doors import Access, Plain
+from hasat.doors import Plain
 from hasat.sources.registry import Tool
 from hasat.store import Store
+from hasat.store.audit import MAX_TEXT
 
 Limit = Annotated[int, Field(ge=1, le=500, description="How many at the most.")]
 Text = Annotated[Plain, Field(max_length=200)]
@@ -16,6 +17,11 @@ Id = Annotated[int, Field(ge=0, le=2**62)]
 """A number that an upstream gave something, as large as the database can look for."""
 
 RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The number of a run.")]
+
+
+Reason = Annotated[
+    Plain | None, Field(max_length=MAX_TEXT, description="Why, for the audit record.")
+]
 
 
 class Told(BaseModel):
@@ -29,6 +35,11 @@ async def at(store: Store) -> datetime:
     return await store.now()
 
 
-def tools(*runs: Callable[..., Awaitable[BaseModel]], access: Access = "read") -> tuple[Tool, ...]:
-    """Functions as tools, for who has this access."""
-    return tuple(Tool(run, access) for run in runs)
+def tools(*runs: Callable[..., Awaitable[BaseModel]]) -> tuple[Tool, ...]:
+    """Return functions as tools that only read."""
+    return tuple(Tool(run) for run in runs)
+
+
+def operating_tool(run: Callable[..., Awaitable[BaseModel]], audit: str) -> Tool:
+    """Return a function that changes something as a tool, with its code in the audit record."""
+    return Tool(run, "operate", audit)

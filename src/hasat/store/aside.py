@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
+from hasat.store.values import storable_text
+
 
 class Aside(NamedTuple):
     """A piece of an answer: where it stood, what is wrong with it, and whose it seems to be."""
@@ -23,5 +25,15 @@ async def keep_aside(
         await cursor.executemany(
             "INSERT INTO raw.set_aside (source, run, origin, reason, content, key)"
             " VALUES (%s, %s, %s, %s, %s, %s)",
-            [(source, run, *aside) for aside in asides],
+            [
+                (
+                    source,
+                    run,
+                    storable_text(aside.origin),
+                    storable_text(aside.reason),
+                    aside.content,
+                    None if aside.key is None else storable_text(aside.key),
+                )
+                for aside in asides
+            ],
         )

@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
 from hasat.store.binaries import client_program
+from hasat.store.disk import disk_full, is_disk_full, is_short
 from hasat.store.explain import parameters_of
 from hasat.store.migrate import (
     Applied,
@@ -22,6 +23,7 @@ from hasat.store.statements import statement
 from hasat.store.store import Reached, connect
 
 _MAGIC = b"PGDMP"
+_NO_SPACE = "No space left"
 _LOCK_WAIT_SECONDS = 10
 _RESTORED = "restored; it is as it was before"
 # A newer pg_restore sets this whatever the server's version, among its first lines.
@@ -65,6 +67,8 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
         # Before pg_dump opens it: what the upstreams published may name people.
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
     except OSError as error:
+        if is_disk_full(error):
+            raise disk_full(unfinished.parent, "the backup") from error
         raise UsageError(
             f"Cannot write {unfinished}: {error.strerror}.",
             remedy="Name a file in a folder that exists and that you may write to.",
@@ -81,6 +85,11 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
         )
         size = unfinished.stat().st_size
         unfinished.rename(file)
+    except DatabaseError as error:
+        # pg_dump does not say where; the server's own disk may be the full one as well.
+        if _NO_SPACE in error.message and is_short(unfinished.parent):
+            raise disk_full(unfinished.parent, "the backup") from error
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
     return size
@@ -243,5 +252,5 @@ def _failed(doing: str, said: str) -> DatabaseError:
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason was given"]
     telling = [line for line in lines if "error: " in line.lower()]
     reason = (telling or lines)[0]
-    remedy = "Free some space on the disk." if "No space left" in said else None
+    remedy = "Free some space on the server's disk." if _NO_SPACE in said else None
     return DatabaseError(f"The database could not be {doing}: {reason.rstrip('.')}.", remedy=remedy)

@@ -147,7 +147,10 @@ class Cluster:
         # What follows a full disk can sound like anything.
         telling = [line for line in lines if _NO_SPACE in line]
         if telling:
-            remedy = f"Free some space on the disk of {self.layout.folder}."
+            remedy = (
+                f"Free some space on the disk of {self.layout.folder}: the server then starts by "
+                "itself, and nothing that was stored is lost."
+            )
         telling = telling or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
         quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
         return DatabaseError(f"PostgreSQL could not {doing}: {quoted.rstrip('.')}.", remedy=remedy)

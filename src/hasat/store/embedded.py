@@ -9,7 +9,6 @@ and asking for its name.
 """
 
 import asyncio
-import errno
 import os
 import shutil
 import signal
@@ -29,6 +28,8 @@ from hasat.errors import ConflictError, DatabaseError
 from hasat.store.account import server_account
 from hasat.store.binaries import server_binaries
 from hasat.store.cluster import Cluster
+from hasat.store.disk import disk_full as explain_full
+from hasat.store.disk import is_disk_full
 from hasat.store.explain import disk_full
 from hasat.store.layout import DATABASE, Layout, url_of
 from hasat.store.locks import Patience, locked, try_convert, try_lock
@@ -124,7 +125,7 @@ class EmbeddedServer:
                         await _ensure_database(connection)
                         return url
                 except psycopg.errors.DiskFull as error:
-                    raise disk_full(error, str(self.layout.data)) from error
+                    raise disk_full(error, str(self.layout.data), embedded=True) from error
                 except psycopg.OperationalError as error:
                     trouble = str(error).splitlines()[0]
             else:
@@ -234,10 +235,9 @@ class EmbeddedServer:
             yield
         except OSError as error:
             folder = self.layout.folder
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DatabaseError(
-                    f"The disk of {folder} is full.", remedy="Free some space on it."
-                ) from error
+            if is_disk_full(error):
+                full = explain_full(folder, "the database")
+                raise DatabaseError(full.message, remedy=full.remedy) from error
             raise DatabaseError(
                 f"Hasat cannot keep its database in {folder}: {error.strerror}"
                 f"{f' ({error.filename})' if error.filename else ''}.",

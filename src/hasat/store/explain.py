@@ -1,9 +1,12 @@
 """What psycopg and libpq say, as one sentence with a remedy; never a password."""
 
+from pathlib import Path
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from hasat.errors import DatabaseAwayError, DatabaseError, SettingsError
+from hasat.store import disk
 from hasat.store.binaries import OLDEST_MAJOR
 
 _EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
@@ -84,20 +87,51 @@ def is_lost(error: psycopg.Error) -> bool:
     code = error.sqlstate
     if code is None:
         return isinstance(error, psycopg.OperationalError)
-    return code.startswith(("08", "57P"))
+    # 25P03: PostgreSQL ended the session of a process that was frozen in a transaction.
+    # 25006: the server became a standby while we were connected to it.
+    return code in ("25P03", "25006") or code.startswith(("08", "57P"))
+
+
+def sentence(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError | None:
+    """Return what the server's own troubles mean; None for an error of the statement."""
+    match error.sqlstate:
+        case "53100":
+            return disk_full(error, label, embedded=embedded)
+        case "53200":
+            return DatabaseError(
+                f"PostgreSQL is out of memory ({label}): {_first_line(error)}.",
+                remedy="Give its machine more memory, or run fewer jobs at a time; the "
+                "transaction was undone, and nothing that was stored is lost.",
+            )
+        case "53300":
+            return DatabaseAwayError(
+                f"PostgreSQL accepts no more connections ({label}): {_first_line(error)}.",
+                remedy="Raise its max_connections, or lower database.pool_size.",
+            )
+        case str(code) if code.startswith("53"):
+            return DatabaseError(
+                f"PostgreSQL is short of resources ({label}): {_first_line(error)}.",
+                remedy="See the server's log; the transaction was undone.",
+            )
+    return lost(error, label, embedded=embedded) if is_lost(error) else None
 
 
 def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
+    if embedded and disk.is_short(Path(label)):
+        # A server that cannot write its log ends; why is only in that log.
+        return disk_full(error, label, embedded=True)
     return DatabaseAwayError(
         f"The connection to PostgreSQL was lost ({label}): {_first_line(error)}.",
         remedy=_EMBEDDED_REMEDY if embedded else "Check that the server runs, and try again.",
     )
 
 
-def disk_full(error: psycopg.Error, label: str) -> DatabaseError:
+def disk_full(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
+    where = f" on {disk.mount_of(Path(label))}" if embedded else " on the database server"
     return DatabaseError(
         f"PostgreSQL's disk is full ({label}): {_first_line(error)}.",
-        remedy="Free some space on it; nothing was changed.",
+        remedy=f"Free some space{where} and try again; the transaction was undone, and nothing "
+        "that was stored is lost.",
     )
 
 

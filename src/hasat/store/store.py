@@ -1,12 +1,14 @@
 """The store: a pool of connections to a migrated database, on the embedded or a given server."""
 
 import asyncio
+import math
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -19,40 +21,97 @@ from hasat.errors import DatabaseError
 from hasat.settings import Settings
 from hasat.store import explain
 from hasat.store.embedded import EmbeddedServer
+from hasat.store.liveness import Liveness, watched_session_class
 from hasat.store.migrate import MigrationSet, migrate
 from hasat.store.private import make_home_private
+from hasat.store.session import (
+    DEFAULT_FROZEN_SECONDS,
+    BlockingSession,
+    Session,
+    kept_alive,
+    session_class,
+    transport_parameters,
+)
 
 _WAIT_SECONDS = 10.0
 # Longer than a caller waits, so that somebody is always trying while somebody waits.
 _RECONNECT_SECONDS = 15.0
 _CONNECT_SECONDS = 10
 
+_PING_PART = 1 / 6
+"""How often a long transaction is kept alive, as a part of `frozen_seconds`."""
+
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+Fence = Callable[[AsyncConnection[TupleRow]], Awaitable[None]]
+"""Runs first in a transaction, and raises if its owner may no longer write."""
+
 T = TypeVar("T")
 
 
 class Store:
     """The database, open for use. `label` names it for people, without a password."""
 
-    def __init__(self, pool: Pool, url: str, *, embedded: bool, label: str) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        url: str,
+        *,
+        embedded: bool,
+        label: str,
+        frozen_seconds: float = DEFAULT_FROZEN_SECONDS,
+        fence: Fence | None = None,
+        liveness: Liveness | None = None,
+    ) -> None:
         self.pool = pool
         self.url = url
         self.embedded = embedded
         self.label = label
+        self.liveness = liveness
+        self.primary = self
+        """Where the newest commit is."""
+        self.reads = self
+        """Where to read what may be as old as a standby; the primary where there is none."""
+        self._frozen_seconds = frozen_seconds
+        self._fence = fence
+
+    def fenced(self, fence: Fence) -> "Store":
+        """Return the same database with a fence that every transaction passes first."""
+        return Store(
+            self.pool,
+            self.url,
+            embedded=self.embedded,
+            label=self.label,
+            frozen_seconds=self._frozen_seconds,
+            fence=fence,
+            liveness=self.liveness,
+        )
+
+    def connection(self) -> AbstractAsyncContextManager[AsyncConnection[TupleRow]]:
+        """One transaction: committed at the end, rolled back on an error."""
+        return self._transaction(self._fence)
+
+    def snapshot(self) -> AbstractAsyncContextManager[AsyncConnection[TupleRow]]:
+        """One read-only transaction in which every statement sees the same state."""
+        return self._transaction(_read_one_state)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[TupleRow]]:
-        """One transaction: committed at the end, rolled back on an error."""
+    async def _transaction(self, first: Fence | None) -> AsyncIterator[AsyncConnection[TupleRow]]:
+        if self.liveness is not None:
+            self.liveness.check()
         try:
-            async with self.pool.connection() as connection:
+            async with (
+                self.pool.connection() as connection,
+                _left_if_demoted(connection),
+                kept_alive(connection, self._frozen_seconds * _PING_PART),
+            ):
+                if first is not None:
+                    await first(connection)
                 yield connection
         except PoolTimeout as error:
             raise await self._why_no_connection() from error
-        except psycopg.errors.DiskFull as error:
-            raise explain.disk_full(error, self.label) from error
         except psycopg.Error as error:
-            if explain.is_lost(error):
-                raise explain.lost(error, self.label, embedded=self.embedded) from error
+            if trouble := explain.sentence(error, self.label, embedded=self.embedded):
+                raise trouble from error
             raise
 
     async def rows(self, kind: type[T], query: str, values: Params | None = None) -> list[T]:
@@ -72,8 +131,11 @@ class Store:
 
     async def _why_no_connection(self) -> DatabaseError:
         try:
-            async with await connect(self.url):
-                pass
+            if self.liveness is None:
+                async with await connect(self.url):
+                    pass
+            elif self.liveness.trouble is not None or not await self.liveness.responds():
+                self.liveness.check()
         except DatabaseError as error:
             return error
         return DatabaseError(
@@ -81,6 +143,33 @@ class Store:
             f"{self.pool.max_size} are busy.",
             remedy="Try again; if it happens often, raise database.pool_size.",
         )
+
+
+async def _read_one_state(connection: AsyncConnection[TupleRow]) -> None:
+    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+class _StandbyReads(Store):
+    """Reads from a standby; from the primary while the standby does not respond."""
+
+    @asynccontextmanager
+    async def _transaction(self, first: Fence | None) -> AsyncIterator[AsyncConnection[TupleRow]]:
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(super()._transaction(first))
+            except DatabaseError:
+                connection = await stack.enter_async_context(self.primary._transaction(first))
+            yield connection
+
+
+@asynccontextmanager
+async def _left_if_demoted(connection: AsyncConnection[TupleRow]) -> AsyncIterator[None]:
+    """Close a connection to a primary that became a standby, so that the next one finds the new."""
+    try:
+        yield
+    except psycopg.errors.ReadOnlySqlTransaction:
+        await connection.close()
+        raise
 
 
 @dataclass(frozen=True)
@@ -111,25 +200,79 @@ async def open_store(
     settings: Settings,
     migrations: Sequence[MigrationSet] = (),
     pool_size: int | None = None,
+    *,
+    for_requests: bool = False,
 ) -> AsyncIterator[Store]:
-    """The database, migrated and with a pool of connections."""
-    async with reach(settings) as reached:
+    """The database, migrated and with a pool of connections.
+
+    With `for_requests`, nobody waits for a server that does not respond, and the standby of
+    `database.read_url` serves `Store.reads`. Not for jobs: their long statements must not depend
+    on whether PgBouncer has a connection to spare for the question.
+    """
+    database = settings.database
+    size = pool_size or database.pool_size
+    async with reach(settings) as reached, AsyncExitStack() as stack:
         await bring_up_to_date(reached, migrations)
-        # PgBouncer in transaction mode cannot keep prepared statements.
-        unprepared = {} if reached.embedded else {"prepare_threshold": None}
-        pool: Pool = AsyncConnectionPool(
-            reached.address,
-            kwargs=_parameters(reached.url) | unprepared,
-            min_size=1,
-            max_size=pool_size or settings.database.pool_size,
-            timeout=_WAIT_SECONDS,
-            reconnect_timeout=_RECONNECT_SECONDS,
-            check=AsyncConnectionPool.check_connection,
-            name="hasat",
-            open=False,
+        seconds = database.response_seconds if for_requests and not reached.embedded else None
+        opened = _open(Store, reached, size, database.frozen_seconds, seconds)
+        store = await stack.enter_async_context(opened)
+        if for_requests and database.read_url is not None:
+            url = database.read_url.get_secret_value()
+            standby = Reached(url, url, explain.label_of(url), embedded=False)
+            opened = _open(
+                _StandbyReads, standby, size, database.frozen_seconds, database.response_seconds
+            )
+            store.reads = await stack.enter_async_context(opened)
+            store.reads.primary = store
+        yield store
+
+
+@asynccontextmanager
+async def _open(
+    kind: type[Store],
+    reached: Reached,
+    size: int,
+    frozen_seconds: float,
+    response_seconds: float | None,
+) -> AsyncIterator[Store]:
+    """A pool of connections; `response_seconds` is None where a server is waited for patiently."""
+    # PgBouncer in transaction mode cannot keep prepared statements.
+    options: dict[str, Any] = {} if reached.embedded else {"prepare_threshold": None}
+    wait_seconds, liveness = _WAIT_SECONDS, None
+    sessions = session_class(frozen_seconds)
+    if response_seconds is not None:
+        wait_seconds = min(_WAIT_SECONDS, 2 * response_seconds)
+        limits = {"connect_timeout": max(2, math.ceil(response_seconds))}
+        liveness = Liveness(
+            partial(connect, reached.url, **limits), reached.label, response_seconds
         )
+        sessions = watched_session_class(frozen_seconds, liveness)
+        options |= limits
+    pool: Pool = AsyncConnectionPool(
+        reached.address,
+        connection_class=sessions,
+        kwargs=_parameters(reached.url, frozen_seconds, options),
+        min_size=1,
+        max_size=size,
+        timeout=wait_seconds,
+        reconnect_timeout=_RECONNECT_SECONDS,
+        check=AsyncConnectionPool.check_connection,
+        name="hasat",
+        open=False,
+    )
+    try:
         async with pool:
-            yield Store(pool, reached.url, embedded=reached.embedded, label=reached.label)
+            yield kind(
+                pool,
+                reached.url,
+                embedded=reached.embedded,
+                label=reached.label,
+                frozen_seconds=frozen_seconds,
+                liveness=liveness,
+            )
+    finally:
+        if liveness is not None:
+            await liveness.close()
 
 
 async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet]) -> list[str]:
@@ -143,17 +286,18 @@ async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet])
             remedy="Use the role that owns the database.",
         ) from error
     except psycopg.Error as error:
-        raise explain.lost(error, reached.label, embedded=reached.embedded) from error
+        trouble = explain.sentence(error, reached.label, embedded=reached.embedded)
+        raise trouble or explain.lost(error, reached.label, embedded=reached.embedded) from error
 
 
-async def connect(url: str) -> AsyncConnection[TupleRow]:
+async def connect(url: str, **options: Any) -> AsyncConnection[TupleRow]:
     """One connection outside the pool, each statement its own transaction; or a sentence why not.
 
     It prepares no statements, so it works through PgBouncer.
     """
-    parameters = _parameters(url)
+    parameters = _parameters(url, options=options)
     try:
-        connection = await AsyncConnection.connect(
+        connection = await Session.connect(
             url, autocommit=True, prepare_threshold=None, **parameters
         )
     except psycopg.Error as error:
@@ -167,9 +311,23 @@ async def connect(url: str) -> AsyncConnection[TupleRow]:
     return connection
 
 
-def _parameters(url: str) -> dict[str, Any]:
+def connect_blocking(url: str, **parameters: Any) -> BlockingSession:
+    """Return a connection for a thread or process that reads on its own, through PgBouncer too."""
+    return BlockingSession.connect(url, prepare_threshold=None, **_parameters(url), **parameters)
+
+
+def _parameters(
+    url: str,
+    frozen_seconds: float = DEFAULT_FROZEN_SECONDS,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """What we add to the URL where it says nothing itself."""
     name = f"hasat {os.getpid()}@{socket.gethostname()}"[:63]
-    ours = {"connect_timeout": _CONNECT_SECONDS, "fallback_application_name": name}
+    ours = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "fallback_application_name": name,
+        **transport_parameters(frozen_seconds),
+        **(options or {}),
+    }
     given = explain.parameters_of(url)
     return {key: value for key, value in ours.items() if key not in given}

@@ -18,7 +18,7 @@ async def perform(
     run_id: int = 1,
     due: datetime | None = None,
 ) -> Outcome:
-    """Do a job's work once, as if it were due or, without `due`, by hand; no run is recorded."""
+    """Execute a job once, as a scheduled run or, without `due`, a manual one; none is recorded."""
     context = RunContext(
         run_id=run_id,
         job=job,
@@ -26,5 +26,6 @@ async def perform(
         scheduled_for=due,
         settings=settings,
         store=store,
+        local=due is None,
     )
     return await job.run(context)

@@ -3,15 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from zoneinfo import ZoneInfo
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 
-from hasat.doors import require
+from hasat.doors import audited
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
+from hasat.store.audit import describe_action
 from hasat.web import login
 from hasat.web.forms import asked_by_form
 from hasat.web.frame import Frame, twin
@@ -41,7 +42,7 @@ def add_pages(
         app.get(page.twin, include_in_schema=False)(_twin_of(frame, page))
         app.get(page.path, include_in_schema=False)(_page_of(frame, page))
     for action in ACTIONS:
-        guard = [Depends(require("operate"))]
+        guard = [audited(action.audit)]
         app.post(action.path, include_in_schema=False, dependencies=guard)(_form_of(frame, action))
     app.get("/live", include_in_schema=False)(live.answer)
     login.add_to(app, frame)
@@ -66,7 +67,9 @@ def _twin_of(frame: Frame, page: Page) -> Endpoint:
 
 def _form_of(frame: Frame, action: Action) -> Endpoint:
     async def answer(request: Request) -> Response:
-        target = await action.do(await asked_by_form(request, frame))
+        asked = await asked_by_form(request, frame)
+        describe_action(reason=asked.text("reason"))
+        target = await action.do(asked)
         return RedirectResponse(target, 303)
 
     return answer

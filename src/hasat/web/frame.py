@@ -29,6 +29,7 @@ NAVIGATION = (
     "parcels",
     "football",
     "delivery",
+    "audit",
     "doctor",
 )
 """The order of the entries; one without a page is left out."""

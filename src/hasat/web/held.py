@@ -17,6 +17,8 @@ class Held:
     state: str
     decided_at: datetime | None
     preview: Mapping[str, Any]
+    machine: str | None
+    """The only machine that has the stored lists."""
 
 
 async def waiting(house: House) -> Sequence[Held]:
@@ -32,5 +34,8 @@ async def of_run(house: House, run: int) -> Held | None:
 async def _read(house: House, which: str, values: list[int]) -> Sequence[Held]:
     if not any(source.name == "gib" for source in house.sources):
         return []
-    query = f"SELECT run, at, state, decided_at, preview FROM gib.held {which}"  # noqa: S608 - fixed
+    query = (
+        "SELECT run, at, state, decided_at, preview, (SELECT max(machine) FROM gib.held_input AS i"  # noqa: S608 - fixed
+        f" WHERE i.run = held.run) AS machine FROM gib.held {which}"
+    )
     return await house.store.rows(Held, query, values)

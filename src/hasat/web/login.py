@@ -3,9 +3,11 @@
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
+from hasat.doors import actor_of
 from hasat.errors import NotKnownError
 from hasat.serve.gate import is_open, login_cookie
 from hasat.serve.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
+from hasat.store.audit import audited
 from hasat.web.forms import asked_by_form
 from hasat.web.frame import Frame
 from hasat.web.words import Words, language_of
@@ -38,7 +40,8 @@ def add_to(app: FastAPI, frame: Frame) -> None:
         asked = await asked_by_form(request, frame)
         target = _inside(asked.text("to") or "/")
         try:
-            login = await log_in(store, keys, asked.text("key"))
+            async with audited(store, actor_of(request), "login"):
+                login = await log_in(store, keys, asked.text("key"))
         except NotKnownError as error:
             return form(request, target, error.message)
         answer = RedirectResponse(target, 303)
@@ -56,7 +59,7 @@ def add_to(app: FastAPI, frame: Frame) -> None:
     @app.post("/logout", include_in_schema=False)
     async def leave(request: Request) -> Response:
         await asked_by_form(request, frame)
-        await log_out(store, request.cookies.get(cookie, ""))
+        await log_out(store, request.cookies.get(cookie, ""), actor_of(request).address)
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(cookie, httponly=True, samesite="lax")
         return answer

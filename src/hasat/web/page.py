@@ -83,7 +83,11 @@ class Page:
 
 @dataclass(frozen=True)
 class Action:
-    """What a form of a page does; it answers with the address to go to then."""
+    """What a form of a page does; it answers with the address to go to then.
+
+    `audit` is the code of the action in the audit record.
+    """
 
     path: str
+    audit: str
     do: Callable[[Asked], Awaitable[str]]

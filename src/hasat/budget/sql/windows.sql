@@ -3,7 +3,7 @@ SELECT
     u.name AS upstream, u.zone, t.now, u.shadow, u.opening_seconds,
     u.day_limit, u.target, d.plan, coalesce(d.spent, 0) AS spent,
     coalesce(d.written_off, 0) AS written_off, coalesce(d.foreign_use, 0) AS foreign_use,
-    d.exhausted_at, t.day, t.starts_at, t.ends_at,
+    d.exhausted_at, budget.recheck_at(d) AS recheck_at, t.day, t.starts_at, t.ends_at,
     budget.remaining(
         u.day_limit, d.plan, coalesce(d.spent, 0), coalesce(d.foreign_use, 0), d.exhausted_at
     ) AS remaining,

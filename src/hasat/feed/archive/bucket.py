@@ -11,10 +11,11 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from hasat.errors import UnavailableError
-from hasat.feed.archive.places import PIECE, MissingError
+from hasat.feed.archive.places import MissingError
 from hasat.settings.source_tree import Archives
 
 if TYPE_CHECKING:
+    from obstore import BytesStream
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _PART = 8 << 20
@@ -22,6 +23,9 @@ _PARTS_AT_ONCE = 4
 # What is not there is a FileNotFoundError, the rest the library's own.
 _FAILURES = (BaseError, OSError)
 _RETRY: "RetryConfig" = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_NO_LIMIT = timedelta(days=1)
+_MIN_PIECE = 1 << 16
+"""What must arrive within `archives.response_timeout` for a download to go on."""
 
 
 class Bucket:
@@ -35,7 +39,8 @@ class Bucket:
         self.label = f"the bucket {archives.bucket_name}"
         self._drafts = drafts
         config: S3Config = {}
-        client: ClientConfig = {"connect_timeout": timedelta(seconds=10)}
+        self._seconds = archives.response_timeout.total_seconds()
+        client: ClientConfig = {"connect_timeout": archives.response_timeout}
         if archives.region is not None:
             config["region"] = archives.region
         if archives.service_url is not None:
@@ -45,6 +50,12 @@ class Bucket:
             config["access_key_id"] = archives.access_key.get_secret_value()
             config["secret_access_key"] = archives.secret_key.get_secret_value()
         self._store = S3Store(
+            archives.bucket_name, config=config, client_options=client, retry_config=_RETRY
+        )
+        # The library limits a request as a whole, by default to 30 s. A download that makes
+        # progress may take as long as its reader needs.
+        client = {**client, "timeout": _NO_LIMIT}
+        self._downloads = S3Store(
             archives.bucket_name, config=config, client_options=client, retry_config=_RETRY
         )
 
@@ -67,7 +78,8 @@ class Bucket:
 
     async def size(self, path: str) -> int | None:
         try:
-            return int((await obstore.head_async(self._store, path))["size"])
+            async with asyncio.timeout(self._seconds):
+                return int((await obstore.head_async(self._store, path))["size"])
         except FileNotFoundError:
             return None
         except _FAILURES as error:
@@ -77,9 +89,13 @@ class Bucket:
         if start == stop:
             return
         try:
-            found = await obstore.get_async(self._store, path, options={"range": (start, stop)})
-            async for piece in found.stream(min_chunk_size=PIECE):
-                yield bytes(piece)
+            async with asyncio.timeout(self._seconds):
+                found = await obstore.get_async(
+                    self._downloads, path, options={"range": (start, stop)}
+                )
+            pieces = found.stream(min_chunk_size=_MIN_PIECE)
+            while (piece := await self._next(pieces)) is not None:
+                yield piece
         except FileNotFoundError:
             raise MissingError(path, self.label) from None
         except _FAILURES as error:
@@ -88,7 +104,8 @@ class Bucket:
     async def remove(self, path: str) -> None:
         self._draft(path).unlink(missing_ok=True)
         try:
-            await obstore.delete_async(self._store, path)
+            async with asyncio.timeout(self._seconds):
+                await obstore.delete_async(self._store, path)
         except FileNotFoundError:
             return
         except _FAILURES as error:
@@ -96,14 +113,26 @@ class Bucket:
 
     async def probe(self) -> None:
         try:
-            await asyncio.to_thread(self._first_page)
+            async with asyncio.timeout(self._seconds):
+                await obstore.list(self._store, chunk_size=1).__anext__()
+        except StopAsyncIteration:
+            return
         except _FAILURES as error:
             raise self._away(error) from error
 
-    def _first_page(self) -> None:
-        next(iter(obstore.list(self._store, chunk_size=1)), None)
+    async def _next(self, pieces: "BytesStream") -> bytes | None:
+        """Return the next piece, None at the end; the time counts anew for each."""
+        async with asyncio.timeout(self._seconds):
+            piece = await anext(pieces, None)
+        return None if piece is None else bytes(piece)
 
     def _away(self, error: Exception) -> UnavailableError:
+        if isinstance(error, TimeoutError):
+            return UnavailableError(
+                f"The archives in {self.label} cannot be reached: no response within "
+                f"{self._seconds:g} s.",
+                remedy="See whether the store is up; archives.response_timeout is the limit.",
+            )
         # The rest of the store's own words is a dump of its answer.
         reason = str(error).strip().splitlines()[0]
         return UnavailableError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hasat.errors import UnavailableError
 from hasat.feed.archive.places import PIECE, MissingError
+from hasat.store.disk import disk_full, is_disk_full
 
 
 class Folder:
@@ -63,6 +64,8 @@ class Folder:
         try:
             yield
         except OSError as error:
+            if is_disk_full(error):
+                raise disk_full(self._root, "an archive") from error
             raise UnavailableError(
                 f"The archives in {self.label} cannot be used: {error.strerror}.",
                 remedy="See that archives.base_path is a folder that Hasat may use.",

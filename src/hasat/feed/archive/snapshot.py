@@ -21,10 +21,11 @@ from hasat.feed.archive.facts import Facts, Format, Written
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weight
 from hasat.feed.head import Head
+from hasat.store.disk import disk_full, is_disk_full
 from hasat.store.statements import statement
+from hasat.store.store import connect_blocking
 
 _BATCH_BYTES = 512 << 10
-_CONNECT_SECONDS = 10
 _SEPARATOR = b"\x02"
 # A row: the digest in hex, the typed columns, the line; separators in between.
 _TYPED = 2 * SIZE + 1
@@ -77,15 +78,16 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
             remedy="A worker tries again soon; `hasat archive write` does so at once.",
         ) from None
     except (OSError, ArrowException) as error:
+        if is_disk_full(error):
+            folder = next(iter(paths.values())).parent
+            raise disk_full(folder, f"the archive of {dataset.name}") from error
         raise HasatError(f"{dataset.name} could not be archived: {error}.") from None
     return written
 
 
 @contextmanager
 def _snapshot(url: str) -> Iterator[Connection[Any]]:
-    with psycopg.connect(
-        url, prepare_threshold=None, client_encoding="utf8", connect_timeout=_CONNECT_SECONDS
-    ) as conn:
+    with connect_blocking(url, client_encoding="utf8") as conn:
         conn.isolation_level = IsolationLevel.REPEATABLE_READ
         conn.read_only = True
         yield conn

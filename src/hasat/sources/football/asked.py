@@ -68,8 +68,7 @@ async def page_of(
     shape: Shape = as_published,
 ) -> Response:
     """One page of a list, in the form of the house."""
-    async with store.connection() as conn:
-        await one_moment(conn)
+    async with store.snapshot() as conn:
         found = await read_page(conn, listing, asked, page=paging.page, size=paging.size)
         content = {
             "items": [shape(row) for row in found.rows],
@@ -86,8 +85,3 @@ async def told(conn: AsyncConnection[Any], dataset: str, content: Any) -> Respon
     head = await head_of(conn, dataset)
     assert head.committed_at is not None
     return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
-
-
-async def one_moment(conn: AsyncConnection[Any]) -> None:
-    """Everything that follows is read as of the same moment."""
-    await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

@@ -11,6 +11,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from hasat.budget import Budget
@@ -21,12 +22,12 @@ from hasat.jobs import RunContext
 from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.leagues import Followed, resolve
-from hasat.sources.football.loading import DoubtError, load
+from hasat.sources.football.leagues import Followed, current_season, resolve
+from hasat.sources.football.loading import DoubtError, NothingReadError, load
 from hasat.sources.football.outcomes import classify, remaining
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.refusals import note_refusal, refusals
-from hasat.sources.football.subscription import why_exhausted
+from hasat.sources.football.subscription import is_used_up, why_exhausted
 from hasat.store import Store
 
 # A job waits for its turn in the minute, never for the next day.
@@ -42,6 +43,12 @@ def only_league(context: RunContext) -> int | None:
     return context.params.get("only_league_id") or context.settings.football.only_league_id
 
 
+def is_named(context: RunContext) -> bool:
+    """Whether an operator named a league or a season: then exactly that is asked, known or not."""
+    named = only_league(context) is not None or context.params.get("only_season") is not None
+    return context.scheduled_for is None and named
+
+
 class Api:
     """What a job asks, within its lane; counts what that costs and changes."""
 
@@ -54,6 +61,8 @@ class Api:
         self.now = now
         self.changed = 0
         self.remarks: set[str] = set()
+        self.reasons: dict[str, None] = {}
+        """Why the run had nothing to ask, in the order in which that was found."""
         self._answers = 0
         self._unread = 0
         self.refusal: str | None = None
@@ -81,20 +90,39 @@ class Api:
         return self.context.params
 
     async def leagues(self) -> Sequence[Followed]:
-        """Those that are followed; by hand, perhaps only one of them."""
-        only = only_league(self.context)
+        """Return the followed leagues, or what the operator named, followed or not."""
+        only, season = only_league(self.context), self.params.get("only_season")
         found = await resolve(self.store, self.settings.tracked_leagues, only)
         for remark in found.remarks:
             self.remark(remark)
-        if only is not None and not found.leagues:
-            self.remark(f"League {only} is not among the tracked_leagues.")
-        return found.leagues
+        leagues = found.leagues
+        if only is not None and not leagues:
+            year = season or (self.is_named and await current_season(self.store, only))
+            leagues = (Followed(only, year),) if self.is_named and year else ()
+            if not leagues:
+                self.remark(
+                    f"League {only} is not among the tracked_leagues, and no current season of it "
+                    "is known; name one with only_season."
+                )
+        if season is not None:
+            leagues = tuple({Followed(league.id, season): None for league in leagues})
+        return leagues
 
     def remark(self, sentence: str) -> None:
         """Something that whoever reads the run should know."""
         if sentence not in self.remarks:
             self.context.log.warning(sentence)
             self.remarks.add(sentence)
+
+    def idle(self, reason: str) -> None:
+        """Report why there was nothing to ask."""
+        if reason not in self.reasons:
+            self.context.log.info("run.idle", reason=reason)
+            self.reasons[reason] = None
+
+    @property
+    def is_named(self) -> bool:
+        return is_named(self.context)
 
     @property
     def by_hand(self) -> bool:
@@ -188,6 +216,11 @@ class Api:
                 leagues=leagues,
                 guard=not self.context.params.get("accept_removals"),
             )
+        except NothingReadError as error:
+            self._answers -= 1
+            self._unread += 1
+            self.remark(error.message)
+            return False
         except DoubtError as error:
             self.refusal = error.message
             self.remark(str(error))
@@ -209,8 +242,14 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
             remedy="Set API_FOOTBALL_KEY, or football.api_key in a file.",
         )
     rules = Rules("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
-    budget = Budget(context.store, upstreams.football(context.settings), waiting=context.waiting)
+    now = await context.store.now()
     async with Client(rules) as client:
+        budget = Budget(
+            context.store,
+            upstreams.football(context.settings),
+            waiting=context.waiting,
+            is_used_up=partial(is_used_up, client, football.base_url, now),
+        )
         fetcher = Fetcher(
             context.store,
             budget,
@@ -222,7 +261,7 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
             waiting=context.waiting,
         )
         try:
-            api = Api(context, client, fetcher, await context.store.now())
+            api = Api(context, client, fetcher, now)
             await api.check_key()
             yield api
         finally:
@@ -241,7 +280,9 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
                 await collect(api)
             except OutOfQuotaError as error:
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
-        message = " ".join(sorted(api.remarks)) or None
+        if api.reasons and not api.requests and api.by_hand and not api.is_named:
+            api.idle("Name a league (only_league_id) to ask all the same.")
+        message = " ".join([*sorted(api.remarks), *api.reasons]) or None
         if api.understood_nothing:
             raise BrokenAnswerError(
                 message or "", remedy="The answers are in raw.set_aside; run it again later."

@@ -40,8 +40,8 @@ async def ensure_static(api: Api) -> None:
 
 async def _ask_all(api: Api, endpoint: str) -> None:
     answer = await api.ask(endpoint)
-    await api.load(answer)
-    await note_asked(api, answer, endpoint, 0, 0)
+    loaded = await api.load(answer)
+    await note_asked(api, answer if loaded else None, endpoint, 0, 0)
 
 
 async def leagues(api: Api) -> None:
@@ -50,30 +50,33 @@ async def leagues(api: Api) -> None:
 
 
 async def teams(api: Api) -> None:
-    """The teams of every followed season that are not known yet."""
-    for season in await followed_seasons(api):
-        await ensure_teams(api, season)
+    """Ask for the teams of every followed season that are not known yet, or that was named."""
+    seasons = await followed_seasons(api)
+    asked = [await ensure_teams(api, season, again=api.is_named) for season in seasons]
+    if seasons and not any(asked):
+        api.idle("The teams of all followed seasons are known.")
 
 
-async def ensure_teams(api: Api, season: Season) -> None:
-    """Ask for the teams of a season, once."""
+async def ensure_teams(api: Api, season: Season, *, again: bool = False) -> bool:
+    """Ask for the teams of a season, once; return whether that was now."""
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             "SELECT FROM core.team_bootstrap_progress"
             " WHERE league_id = %s AND season = %s AND completed",
             (season.league_id, season.year),
         )
-        if await cursor.fetchone() is not None:
-            return
+        if await cursor.fetchone() is not None and not again:
+            return False
     answer = await api.ask("teams", league=season.league_id, season=season.year)
-    await api.load(answer)
+    loaded = await api.load(answer)
     async with api.store.connection() as conn:
         await conn.execute(
             statement(_ROOM, "note_teams"),
             {
                 "league": season.league_id,
                 "season": season.year,
-                "completed": answer is not None,
-                "error": None if answer is not None else api.refusal or UNREADABLE,
+                "completed": loaded,
+                "error": None if loaded else api.refusal or UNREADABLE,
             },
         )
+    return True

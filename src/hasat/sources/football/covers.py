@@ -50,6 +50,16 @@ def covered_by(endpoint: str, parameters: Mapping[str, str]) -> Iterator[Cover]:
         yield Cover("timezones" if endpoint == "timezone" else endpoint)
 
 
+def listed_season(endpoint: str, parameters: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the league and season of which all matches were asked for, if so."""
+    if endpoint != "fixtures":
+        return None
+    for cover in covered_by(endpoint, parameters):
+        (_, league), (_, season) = cover.where
+        return int(league), int(season)
+    return None
+
+
 def ended_without_goals(row: Any) -> bool:
     """Whether a match was over after ninety minutes (shots from the mark are goals too) at 0:0."""
     status, goals = row["fixture"].get("status"), row.get("goals")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hasat.sources.football.asking import Api
 from hasat.sources.football.seasons import (
     Season,
+    ensure_matches,
     followed_seasons,
     note_refused,
     refused_lately,
@@ -53,7 +54,12 @@ async def whole_seasons(api: Api) -> None:
 
 
 async def _complete(api: Api, since: timedelta, batch: int, *, oldest_first: bool = False) -> None:
-    seasons = [one for one in await followed_seasons(api, with_last=True) if one.has_details]
+    seasons = [
+        one
+        for one in await followed_seasons(api, with_last=True)
+        if api.is_named or one.has_details
+    ]
+    await ensure_matches(api, seasons)
     if api.settings.details.fetch_mode == "by_ids":
         due = await _due(api, seasons, since, filled(batch), oldest_first)
         await ask_by_ids(api, [one.fixture for one in due])
@@ -64,7 +70,10 @@ async def _complete(api: Api, since: timedelta, batch: int, *, oldest_first: boo
 
 async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
     """Ask for matches with all their details, twenty at a time; no more once that is refused."""
-    if not fixtures or await refused_lately(api, _BY_IDS, _REFUSED_RESTS):
+    if not fixtures:
+        return
+    if await refused_lately(api, _BY_IDS, _REFUSED_RESTS):
+        api.idle("The API refused matches by their ids less than an hour ago.")
         return
     for place in range(0, len(fixtures), AT_ONCE):
         await api.progress(place, len(fixtures), "matches")
@@ -77,7 +86,10 @@ async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
 
 async def _ask_each(api: Api, seasons: Sequence[Season], due: Sequence[_Due]) -> None:
     """The original's way: match by match, each kind of details that its season covers."""
-    if not due or await refused_lately(api, _EACH, _REFUSED_RESTS):
+    if not due:
+        return
+    if await refused_lately(api, _EACH, _REFUSED_RESTS):
+        api.idle("The API refused details less than an hour ago.")
         return
     covering = {season.pair: season for season in seasons}
     for number, (fixture, *pair) in enumerate(due):
@@ -116,9 +128,14 @@ async def _due(
                 "since": api.now - since,
                 "limit": limit,
                 "oldest_first": oldest_first,
+                "named": api.is_named,
             },
         )
-        return [_Due(*row) for row in await cursor.fetchall()]
+        due = [_Due(*row) for row in await cursor.fetchall()]
+    if not due:
+        within = "" if since == _ALWAYS else f" of the last {since.days} days"
+        api.idle(f"No finished match{within} is known that lacks details.")
+    return due
 
 
 async def _note_detailed(api: Api, fixture: int) -> None:

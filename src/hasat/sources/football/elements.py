@@ -36,6 +36,14 @@ class Element(NamedTuple):
     body: Any
 
 
+class Block(NamedTuple):
+    """A kind of details of a match that the API gave as a list, perhaps an empty one."""
+
+    fixture: int
+    name: str
+    is_empty: bool
+
+
 @dataclass(frozen=True)
 class Unreadable:
     """A part of an answer that does not have the form it should."""
@@ -52,6 +60,7 @@ class Extract:
     elements: list[Element] = field(default_factory=list)
     covers: list[Cover] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     partial: bool = False
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -69,6 +78,8 @@ class Extract:
 
 # An index of PostgreSQL takes 2,700 bytes, and a letter may be four.
 _LONGEST_KEY = 600
+# It is in an index as well.
+_LONGEST_STATUS = 100
 
 
 class _FormError(Exception):
@@ -84,6 +95,9 @@ def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extr
     rows = response if isinstance(response, list) else [response] if response else []
     for row in rows:
         _try(found, read, parameters, row)
+    fixture, block = parameters.get("fixture", ""), endpoint.removeprefix("fixtures/")
+    if block in BLOCKS and is_number(fixture) and not found.partial:
+        found.blocks.append(Block(int(fixture), block, not rows))
     damaged = {one.dataset for one in found.unreadable}
     # An empty table says nothing yet; only among the injuries nobody is an answer.
     if not found.partial and (found.elements or endpoint == "injuries"):
@@ -129,6 +143,9 @@ def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
 
 def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     key = _number("fixtures", row, "fixture", "id")
+    status = row["fixture"].get("status")
+    if isinstance(status, dict) and len(str(status.get("short"))) > _LONGEST_STATUS:
+        raise _FormError("fixtures", "fixture.status.short is too long to be a code")
     if row.keys().isdisjoint(BLOCKS):
         found.add("fixtures", key, row)
         return
@@ -144,6 +161,7 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
                 lost = Unreadable(f"fixture_{block}", f"{block} is not a list", rows)
                 found.unreadable.append(lost)
             continue
+        found.blocks.append(Block(int(key), block, not rows))
         before, known = len(found.unreadable), len(found.elements)
         for one in rows:
             _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,7 +29,7 @@ class Envelope:
     told: Any = None
     """All of it, as it is kept in RAW."""
     mended: bool = False
-    """Whether it held characters that no text in PostgreSQL can have; U+FFFD stands for them."""
+    """Whether it held something that PostgreSQL cannot store; U+FFFD replaces it."""
     whole: bool = False
     """Whether every number in it is a short whole one, which everybody spells alike."""
 
@@ -38,6 +38,11 @@ class Envelope:
         """Whether rows are missing: other pages have them, or it has fewer than it counts."""
         rows = self.response
         return self.pages > 1 or (isinstance(rows, list) and len(rows) < self.results)
+
+    @property
+    def counted(self) -> int:
+        """How many rows there are as the API counts them, which may be more than it sent."""
+        return max(self.results, len(self.response) if isinstance(self.response, list) else 0)
 
     @property
     def is_empty(self) -> bool:
@@ -49,11 +54,9 @@ def read_envelope(body: bytes | str) -> Envelope:
     """The envelope in an answer; lists and objects stand for one another where they are empty."""
     body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     try:
-        told, whole = parsed(body)
-        mended = told if _SUSPECT.search(body) is None else _mended(told)
-    except (ValueError, RecursionError) as error:
+        told, whole, mended = parsed(body)
+    except ValueError as error:
         raise BrokenAnswerError("The answer is not JSON.") from error
-    is_mended, told = mended != told, mended
     if not is_envelope(told):
         raise BrokenAnswerError("The answer is not an envelope: response or errors is missing.")
     paging = told.get("paging")
@@ -68,18 +71,57 @@ def read_envelope(body: bytes | str) -> Envelope:
         max(1, _count(paging.get("total"), 1)),
         told["response"],
         told,
-        is_mended,
+        mended,
         whole,
     )
 
 
-def parsed(body: bytes) -> tuple[Any, bool]:
-    """What the JSON says, and whether all numbers in it are short whole ones."""
-    if _has_short_whole_numbers(body):
+class Parsed(NamedTuple):
+    """The content of a JSON document, in values that PostgreSQL can store."""
+
+    content: Any
+    whole: bool
+    """Whether every number in it is a short whole one."""
+    repaired: bool
+    """Whether U+FFFD replaces something that cannot be stored."""
+
+
+def parsed(body: bytes) -> Parsed:
+    """Parse a JSON document; ValueError if it is none.
+
+    One bad value must not cost the rest of the document. So U+FFFD replaces bytes that are not
+    text, characters and numbers that PostgreSQL does not have, and what is nested too deeply.
+    """
+    is_deep = _is_deep(body)
+    if _has_short_whole_numbers(body) and not is_deep:
         # It is stricter about what is text.
         with suppress(orjson.JSONDecodeError):
-            return orjson.loads(body), True
-    return json.loads(body, parse_float=_number, parse_constant=_no_number), False
+            content = orjson.loads(body)
+            storable = content if _SUSPECT.search(body) is None else _mended(content)
+            return Parsed(storable, whole=True, repaired=storable != content)
+    encoding = json.detect_encoding(body)
+    try:
+        text, repaired = body.decode(encoding), False
+    except UnicodeDecodeError:
+        text, repaired = body.decode(encoding, "replace"), True
+    if is_deep:
+        shallow = _without_depths(text)
+        text, repaired = shallow, repaired or shallow != text
+    numbers = _Numbers()
+    try:
+        content = json.loads(
+            text,
+            strict=False,
+            parse_float=numbers.fraction,
+            parse_constant=numbers.unstorable,
+            # The default is several times faster.
+            parse_int=numbers.whole if _LONG_NUMBER.search(text) else None,
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    storable = content if _SUSPECT_TEXT.search(text) is None else _mended(content)
+    repaired = repaired or numbers.repaired or storable != content
+    return Parsed(storable, whole=False, repaired=repaired)
 
 
 def is_envelope(told: Any) -> bool:
@@ -98,8 +140,16 @@ def spelled(body: Any, *, whole: bool = False) -> bytes:
     return quick
 
 
+_REPLACEMENT = "\ufffd"
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _SUSPECT = re.compile(rb"\\u(?:0000|d[89a-f])", re.IGNORECASE)
+_SUSPECT_TEXT = re.compile(r"\x00|\\u(?:0000|d[89a-f])", re.IGNORECASE)
+# Python refuses to read whole numbers with more digits than these.
+_LONG_NUMBER = re.compile(r"[0-9]{4000}")
+# Answers are nested about ten deep. Several serializers stop at a few hundred.
+_MAX_DEPTH = 64
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 # From here on Python and PostgreSQL would spell the same number differently.
 _WHOLE_FROM = 1e16
 _MOST_RESULTS = 2**31
@@ -114,7 +164,7 @@ def _has_short_whole_numbers(body: bytes) -> bool:
 
 def _mended(told: Any) -> Any:
     if isinstance(told, str):
-        return _UNSTORABLE.sub("\ufffd", told)
+        return _UNSTORABLE.sub(_REPLACEMENT, told)
     if isinstance(told, list):
         return [_mended(one) for one in told]
     if isinstance(told, dict):
@@ -122,19 +172,62 @@ def _mended(told: Any) -> Any:
     return told
 
 
-def _number(text: str) -> float | int:
-    """A number that means the same after PostgreSQL has kept it."""
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(text)
-    if abs(number) >= _WHOLE_FROM:
-        return int(Decimal(repr(number)))
-    # There is no negative zero there.
-    return number + 0.0
+class _Numbers:
+    """Numbers that mean the same after PostgreSQL has stored them."""
+
+    def __init__(self) -> None:
+        self.repaired = False
+
+    def fraction(self, text: str) -> float | int | str:
+        number = float(text)
+        if math.isinf(number):
+            return self.unstorable(text)
+        if abs(number) >= _WHOLE_FROM:
+            return int(Decimal(repr(number)))
+        # There is no negative zero there.
+        return number + 0.0
+
+    def whole(self, text: str) -> int | str:
+        try:
+            return int(text)
+        except ValueError:
+            return self.unstorable(text)
+
+    def unstorable(self, _: str) -> str:
+        self.repaired = True
+        return _REPLACEMENT
 
 
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(text)
+def _is_deep(body: bytes) -> bool:
+    """Whether it may be nested too deeply; brackets inside of texts count as well."""
+    brackets = body.translate(None, _NOT_BRACKETS)
+    for _ in range(_MAX_DEPTH):
+        if not brackets:
+            return False
+        before = len(brackets)
+        # Each pass takes the innermost level away.
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(brackets) == before:
+            return True
+    return bool(brackets)
+
+
+def _without_depths(text: str) -> str:
+    """Replace every list and object that is nested too deeply."""
+    kept: list[str] = []
+    depth = end = 0
+    for token in _STRINGS_AND_BRACKETS.finditer(text):
+        if token[0] in "[{":
+            if depth == _MAX_DEPTH:
+                kept.append(text[end : token.start()])
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+            if depth == _MAX_DEPTH:
+                kept.append(f'"{_REPLACEMENT}"')
+                end = token.end()
+    # What never ends is no JSON either way.
+    return "".join([*kept, text[end:]]) if depth <= _MAX_DEPTH else text
 
 
 def _texts(told: Any) -> dict[str, str]:

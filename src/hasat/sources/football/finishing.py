@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from hasat.errors import HasatError, OutOfQuotaError
 from hasat.jobs import Outcome, RunContext
 from hasat.sources import upstreams
-from hasat.sources.football.asking import Api, collects, only_league
+from hasat.sources.football.asking import Api, collects, is_named, only_league
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
 from hasat.sources.football.leagues import resolve
@@ -44,24 +44,28 @@ async def auto_finish(context: RunContext) -> Outcome:
         except HasatError as error:
             asked = Outcome("nothing", message=str(error))
             context.log.warning("matches could not be asked for: they are only marked")
-    tracked = context.settings.football.tracked_leagues
-    followed = await resolve(context.store, tracked, only_league(context))
     values = {
         **_thresholds(context),
-        "leagues": [league.id for league in followed.leagues],
+        "leagues": await _league_ids(context),
         "statuses": list(MAY_BE_OVER),
         "dry_run": dry_run,
     }
     async with context.store.connection() as conn:
+        # After any writer of matches: a kick-off that it moves must not be read as it was before.
+        await conn.execute("SELECT FROM feed.head WHERE dataset = 'fixtures' FOR SHARE")
         cursor = await conn.execute(statement(_ROOM, "infer_finished"), values)
         row = await cursor.fetchone()
         assert row is not None
     [marked] = row
+    message = asked.message
+    if not marked and asked.kind == "nothing" and message is None:
+        hours, lag = values["threshold"], values["lag"]
+        message = f"No match that began {hours} ago or earlier was silent for {lag}."
     return Outcome(
         "done" if marked else asked.kind,
         asked.rows_changed + marked,
         detail={MARKED: marked},
-        message=asked.message,
+        message=message,
     )
 
 
@@ -69,19 +73,30 @@ async def verify(api: Api) -> None:
     """Ask for matches that were marked as over, until the API has answered."""
     settings = api.settings.verification
     await _check_quota(api)
-    leagues = [league.id for league in await api.leagues()]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "take_inferred"),
             {
-                "leagues": leagues,
+                "leagues": await _league_ids(api.context),
+                "named": api.is_named,
                 "attempts": settings.max_attempts,
                 "cooldown": timedelta(hours=settings.cooldown_hours),
                 "limit": filled(200),
             },
         )
         due = [fixture for (fixture,) in await cursor.fetchall()]
+    if not due:
+        api.idle("No match that was marked as over is due to be verified.")
     await ask_by_ids(api, due)
+
+
+async def _league_ids(context: RunContext) -> list[int]:
+    """Return the followed leagues, or the one that the operator named, followed or not."""
+    only = only_league(context)
+    if only is not None and is_named(context):
+        return [only]
+    tracked = context.settings.football.tracked_leagues
+    return [league.id for league in (await resolve(context.store, tracked, only)).leagues]
 
 
 async def _check_quota(api: Api) -> None:
@@ -105,7 +120,10 @@ async def stale_live(api: Api) -> None:
     """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 15)))
     due = await _silent(api, LIVE, silence, timedelta(days=30))
-    await ask_by_ids(api, [*(fixture for fixture, _ in due), *await _near_kick_off(api)])
+    fixtures = [*(fixture for fixture, _ in due), *await _near_kick_off(api)]
+    if not fixtures:
+        api.idle(f"No match is being played and was silent for {silence}, or is about to begin.")
+    await ask_by_ids(api, fixtures)
 
 
 async def stale_scheduled(api: Api) -> None:
@@ -124,6 +142,8 @@ async def stale_scheduled(api: Api) -> None:
                 await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
             due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
     due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK, unknown=True)
+    if not due:
+        api.idle(f"No match should have begun and was silent for {silence}.")
     await ask_by_ids(api, [fixture for fixture, _ in due])
 
 
@@ -174,7 +194,7 @@ async def _silent(
 
 
 async def _fetch_candidates(api: Api) -> None:
-    leagues = [league.id for league in await api.leagues()]
+    leagues = await _league_ids(api.context)
     values = {**_thresholds(api.context), "leagues": leagues, "statuses": list(MAY_BE_OVER)}
     async with api.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "may_be_over"), values)

@@ -29,7 +29,7 @@ async def by_date(api: Api) -> None:
         return
     today = api.now.astimezone(ZoneInfo(api.settings.default_timezone)).date()
     days = [today + timedelta(days=shift) for shift in (-1, 0, 1)]
-    if api.settings.fixtures_fetch_mode == "global_by_date":
+    if api.settings.fixtures_fetch_mode == "global_by_date" and not api.is_named:
         leagues = {season.league_id for season in seasons}
         for day in days:
             await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
@@ -52,8 +52,12 @@ async def backfill(api: Api) -> None:
         if season.pair not in refused
         and _is_due(api, season, progress := known.get(season.pair, Progress()))
     ]
+    if lately := refused & {season.pair for season in seasons}:
+        api.idle(f"The API refused the matches of {len(lately)} seasons less than a day ago.")
+    elif seasons and not due:
+        api.idle("All seasons are listed; a running one is listed again after a week.")
     due.sort(key=lambda pair: (pair[1].completed, not pair[0].is_followed))
-    chosen = due[: api.settings.backfill.fixtures_max_tasks_per_run]
+    chosen = due if api.is_named else due[: api.settings.backfill.fixtures_max_tasks_per_run]
     for number, (season, progress) in enumerate(chosen):
         await api.progress(number, len(chosen), f"league {season.league_id}, {season.year}")
         await ensure_teams(api, season)
@@ -64,7 +68,12 @@ async def backfill(api: Api) -> None:
 
 
 def _is_due(api: Api, season: Season, progress: Progress) -> bool:
-    if not progress.completed or progress.last_error or _in_windows(api, season, progress):
+    if (
+        api.is_named
+        or not progress.completed
+        or progress.last_error
+        or _in_windows(api, season, progress)
+    ):
         return True
     runs = season.end is None or api.now.date() <= season.end + _STILL_RUNS
     old = progress.updated_at is None or api.now - progress.updated_at > _RELISTED_AFTER

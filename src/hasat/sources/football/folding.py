@@ -15,7 +15,8 @@ from hasat.sources.football.covers import (
     of_goals,
     of_season,
 )
-from hasat.sources.football.elements import Element, Extract, Unreadable
+from hasat.sources.football.elements import BLOCKS, Element, Extract, Unreadable
+from hasat.sources.football.values import EARLIEST, LATEST
 
 _TOO_LARGE = 10**18
 _NOBODYS = -1
@@ -34,6 +35,8 @@ class Fold:
         self._inside: dict[Cover, set[str]] = {}
         self._dropped: dict[str, set[str]] = {}
         self._leagues = leagues
+        self.vanished: list[int] = []
+        """Matches that leave the mirror, and all their details with them."""
 
     def add(self, extract: Extract) -> None:
         """What the next answer says."""
@@ -51,6 +54,10 @@ class Fold:
         """Those that the answers say anything about."""
         named = {cover.dataset for cover in self._covers}
         return sorted(named | {name for name, found in self.records.items() if found})
+
+    def covers(self, dataset: str) -> bool:
+        """Whether absence from the answers means removal anywhere in a dataset."""
+        return any(cover.dataset == dataset for cover in self._covers)
 
     def scope(self, dataset: str) -> Scope:
         """Where absence means removal, as a condition on the dataset's table."""
@@ -78,7 +85,10 @@ class Fold:
             # The mirror may still have it where it was before these answers: in another day.
             values["dropped"] = sorted(dropped)
             where = sql.SQL("(") + where + sql.SQL(") OR m.key = ANY (%(dropped)s)")
-        told = {"covers": [dict(cover.where) for cover in covers]}
+        told: dict[str, Any] = {"covers": [dict(cover.where) for cover in covers]}
+        if self.vanished and dataset in DETAILS:
+            told["vanished"] = values["vanished"] = self.vanished
+            where = sql.SQL("(") + where + sql.SQL(") OR m.fixture_id = ANY (%(vanished)s)")
         return Scope(told, where, values)
 
     def _put(self, element: Element, *, filler: bool) -> None:
@@ -105,6 +115,8 @@ class Fold:
 
 
 OF_A_LEAGUE = ("fixtures", "injuries")
+DETAILS = tuple(f"fixture_{block}" for block in BLOCKS)
+"""The datasets whose records belong to a match and leave the mirror with it."""
 
 
 def league_of(element: Element) -> int | None:
@@ -126,6 +138,11 @@ def set_aside_nobodys(extract: Extract) -> None:
     extract.covers = [cover for cover in extract.covers if cover.dataset not in damaged]
 
 
+def match_of(element: Element) -> int:
+    """Return the match that a record of its details belongs to."""
+    return int(element.key.partition(":")[0])
+
+
 def covers_of(element: Element) -> Iterator[Cover]:
     """Every cover that a record lies in; the same columns are computed in the database."""
     name, body = element.dataset, element.body
@@ -139,17 +156,13 @@ def covers_of(element: Element) -> Iterator[Cover]:
         case "injuries":
             yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
             yield of_fixture(name, _number(body, "fixture", "id"))
-            if _EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= _LATEST:
+            if EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= LATEST:
                 yield of_day(name, datetime.fromtimestamp(at, UTC).date().isoformat())
-        case "fixture_events" | "fixture_lineups" | "fixture_statistics" | "fixture_players":
-            fixture = int(element.key.partition(":")[0])
+        case _ if name in DETAILS:
+            fixture = match_of(element)
             yield of_fixture(name, fixture)
             if name == "fixture_events" and body.get("detail") in GOALS:
                 yield of_goals(fixture, body["detail"])
-
-
-# As core.moment has it: the years that every calendar here has.
-_EARLIEST, _LATEST = -62135510400, 253370764800
 
 
 def _number(body: Any, *path: str) -> int:

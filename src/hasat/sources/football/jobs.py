@@ -43,12 +43,19 @@ JOBS = (
     _job("bootstrap_timezones", bootstrap.timezones, "Time zones of the API.", "0 3 1 * *"),
     _job("bootstrap_countries", bootstrap.countries, "Countries of the API.", "5 3 1 * *"),
     _job("bootstrap_leagues", bootstrap.leagues, "All leagues and their coverage.", None),
-    _job("bootstrap_teams", bootstrap.teams, "Teams of the followed seasons, once each.", None),
+    _job(
+        "bootstrap_teams",
+        bootstrap.teams,
+        "Teams of the followed seasons, once each.",
+        None,
+        only_season=kinds.Year,
+    ),
     _job(
         "daily_fixtures_by_date",
         fixtures.by_date,
         "Matches of yesterday, today and tomorrow.",
         "0 6 * * *",
+        only_season=kinds.Year,
     ),
     _job(
         "fixture_details_recent_finalize",
@@ -56,6 +63,7 @@ JOBS = (
         "Details of matches that ended lately, and again a day and a week later.",
         "30 6 * * *",
         "details",
+        only_season=kinds.Year,
     ),
     _job(
         "daily_standings",
@@ -63,14 +71,22 @@ JOBS = (
         "Tables of leagues in which a match has ended since.",
         "10 */2 * * *",
         params={"at_once": False},
+        only_season=kinds.Year,
     ),
-    _job("injuries_hourly", tables.injuries, "Who misses a match of these days.", "2 * * * *"),
+    _job(
+        "injuries_hourly",
+        tables.injuries,
+        "Who misses a match of these days.",
+        "2 * * * *",
+        only_season=kinds.Year,
+    ),
     _job(
         "top_scorers_daily",
         tables.top_scorers,
         "Top scorers of leagues in which a match has ended since.",
         "40 6 * * *",
         params={"at_once": False},
+        only_season=kinds.Year,
     ),
     _job(
         "team_statistics_refresh",
@@ -78,6 +94,7 @@ JOBS = (
         "Seasons of teams that have played since.",
         "7-59/10 * * * *",
         "details",
+        only_season=kinds.Year,
     ),
     _job(
         "fixtures_backfill_league_season",
@@ -85,6 +102,7 @@ JOBS = (
         "All matches of the followed seasons and those before.",
         "0-59/10 * * * *",
         "backfill",
+        only_season=kinds.Year,
     ),
     _job(
         "standings_backfill_league_season",
@@ -92,6 +110,7 @@ JOBS = (
         "Tables of the followed seasons and those before, once each.",
         "3-59/10 * * * *",
         "backfill",
+        only_season=kinds.Year,
     ),
     _job(
         "fixture_details_backfill_90d",
@@ -99,6 +118,7 @@ JOBS = (
         "Details of the matches of ninety days.",
         "5-59/10 * * * *",
         "backfill",
+        only_season=kinds.Year,
     ),
     _job(
         "fixture_details_backfill_season",
@@ -106,6 +126,7 @@ JOBS = (
         "Details of all matches of the followed seasons.",
         "8-59/10 * * * *",
         "backfill",
+        only_season=kinds.Year,
     ),
     Job(
         "auto_finish_stale_fixtures",

@@ -67,6 +67,8 @@ async def _from_file(place: Place, archive: _Archive, copy: Path) -> AsyncGenera
             row["endpoint"].removeprefix("/"),
             json.loads(row["requested_params"]),
             row["leagues"],
+            # Files of earlier releases do not have it.
+            row.get("vanished") or [],
             row["last_fetched_at"],
             row["body"],
         )

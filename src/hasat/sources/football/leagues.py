@@ -59,6 +59,16 @@ async def resolve(store: Store, tracked: Sequence[League], only: int | None = No
     return Resolved(tuple(found), tuple(remarks))
 
 
+async def current_season(store: Store, league: int) -> int | None:
+    """Return the season of a league that the API calls current, if it lists one."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            statement("hasat.sources.football", "current_seasons"), {"leagues": [league]}
+        )
+        row = await cursor.fetchone()
+    return None if row is None else int(row[2])
+
+
 def look_up(league: League, listed: Iterable[Listed]) -> Followed | str:
     """The one league of this name, or a sentence that says why there is not one.
 

@@ -10,17 +10,19 @@ from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.digest import canonical
 from hasat.feed.guard import Limits, share
 from hasat.feed.reconcile import Reconcile, Record, Version
+from hasat.sources.football.covers import listed_season
 from hasat.sources.football.datasets import DATASETS, SOURCE
-from hasat.sources.football.elements import Extract, extract
+from hasat.sources.football.elements import Block, Extract, extract
 from hasat.sources.football.envelope import Envelope, read_envelope, spelled
-from hasat.sources.football.folding import Fold, set_aside_nobodys
+from hasat.sources.football.folding import DETAILS, Fold, set_aside_nobodys
 from hasat.sources.football.raw import Answer, keep
+from hasat.sources.football.values import unreadable_values
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 from hasat.store.statements import statement
 
 _ROOM = "hasat.sources.football"
-_MENDED = "has characters that no text in PostgreSQL can have; U+FFFD stands for them"
+_MENDED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
 # Lists that hardly ever lose anything: where much would go, it is rather the answer that lacks it.
 _GUARDED = ("timezones", "countries", "leagues", "fixtures")
 _FEW = 10
@@ -28,6 +30,10 @@ _FEW = 10
 
 class DoubtError(HasatError):
     """An answer would remove far too much; it was set aside and nothing was changed."""
+
+
+class NothingReadError(HasatError):
+    """No record of a response could be read; all of them were quarantined."""
 
 
 async def load(
@@ -42,11 +48,14 @@ async def load(
     """Bring the mirror to what these answers say, in their order; None if that is nothing.
 
     `leagues` are those that may enter, where an answer is about all of them. Where far too much
-    would go, a DoubtError says so, unless the guard is off.
+    would go, a DoubtError says so, unless the guard is off; where no record can be read, a
+    NothingReadError.
     """
     fold = Fold(leagues)
     read: list[tuple[Answer, Envelope]] = []
     asides: list[Aside] = []
+    blocks: list[Block] = []
+    unreadable = False
     for answer in answers:
         origin = _origin(answer)
         try:
@@ -59,29 +68,50 @@ async def load(
             asides.append(Aside(origin, _MENDED, answer.body))
         found = understood(answer.endpoint, answer.parameters, envelope, leagues)
         fold.add(found)
+        blocks += found.blocks
+        unreadable = unreadable or bool(found.unreadable)
         asides += [
             Aside(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
             for one in found.unreadable
         ]
-    datasets = [DATASETS[name] for name in fold.datasets()]
-    if not datasets:
+        asides += [
+            Aside(origin, f"{one.dataset}: {reason}", canonical(one.body), one.key)
+            for one in found.elements
+            for reason in unreadable_values(one.dataset, one.body)
+        ]
+    named = fold.datasets()
+    if not named:
         async with store.connection() as conn:
             await _keep_all(conn, read, asides, run, leagues)
-            await _note_told(conn, read, fold)
+            await _note_told(conn, read, fold, blocks)
+        if unreadable:
+            raise NothingReadError(f"No record of {_origin(answers[0])} can be read.")
         return None
+    # Matches first: the details of those that leave the mirror leave it in the same version.
+    details = [name for name in DETAILS if fold.covers("fixtures") and name not in named]
+    datasets = [DATASETS[name] for name in sorted([*named, *details], key=_after_matches)]
     try:
         async with Reconcile.begin(store, datasets) as work:
-            await _keep_all(work.connection, read, asides, run, leagues)
-            await _note_told(work.connection, read, fold)
             for dataset in datasets:
+                if dataset.name in details and not fold.vanished:
+                    work.leave_out(dataset)
+                    continue
                 scope = fold.scope(dataset.name)
                 records = await _to_stage(work.connection, dataset, fold, scope)
                 await work.stage(dataset, records)
                 removed = (await work.diff(dataset, scope)).removed
                 if guard and dataset.name in _GUARDED and removed >= _FEW:
                     await _check(work.connection, dataset, scope, removed)
+                if dataset.name == "fixtures" and fold.covers("fixtures"):
+                    fold.vanished = await _vanished(work, dataset, fold)
+            await _keep_all(work.connection, read, asides, run, leagues, fold.vanished)
+            await _note_told(work.connection, read, fold, blocks)
             version = await work.write(run=run, retention_days=retention_days)
-            if "fixtures" in version.counts and version.counts["fixtures"].removed:
+            if fold.vanished:
+                await work.connection.execute(
+                    "DELETE FROM football.fixture_told WHERE fixture_id = ANY (%s)",
+                    [fold.vanished],
+                )
                 await work.connection.execute(statement(_ROOM, "end_inferences"))
             return version
     except DoubtError as error:
@@ -89,6 +119,18 @@ async def load(
         async with store.connection() as conn:
             await keep_aside(conn, SOURCE, run, doubted)
         raise
+
+
+def _after_matches(name: str) -> bool:
+    return name != "fixtures"
+
+
+async def _vanished(work: Reconcile, fixtures: Dataset, fold: Fold) -> list[int]:
+    """Return the matches that leave the mirror, and any that left it without their details."""
+    removed = {int(key) for key in await work.removed_keys(fixtures)}
+    back = [int(key) for key in fold.records.get("fixtures", ())]
+    cursor = await work.connection.execute(statement(_ROOM, "forgotten_matches"), {"back": back})
+    return sorted(removed | {fixture for (fixture,) in await cursor.fetchall()})
 
 
 async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, removed: int) -> None:
@@ -123,6 +165,7 @@ def understood(
         set_aside_nobodys(found)
     if envelope.is_part:
         found.covers.clear()
+        found.blocks.clear()
     return found
 
 
@@ -132,16 +175,23 @@ async def _keep_all(
     asides: Sequence[Aside],
     run: int | None,
     leagues: Collection[int] | None,
+    vanished: Collection[int] = (),
 ) -> None:
     for answer, envelope in read:
-        await keep(conn, answer, envelope, run=run, leagues=leagues)
+        await keep(conn, answer, envelope, run=run, leagues=leagues, vanished=vanished)
     await keep_aside(conn, SOURCE, run, asides)
 
 
 async def _note_told(
-    conn: AsyncConnection[Any], read: Sequence[tuple[Answer, Envelope]], fold: Fold
+    conn: AsyncConnection[Any],
+    read: Sequence[tuple[Answer, Envelope]],
+    fold: Fold,
+    blocks: Sequence[Block],
 ) -> None:
-    """Remember when each match was told of, or was asked for by its id in vain."""
+    """Remember when each match was told of, or was asked for by its id in vain.
+
+    Also which of its details came as empty lists, and how many matches a whole season has.
+    """
     by_id = {
         int(number)
         for answer, envelope in read
@@ -156,6 +206,20 @@ async def _note_told(
             statement(_ROOM, "note_told"),
             {"asked": sorted(told | by_id), "told": sorted(told), "detailed": sorted(told & by_id)},
         )
+    if blocks:
+        fixtures, names, empty = (list(column) for column in zip(*blocks, strict=True))
+        await conn.execute(
+            statement(_ROOM, "note_blocks"),
+            {"fixtures": fixtures, "blocks": names, "empty": empty},
+        )
+    for answer, envelope in read:
+        listed = listed_season(answer.endpoint, answer.parameters)
+        if listed and envelope.counted and not envelope.errors:
+            league, season = listed
+            await conn.execute(
+                statement(_ROOM, "note_listed"),
+                {"league": league, "season": season, "matches": envelope.counted},
+            )
 
 
 async def _to_stage(

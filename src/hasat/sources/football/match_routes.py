@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheStore
+from hasat.doors import Plain, TheReads
 from hasat.errors import NotFoundError, UsageError
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
@@ -18,7 +18,6 @@ from hasat.sources.football.asked import (
     ThePage,
     listed,
     new_router,
-    one_moment,
     page_of,
     single,
     told,
@@ -49,7 +48,7 @@ _FIXTURE = {
 
 @router.get("/fixtures", summary="Matches", response_class=Response, responses=listed(_FIXTURE))
 async def fixtures(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
@@ -85,7 +84,7 @@ async def fixtures(
 @router.get(
     "/fixtures/{fixture_id}", summary="A match", response_class=Response, responses=single(_FIXTURE)
 )
-async def fixture(fixture_id: TheId, store: TheStore) -> Response:
+async def fixture(fixture_id: TheId, store: TheReads) -> Response:
     async with store.connection() as conn:
         match = _fixture(await _the(conn, fixture_id))
         return await told(conn, "fixtures", match)
@@ -97,9 +96,8 @@ async def fixture(fixture_id: TheId, store: TheStore) -> Response:
     response_class=Response,
     responses=single({**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}),
 )
-async def details(fixture_id: TheId, store: TheStore) -> Response:
-    async with store.connection() as conn:
-        await one_moment(conn)
+async def details(fixture_id: TheId, store: TheReads) -> Response:
+    async with store.snapshot() as conn:
         match = _fixture(await _the(conn, fixture_id))
         for name in listings.BLOCKS:
             match[name] = await _block(conn, name, fixture_id)
@@ -117,11 +115,10 @@ async def details(fixture_id: TheId, store: TheStore) -> Response:
 async def one_block(
     fixture_id: TheId,
     block: Annotated[str, Path(pattern="^(events|lineups|statistics|players)$")],
-    store: TheStore,
+    store: TheReads,
 ) -> Response:
     """Events, lineups, statistics or players."""
-    async with store.connection() as conn:
-        await one_moment(conn)
+    async with store.snapshot() as conn:
         await _the(conn, fixture_id)
         items = await _block(conn, block, fixture_id)
         return await told(conn, "fixtures", {"fixtureId": fixture_id, "items": items})
@@ -131,7 +128,7 @@ async def one_block(
     "/h2h", summary="Two teams' matches", response_class=Response, responses=listed(_FIXTURE)
 )
 async def head_to_head(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     teams: Annotated[
         str, Query(alias="h2h", pattern=r"^\d{1,18}-\d{1,18}$", description="Such as `33-34`.")
@@ -161,7 +158,7 @@ async def head_to_head(
     responses=listed(_FIXTURE),
 )
 async def team_fixtures(
-    team_id: TheId, store: TheStore, paging: ThePage, league: Id = None, season: Id = None
+    team_id: TheId, store: TheReads, paging: ThePage, league: Id = None, season: Id = None
 ) -> Response:
     """The latest first."""
     asked = {"team": team_id, "league": league, "season": season}
@@ -178,7 +175,7 @@ async def team_fixtures(
 )
 async def team_metrics(
     team_id: TheId,
-    store: TheStore,
+    store: TheReads,
     league: Id = None,
     season: Id = None,
     last: Annotated[int, Query(ge=1, le=500, description="So many finished matches.")] = 20,

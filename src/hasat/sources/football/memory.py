@@ -4,15 +4,15 @@ Jobs write this down as they go. Where it got lost, a rebuild puts it back, so t
 for again that is in the mirror; what is still there is left as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from psycopg import AsyncConnection
 
-from hasat.sources.football.covers import SPELLING
+from hasat.sources.football.covers import SPELLING, listed_season
 from hasat.sources.football.details import BLOCK_OF
-from hasat.sources.football.elements import Extract
+from hasat.sources.football.elements import BLOCKS, Extract
 from hasat.sources.football.fixtures import BACKFILL
 from hasat.sources.football.folding import league_of
 from hasat.sources.football.raw import Told
@@ -37,12 +37,21 @@ class Memory:
         self._asked: dict[tuple[str, int, int, int], datetime] = {}
         self._told: dict[int, datetime] = {}
         self._detailed: dict[int, datetime] = {}
+        self._vanished: set[int] = set()
+        self._empty: dict[tuple[int, str], bool] = {}
+        self._listed_matches: dict[_Season, tuple[int, datetime]] = {}
         self._teams: dict[_Season, datetime] = {}
         self._done: dict[tuple[str, int, int], datetime] = {}
         self._windows: dict[_Season, list[tuple[date, date]]] = {}
 
-    def note(self, told: Told, found: Extract) -> None:
-        """What the next older answer adds."""
+    def note(self, told: Told, found: Extract, counted: int) -> None:
+        """What the next older answer, of so many rows, adds."""
+        for block in found.blocks:
+            if block.fixture not in self._vanished:
+                self._empty.setdefault((block.fixture, block.name), block.is_empty)
+        listed = listed_season(told.endpoint, told.parameters)
+        if listed and counted:
+            self._listed_matches.setdefault(listed, (counted, told.at))
         asked = _without_spelling(told.parameters)
         numbers = {name: int(text) for name, text in asked.items() if text.isdecimal()}
         season = (numbers.get("league", 0), numbers.get("season", 0))
@@ -58,7 +67,7 @@ class Memory:
                 self._note_fixtures(told, found, season)
             case endpoint if endpoint in BLOCK_OF and asked.keys() == {"fixture"}:
                 self._told.setdefault(numbers["fixture"], told.at)
-                self._detailed.setdefault(numbers["fixture"], told.at)
+                self._note_detailed(numbers["fixture"], told.at)
             case endpoint if endpoint in _SEASONAL and {"league", "season"} <= asked.keys():
                 self._asked.setdefault((endpoint, *season, numbers.get("team", 0)), told.at)
                 if endpoint == "standings":
@@ -79,7 +88,13 @@ class Memory:
                 self._told.setdefault(int(element.key), told.at)
             # One that was asked for in vain is not there.
             if element.key in by_id:
-                self._detailed.setdefault(int(element.key), told.at)
+                self._note_detailed(int(element.key), told.at)
+        self._vanished.update(told.vanished)
+
+    def _note_detailed(self, fixture: int, at: datetime) -> None:
+        """Details that left the mirror with their match are not there, should it be back."""
+        if fixture not in self._vanished:
+            self._detailed.setdefault(fixture, at)
 
     async def put_back(self, conn: AsyncConnection[Any]) -> int:
         """Write down what is missing; how many notes that were."""
@@ -93,7 +108,8 @@ class Memory:
             for name, rows in (
                 ("put_back_asked", [(*key, at) for key, at in self._asked.items()]),
                 ("put_back_teams", [(*key, at) for key, at in self._teams.items()]),
-                ("put_back_told", [(n, self._told[n], self._detailed.get(n)) for n in lost]),
+                ("put_back_told", [*self._told_of(lost)]),
+                ("put_back_listed", [(*key, *n) for key, n in self._listed_matches.items()]),
                 ("put_back_progress", [*self._progress(listed)]),
             ):
                 if rows:
@@ -101,6 +117,11 @@ class Memory:
                     await cursor.execute(statement(_ROOM, name), columns)
                     back += cursor.rowcount
         return back
+
+    def _told_of(self, fixtures: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+        for number in fixtures:
+            empty = [block for block in BLOCKS if self._empty.get((number, block))]
+            yield number, self._told[number], self._detailed.get(number), ",".join(empty)
 
     def _progress(self, listed: Mapping[_Season, tuple[date | None, date | None]]) -> Any:
         for (job, *season), at in self._done.items():

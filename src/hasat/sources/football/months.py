@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 from psycopg import Connection, IsolationLevel, sql
 from pyarrow.parquet import ParquetFile, ParquetWriter
@@ -16,9 +15,9 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 from hasat.errors import HasatError
 from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
 from hasat.store.statements import statement
+from hasat.store.store import connect_blocking
 
 _GROUP_BYTES = 16 << 20
-_CONNECT_SECONDS = 10
 _MOMENT = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(
     [
@@ -27,6 +26,7 @@ _SCHEMA = pa.schema(
         ("endpoint", pa.string()),
         ("requested_params", pa.string()),
         ("leagues", pa.list_(pa.int64())),
+        ("vanished", pa.list_(pa.int64())),
         ("status_code", pa.int32()),
         ("response_headers", pa.string()),
         ("body", pa.string()),
@@ -62,7 +62,7 @@ class Sealed(Month):
 
 def write_month(url: str, month: date, draft: Path) -> Sealed:
     """Write a month's partition to a file, and read the file back."""
-    with psycopg.connect(url, prepare_threshold=None, connect_timeout=_CONNECT_SECONDS) as conn:
+    with connect_blocking(url) as conn:
         conn.isolation_level = IsolationLevel.REPEATABLE_READ
         conn.read_only = True
         written = _write(_rows(conn, month), draft)

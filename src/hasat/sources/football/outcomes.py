@@ -11,6 +11,7 @@ from typing import Any
 
 from hasat.budget import Remaining
 from hasat.fetch import Answer, Outcome, Verdict, retry_after
+from hasat.sources.football.covers import is_number
 from hasat.sources.football.envelope import is_envelope, parsed
 
 _DAY = re.compile(r"\b(daily|day)\b")
@@ -20,6 +21,8 @@ _SHUT_OUT = re.compile(
 )
 _MINUTE = re.compile(r"too many requests|per[- ]minute|rate ?limit")
 _PLAN = re.compile(r"\bplans?\b|subscription")
+# Whatever else it may be, it is no word about what went wrong.
+_FORMS_OF_ERRORS = (dict, list, str, type(None))
 _FIELD = re.compile(r"required|field|parameter|regular expression|characters|must ")
 
 
@@ -47,7 +50,7 @@ def classify(answer: Answer) -> Verdict:
     if status != 200:
         broken = Outcome.BAD_REQUEST if 400 <= status < 500 else Outcome.BROKEN
         return Verdict(broken, said)
-    if not is_envelope(content):
+    if not is_envelope(content) or not isinstance(content["errors"], _FORMS_OF_ERRORS):
         return Verdict(Outcome.BROKEN, "this is not the envelope of API-Football")
     return Verdict(Outcome.OK if content["response"] else Outcome.EMPTY)
 
@@ -84,8 +87,8 @@ def _by_errors(errors: Mapping[str, str], words: str, said: str) -> Verdict:
 
 def _content(body: bytes) -> Any:
     try:
-        return parsed(body)[0]
-    except (ValueError, RecursionError):
+        return parsed(body).content
+    except ValueError:
         return None
 
 
@@ -105,5 +108,5 @@ def _errors(content: Any) -> dict[str, str]:
 def _number(text: str | None) -> int | None:
     """A count; where a proxy merged two values the lower one counts."""
     parts = [part.strip() for part in (text or "").split(",")]
-    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    numbers = [int(part) for part in parts if is_number(part)]
     return min(numbers, default=None)

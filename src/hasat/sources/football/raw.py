@@ -29,12 +29,13 @@ class Answer:
 
 
 class Told(NamedTuple):
-    """An answer that was kept: when it last came, and which leagues were let into CORE with it."""
+    """A stored response: when it last came, which leagues it let into CORE, which matches left."""
 
     order: int
     endpoint: str
     parameters: dict[str, str]
     leagues: list[int] | None
+    vanished: list[int]
     at: datetime
     body: str
 
@@ -46,10 +47,12 @@ async def keep(
     *,
     run: int | None,
     leagues: Collection[int] | None = None,
+    vanished: Collection[int] = (),
 ) -> None:
     """Write an answer down, in the transaction of whoever uses it.
 
     `leagues` are those that are let into CORE with it: RAW alone has all that were told.
+    `vanished` are the matches that it removes from CORE.
     """
     await conn.execute("SELECT raw.ensure_month(clock_timestamp())")
     await conn.execute(
@@ -66,6 +69,7 @@ async def keep(
             "body_hash": hashlib.sha256(answer.body).digest(),
             "run": run,
             "leagues": None if leagues is None else sorted(leagues),
+            "vanished": sorted(vanished) or None,
         },
     )
 

@@ -139,8 +139,10 @@ class _Reading:
         self.read += 1
         self.unreadable += len(found.unreadable)
         if not envelope.errors:
-            self.memory.note(told, found)
-        touched = self._put(self._replay.add(found, told.leagues), whole=envelope.whole)
+            self.memory.note(told, found, envelope.counted)
+        touched = self._put(
+            self._replay.add(found, told.leagues, told.vanished), whole=envelope.whole
+        )
         return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
 
     def _put(self, elements: Iterable[Element], *, whole: bool = False) -> set[str]:

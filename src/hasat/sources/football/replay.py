@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from hasat.sources.football.covers import Cover
 from hasat.sources.football.elements import Element, Extract
-from hasat.sources.football.folding import OF_A_LEAGUE, covers_of, league_of
+from hasat.sources.football.folding import DETAILS, OF_A_LEAGUE, covers_of, league_of, match_of
 
 _NONE: frozenset[int] = frozenset()
 
@@ -22,9 +22,15 @@ class Replay:
         self._covered: dict[Cover, frozenset[int] | None] = {}
         self._with_covers: set[str] = set()
         self._fillers: dict[tuple[str, str], Element] = {}
+        self._vanished: set[int] = set()
 
-    def add(self, found: Extract, leagues: Collection[int] | None) -> Iterator[Element]:
-        """Those records on which this answer, older than all before it, is the last word."""
+    def add(
+        self, found: Extract, leagues: Collection[int] | None, vanished: Collection[int] = ()
+    ) -> Iterator[Element]:
+        """Those records on which this answer, older than all before it, is the last word.
+
+        `vanished` are the matches that it removed: what is older about their details is over.
+        """
         # Of one that is told twice in an answer, the later counts.
         for element in reversed(found.elements):
             name, key, _ = element
@@ -33,7 +39,7 @@ class Replay:
                 continue
             if leagues is not None and league_of(element) not in (None, *leagues):
                 continue
-            over = name in self._with_covers and self._is_over(element)
+            over = self._is_over(element)
             if found.partial:
                 if not over:
                     # It stays only if nothing older is there to be filled.
@@ -45,6 +51,7 @@ class Replay:
                 yield element
         for cover in found.covers:
             self._cover(cover, leagues)
+        self._vanished.update(vanished)
 
     def rest(self) -> Iterator[Element]:
         """Records that only answers about a part of them told; once all were added."""
@@ -59,6 +66,10 @@ class Replay:
             self._covered[cover] = before.union(leagues)
 
     def _is_over(self, element: Element) -> bool:
+        if element.dataset in DETAILS and match_of(element) in self._vanished:
+            return True
+        if element.dataset not in self._with_covers:
+            return False
         for cover in covers_of(element):
             leagues = self._covered.get(cover, _NONE)
             if leagues is None or (leagues and league_of(element) in leagues):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hasat.sources.football.months import Sealed
 
 _ROOM = "hasat.sources.football"
-_LOCK = 8370142692
+_LOCK = 8370142693
 
 
 async def _archive(context: RunContext) -> Outcome:

@@ -15,6 +15,8 @@ async def watch(api: Api) -> None:
             statement("hasat.sources.football", "current_seasons"), {"leagues": list(wanted)}
         )
         rows = await cursor.fetchall()
+    if leagues and all(year <= wanted[league] for league, _, year in rows):
+        api.idle("No followed league has begun a new season.")
     for league, name, year in rows:
         if year > wanted[league]:
             api.remark(

@@ -52,13 +52,18 @@ class Season:
 
 
 async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]:
-    """The tracked seasons, and with `with_last` those before them that the API lists."""
+    """Return the tracked seasons, and with `with_last` those before them that the API lists.
+
+    Where the operator named a season, it is the only one.
+    """
     await ensure_leagues(api)
     wanted = [(league.id, league.season) for league in await api.leagues()]
+    if not wanted and not api.remarks:
+        api.idle("No league is followed; set tracked_leagues.")
     listed = await _listed(api.store, [league for league, _ in wanted])
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
     await _remark_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
-    if with_last:
+    if with_last and api.params.get("only_season") is None:
         before = [(league, year - 1) for league, year in wanted if (league, year - 1) not in wanted]
         found += [
             Season(**{**vars(listed[pair]), "is_followed": False})
@@ -66,6 +71,26 @@ async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]
             if pair in listed
         ]
     return found
+
+
+def offered(api: Api, seasons: Sequence[Season], what: str, *flags: str) -> list[Season]:
+    """Return the seasons of which the API offers something; what is named is asked anyway."""
+    found = [one for one in seasons if api.is_named or one.has(*flags)]
+    if seasons and not found:
+        api.idle(f"The API offers no {what} of the followed seasons.")
+    return found
+
+
+async def ensure_matches(api: Api, seasons: Sequence[Season]) -> None:
+    """Ask for the matches of named seasons that have none in the mirror: all else needs them."""
+    if not api.is_named:
+        return
+    async with api.store.connection() as conn:
+        cursor = await conn.execute("SELECT DISTINCT league_id, season FROM core.fixtures")
+        known = set(await cursor.fetchall())
+    for season in seasons:
+        if season.pair not in known:
+            await api.load(await api.ask("fixtures", league=season.league_id, season=season.year))
 
 
 async def ensure_leagues(api: Api) -> None:
@@ -77,8 +102,8 @@ async def ensure_leagues(api: Api) -> None:
 
 async def ask_leagues(api: Api) -> None:
     answer = await api.ask("leagues")
-    await api.load(answer)
-    await note_asked(api, answer, "leagues", 0, 0)
+    loaded = await api.load(answer)
+    await note_asked(api, answer if loaded else None, "leagues", 0, 0)
 
 
 async def _remark_unlisted(
@@ -94,7 +119,8 @@ async def _remark_unlisted(
     for league, year in unlisted:
         years = sorted(known for of, known in listed if of == league)
         has = f"seasons of league {league} up to {years[-1]}" if years else f"no league {league}"
-        api.remark(f"League {league}, season {year}, is followed, but the API lists {has}.")
+        how = "named" if api.is_named else "followed"
+        api.remark(f"League {league}, season {year}, is {how}, but the API lists {has}.")
 
 
 async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:

@@ -19,12 +19,23 @@ _FAR_LESS = 0.9
 
 async def why_exhausted(client: Client, base_url: str, now: datetime) -> str | None:
     """What may have ended instead of the day's requests, as a sentence; None if nothing has."""
+    told = await _status(client, base_url)
+    return _lapsed(told, now) or _hardly_used(told)
+
+
+async def is_used_up(client: Client, base_url: str, now: datetime) -> bool:
+    """Return whether /status counts the day as used up, or shows that nothing can be asked."""
+    told = await _status(client, base_url)
+    counts = _counts(told)
+    return counts is None or counts[0] >= counts[1] or _lapsed(told, now) is not None
+
+
+async def _status(client: Client, base_url: str) -> Any:
     try:
         answer = await client.send(f"{base_url}/status", Question("/status", _SECONDS))
-        told = read_envelope(answer.body).response
+        return read_envelope(answer.body).response
     except (NoAnswerError, BrokenAnswerError):
         return None
-    return _lapsed(told, now) or _hardly_used(told)
 
 
 def _lapsed(told: Any, now: datetime) -> str | None:
@@ -37,11 +48,18 @@ def _lapsed(told: Any, now: datetime) -> str | None:
 
 
 def _hardly_used(told: Any) -> str | None:
+    counts = _counts(told)
+    if counts is None or counts[0] >= counts[1] * _FAR_LESS:
+        return None
+    current, limit = counts
+    return f"/status counts only {current:,} of {limit:,}: see whether the subscription is paid."
+
+
+def _counts(told: Any) -> tuple[int, int] | None:
+    """The requests of the day, and how many there may be."""
     requests = _part(told, "requests")
     current, limit = requests.get("current"), requests.get("limit_day")
-    if not (isinstance(current, int) and isinstance(limit, int) and current < limit * _FAR_LESS):
-        return None
-    return f"/status counts only {current:,} of {limit:,}: see whether the subscription is paid."
+    return (current, limit) if isinstance(current, int) and isinstance(limit, int) else None
 
 
 def _part(told: Any, name: str) -> dict[str, Any]:

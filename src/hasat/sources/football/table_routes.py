@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheSettings, TheStore, answer, answers, dumps
+from hasat.doors import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
 from hasat.errors import DatabaseError, NotFoundError, UsageError
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
@@ -18,7 +18,6 @@ from hasat.sources.football.asked import (
     ThePage,
     listed,
     new_router,
-    one_moment,
     page_of,
     single,
     told,
@@ -35,7 +34,7 @@ _TABLE = {"leagueId": 39, "season": 2026, "groups": [{"group": "Premier League",
 
 @router.get("/teams", summary="Teams", response_class=Response, responses=listed({"team": {}}))
 async def teams(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     league: Id = None,
@@ -57,7 +56,7 @@ async def teams(
     response_class=Response,
     responses=single(_TABLE),
 )
-async def tables(league: TheId, season: TheId, store: TheStore) -> Response:
+async def tables(league: TheId, season: TheId, store: TheReads) -> Response:
     """Every group, in the order of its lines; a team may stand in several."""
     return await _tables(store, league, season, None)
 
@@ -66,7 +65,7 @@ async def tables(league: TheId, season: TheId, store: TheStore) -> Response:
     "/standings", summary="A season's tables", response_class=Response, responses=single(_TABLE)
 )
 async def standings(
-    store: TheStore,
+    store: TheReads,
     league: Annotated[int, Query(ge=0, le=2**62)],
     season: Annotated[int, Query(ge=0, le=2**62)],
     team: Id = None,
@@ -77,8 +76,7 @@ async def standings(
 
 async def _tables(store: Store, league: int, season: int, team: int | None) -> Response:
     asked = {"league": league, "season": season, "team": team}
-    async with store.connection() as conn:
-        await one_moment(conn)
+    async with store.snapshot() as conn:
         found = await read_page(conn, listings.STANDINGS, asked, size=_MOST_LINES)
         if not found.rows:
             raise NotFoundError(
@@ -97,7 +95,7 @@ async def _tables(store: Store, league: int, season: int, team: int | None) -> R
     "/injuries", summary="Who misses a match", response_class=Response, responses=listed({})
 )
 async def injuries(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
@@ -119,7 +117,7 @@ async def injuries(
 
 @router.get("/top_scorers", summary="Top scorers", response_class=Response, responses=listed({}))
 async def top_scorers(
-    store: TheStore, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: TheReads, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     """The most goals first."""
     asked = {"league": league, "season": season, "team": team}
@@ -133,7 +131,7 @@ async def top_scorers(
     responses=listed({}),
 )
 async def team_statistics(
-    store: TheStore, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: TheReads, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     asked = {"league": league, "season": season, "team": team}
     return await page_of(store, "team_statistics", listings.TEAM_STATISTICS, asked, paging)
@@ -141,7 +139,7 @@ async def team_statistics(
 
 @router.get("/leagues", summary="Leagues", response_class=Response, responses=listed({}))
 async def leagues(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     country: Text = None,
@@ -153,12 +151,12 @@ async def leagues(
 
 
 @router.get("/countries", summary="Countries", response_class=Response, responses=listed({}))
-async def countries(store: TheStore, paging: ThePage, name: Text = None) -> Response:
+async def countries(store: TheReads, paging: ThePage, name: Text = None) -> Response:
     return await page_of(store, "countries", listings.COUNTRIES, {"name": name}, paging)
 
 
 @router.get("/timezones", summary="Time zones", response_class=Response, responses=listed("UTC"))
-async def timezones(store: TheStore, paging: ThePage) -> Response:
+async def timezones(store: TheReads, paging: ThePage) -> Response:
     return await page_of(store, "timezones", listings.TIMEZONES, {}, paging)
 
 
@@ -182,13 +180,17 @@ _COVERAGE = {
     responses=listed(_COVERAGE),
 )
 async def coverage(
-    store: TheStore,
+    store: TheReads,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
     endpoint: Annotated[Plain | None, Query(max_length=40, description="/standings, ...")] = None,
 ) -> Response:
-    """By league, season and endpoint; nothing is expected of what the API does not cover."""
+    """By league, season and endpoint; nothing is expected of what the API does not cover.
+
+    As many matches are expected as the API counted in its last listing of the whole season; null
+    where it is not known how much there should be.
+    """
     if endpoint is not None:
         endpoint = f"/{endpoint.lstrip('/')}"
     asked = {"league": league, "season": season, "endpoint": endpoint}

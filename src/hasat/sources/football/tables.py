@@ -8,9 +8,11 @@ from hasat.sources.football.asking import Api, only_league
 from hasat.sources.football.progress import UNREADABLE, Progress, load_progress, save_progress
 from hasat.sources.football.seasons import (
     Season,
+    ensure_matches,
     followed_seasons,
     last_asked,
     note_asked,
+    offered,
     refused_lately,
     refused_since,
 )
@@ -33,12 +35,12 @@ _SEASONS_OF_INJURIES_A_RUN: Final = 10
 
 
 async def standings(api: Api) -> None:
-    seasons = [one for one in await followed_seasons(api) if one.has("standings")]
+    seasons = offered(api, await followed_seasons(api), "standings", "standings")
     await _where_matches_ended(api, "standings", seasons, _TABLES_SETTLE)
 
 
 async def top_scorers(api: Api) -> None:
-    seasons = [one for one in await followed_seasons(api) if one.has("top_scorers")]
+    seasons = offered(api, await followed_seasons(api), "top scorers", "top_scorers")
     await _where_matches_ended(api, "players/topscorers", seasons, _SCORERS_SETTLE)
 
 
@@ -46,14 +48,17 @@ async def standings_backfill(api: Api) -> None:
     """The tables of each season, once, whether or not a finished match is known."""
     known = await load_progress(api.store, STANDINGS_BACKFILL)
     refused = await refused_lately(api, "standings")
+    seasons = offered(api, await followed_seasons(api, with_last=True), "standings", "standings")
     due = [
         season
-        for season in await followed_seasons(api, with_last=True)
-        if season.has("standings")
-        and not known.get(season.pair, Progress()).completed
-        and season.pair not in refused
+        for season in seasons
+        if api.is_named
+        or not (known.get(season.pair, Progress()).completed or season.pair in refused)
     ]
-    for season in due[: api.settings.backfill.standings_max_tasks_per_run]:
+    if seasons and not due:
+        api.idle("The tables of all seasons are known, or were refused lately.")
+    limit = None if api.is_named else api.settings.backfill.standings_max_tasks_per_run
+    for season in due[:limit]:
         answered = await _ask_season(api, "standings", season)
         error = None if answered else api.refusal or UNREADABLE
         progress = Progress(season.start, None, answered, error)
@@ -62,12 +67,12 @@ async def standings_backfill(api: Api) -> None:
 
 async def injuries(api: Api) -> None:
     """Who misses a match of these days; a whole season's injuries are asked for once a week."""
-    seasons = [one for one in await followed_seasons(api) if one.has("injuries")]
+    seasons = offered(api, await followed_seasons(api), "injuries", "injuries")
     if not seasons:
         return
     # Of one league alone the season is asked for: a day would be taken as asked for all of them.
     one_by_one = api.settings.injuries_fetch_mode == "per_tracked_leagues"
-    if one_by_one or only_league(api.context) is not None:
+    if one_by_one or api.is_named or only_league(api.context) is not None:
         for season in seasons:
             await _ask_season(api, "injuries", season)
         return
@@ -82,11 +87,15 @@ async def injuries(api: Api) -> None:
     for season in due[:_SEASONS_OF_INJURIES_A_RUN]:
         await _ask_season(api, "injuries", season)
     leagues = {season.league_id for season in seasons}
-    for day, age in await _days_of_injuries(api, leagues):
-        if is_due(0, day.toordinal(), age):
-            answer = await api.ask("injuries", date=str(day))
-            await api.load(answer, leagues=leagues)
-            await note_asked(api, answer, "injuries", 0, day.toordinal())
+    days = [
+        day for day, age in await _days_of_injuries(api, leagues) if is_due(0, day.toordinal(), age)
+    ]
+    if not due and not days:
+        api.idle("All injuries of these days were asked for within the hour.")
+    for day in days:
+        answer = await api.ask("injuries", date=str(day))
+        loaded = await api.load(answer, leagues=leagues)
+        await note_asked(api, answer if loaded else None, "injuries", 0, day.toordinal())
 
 
 async def _days_of_injuries(api: Api, leagues: Collection[int]) -> list[tuple[date, timedelta]]:
@@ -111,7 +120,8 @@ async def team_statistics(api: Api) -> None:
 
     By the clock once that is counted; who asks by hand wants to know it now.
     """
-    seasons = [one for one in await followed_seasons(api) if one.has("standings")]
+    seasons = offered(api, await followed_seasons(api), "team statistics", "standings")
+    await ensure_matches(api, seasons)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "teams_due"),
@@ -123,15 +133,18 @@ async def team_statistics(api: Api) -> None:
                 "settling": timedelta(0) if api.by_hand else _STATISTICS_SETTLE,
                 "before": api.now - timedelta(hours=api.settings.team_stats.refresh_hours),
                 "refused_since": refused_since(api),
-                "limit": api.settings.team_stats.max_tasks_per_run,
+                "limit": None if api.is_named else api.settings.team_stats.max_tasks_per_run,
+                "named": api.is_named,
             },
         )
         due = await cursor.fetchall()
+    if seasons and not due:
+        api.idle("No team is known that has played since its statistics were last asked for.")
     for number, (league, season, team) in enumerate(due):
         await api.progress(number, len(due), "teams")
         answer = await api.ask("teams/statistics", league=league, season=season, team=team)
-        await api.load(answer)
-        await note_asked(api, answer, "teams/statistics", league, season, team)
+        loaded = await api.load(answer)
+        await note_asked(api, answer if loaded else None, "teams/statistics", league, season, team)
 
 
 async def _where_matches_ended(
@@ -139,7 +152,8 @@ async def _where_matches_ended(
 ) -> None:
     """Ask for those seasons of which a match ended, or was corrected, as that settles.
 
-    Who asks by hand wants to know it now; with `at_once` the clock does, too.
+    A manual run does not wait for that, nor does `at_once`; it also asks for seasons that were
+    never asked for, whether or not a finished match is known, and always for a named one.
     """
     at_once = api.by_hand or api.params.get("at_once", False)
     looks = [timedelta(0), *settles] if at_once else settles
@@ -148,19 +162,33 @@ async def _where_matches_ended(
     async with api.store.connection() as conn:
         cursor = await conn.execute(statement(_ROOM, "last_ended"), {"finished": list(FINISHED)})
         ended = {(league, season): times for league, season, *times in await cursor.fetchall()}
-    for number, season in enumerate(seasons):
-        if season.pair not in ended or season.pair in refused:
-            continue
-        news, known = ended[season.pair]
+
+    def is_due(season: Season) -> bool:
         last = asked.get((*season.pair, 0))
+        if api.is_named or (api.by_hand and last is None):
+            return True
+        if season.pair not in ended or season.pair in refused:
+            return False
+        news, known = ended[season.pair]
         settled = [] if news is None else [news + later for later in looks]
-        if last is None or any(last < at <= api.now for at in (*settled, known or last)):
-            await api.progress(number, len(seasons), f"league {season.league_id}")
-            await _ask_season(api, endpoint, season)
+        return last is None or any(last < at <= api.now for at in (*settled, known or last))
+
+    due = [season for season in seasons if is_due(season)]
+    if seasons and not due:
+        api.idle(
+            f"No match is known that has ended since /{endpoint} was last asked."
+            if ended.keys() & {season.pair for season in seasons}
+            else f"No finished match is known yet, so /{endpoint} was not asked."
+        )
+    if lately := refused & {season.pair for season in seasons}:
+        api.idle(f"The API refused /{endpoint} for {len(lately)} seasons less than a day ago.")
+    for number, season in enumerate(due):
+        await api.progress(number, len(due), f"league {season.league_id}")
+        await _ask_season(api, endpoint, season)
 
 
 async def _ask_season(api: Api, endpoint: str, season: Season) -> bool:
     answer = await api.ask(endpoint, league=season.league_id, season=season.year)
-    await api.load(answer)
-    await note_asked(api, answer, endpoint, season.league_id, season.year)
+    loaded = await api.load(answer)
+    await note_asked(api, answer if loaded else None, endpoint, season.league_id, season.year)
     return answer is not None

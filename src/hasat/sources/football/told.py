@@ -140,7 +140,9 @@ class CoverageTold(BaseModel):
     season: int
     endpoint: str
     covered: bool | None = Field(description="Whether the API has it; null: it does not say.")
-    expected_count: int | None
+    expected_count: int | None = Field(
+        description="Matches: as the API counted them in its last listing of the whole season."
+    )
     actual_count: int
     count_coverage: float | None = Field(description="Percent; null where nobody can know.")
     last_update: datetime | None
@@ -155,6 +157,7 @@ class CoverageSum(BaseModel):
     endpoint: str
     league_seasons: int
     complete: int = Field(description="Of these: nothing is missing.")
+    unknown: int = Field(description="Of these: how much there should be is not known.")
     expected_count: int
     actual_count: int
     oldest_update: datetime | None

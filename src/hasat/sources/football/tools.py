@@ -194,7 +194,12 @@ class FootballTools:
         items = []
         for league in followed.leagues:
             row = known.get(league.id, {})
-            listed = [one for one in row.get("seasons", ()) if one.get("year") == league.season]
+            seasons = row.get("seasons")
+            listed = [
+                one
+                for one in (seasons if isinstance(seasons, list) else ())
+                if isinstance(one, dict) and one.get("year") == league.season
+            ]
             items.append(
                 TrackedLeague(
                     league_id=league.id,

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -10,6 +11,8 @@ import httpx2
 import structlog
 
 from hasat.errors import UnavailableError, UsageError
+from hasat.fetch.addresses import CheckedTransport
+from hasat.store.disk import room_for
 
 _PAUSES = (2.0, 4.0, 8.0)
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -28,24 +31,39 @@ async def obtain(
     folder: Path,
     *,
     timeout_seconds: float,
+    trusted: bool = True,
+    private_networks: Sequence[str] = (),
     pauses: tuple[float, ...] = _PAUSES,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Path:
-    """The list as a local file; a download is kept in `folder` and only renewed when it changed."""
+    """The list as a local file; a download is kept in `folder` and only renewed when it changed.
+
+    Without `trusted`, `source` comes from a remote caller: then it is no file, and is fetched from
+    public addresses and `private_networks` only. Redirects to another host always are.
+    """
     if "://" not in source or source.startswith("file://"):
+        if not trusted:
+            raise UsageError(
+                f"The {name} list of a queued run must have an http(s) address.",
+                remedy="Files are read only by `hasat gib sync` on the command line.",
+            )
         return _local(source, name)
     if not source.lower().startswith(("http://", "https://")):
         raise UsageError(
             f"The {name} list cannot be fetched from {source}: only http(s) is spoken here.",
             remedy="Name an http(s) address, or fetch the list by other means and name the file.",
         )
-    folder.mkdir(parents=True, exist_ok=True)
     download = _Download(source, name, folder / f"{name.lower()}.zip")
     try:
+        with room_for(f"the {name} list", folder):
+            folder.mkdir(parents=True, exist_ok=True)
         async with (
             asyncio.timeout(timeout_seconds),
             httpx2.AsyncClient(
-                transport=transport,
+                transport=transport
+                or CheckedTransport(
+                    private_networks, trusted=httpx2.URL(source).host if trusted else None
+                ),
                 follow_redirects=True,
                 timeout=httpx2.Timeout(_SILENCE_SECONDS, connect=15.0),
                 headers={"Accept-Encoding": "identity"},
@@ -107,8 +125,9 @@ class _Download:
                 )
             resumed = answer.status_code == 206
             notes = begun if resumed and begun else self._notes_of(answer)
-            self._part_notes.write_text(json.dumps(notes), "utf-8")
-            with self._part.open("ab" if resumed else "wb") as file:
+            with self._room():
+                self._part_notes.write_text(json.dumps(notes), "utf-8")
+            with self._room(), self._part.open("ab" if resumed else "wb") as file:
                 async for block in answer.aiter_raw():
                     file.write(block)
         expected = notes.get("length")
@@ -117,6 +136,9 @@ class _Download:
         self._part.replace(self._target)
         self._part_notes.replace(self._notes)
         return self._target
+
+    def _room(self) -> AbstractContextManager[None]:
+        return room_for(f"the {self._name} list", self._target.parent)
 
     def _asking(self, begun: dict[str, str] | None, offset: int) -> dict[str, str]:
         """Go on where it broke off; else only if it is not what we have."""

@@ -1,7 +1,6 @@
 """The job `gib_sync`: fetch both lists, synchronise, and keep what the guard holds."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from hasat.errors import ConflictError, HasatError, NotFoundError
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
+from hasat.jobs.model import Location
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.errors import ListError
@@ -26,11 +26,17 @@ from hasat.sources.gib.events import (
     sync_skipped,
 )
 from hasat.sources.gib.fetching import forget, obtain
+from hasat.sources.gib.held import (
+    held_lists,
+    machine_of_held,
+    store_lists,
+    sweep,
+    sweep_folders,
+)
 from hasat.sources.gib.memory import give_back
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.search_rows import order_search
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise, working_folder
-from hasat.store import Store
 from hasat.store.statements import statement
 
 NAME = "gib_sync"
@@ -54,23 +60,31 @@ async def run(context: RunContext) -> Outcome:
 async def _run(context: RunContext, began: float) -> Outcome:
     await _sweep(context)
     approve = context.params.get("approve")
-    if approve is not None:
-        lists = await held_lists(context.store, int(approve))
-    else:
+    if approve is None:
         await context.progress(0, None, "fetching the lists")
-        lists = await _fetch(context)
+        return await _synchronise(context, await _fetch(context), began)
+    async with held_lists(
+        context.store, context.settings, int(approve), run=context.run_id
+    ) as lists:
+        return await _synchronise(context, lists, began, approving=int(approve))
+
+
+async def _synchronise(
+    context: RunContext, lists: Mapping[str, Path], began: float, approving: int | None = None
+) -> Outcome:
     try:
         report = await synchronise(
             context.store,
             context.settings,
             lists,
             run=context.run_id,
-            approving=None if approve is None else int(approve),
+            approving=approving,
             tell=context.progress,
             conclude=lambda conn, report: context.conclude(conn, _outcome(report)),
         )
     except BusyError as error:
-        await _tell(context, sync_skipped(time.monotonic() - began))
+        if not context.is_retry:
+            await _tell(context, sync_skipped(time.monotonic() - began))
         return Outcome("skipped", message=error.message)
     except ListError:
         for box in BOXES:
@@ -127,22 +141,6 @@ def downloads_folder(settings: Settings) -> Path:
     return settings.home / "gib" / "lists"
 
 
-def _held_folder(settings: Settings) -> Path:
-    return settings.home / "gib" / "held"
-
-
-async def reject(store: Store, run: int) -> None:
-    """Drop a held run; only one that waits can be decided."""
-    async with store.connection() as conn:
-        cursor = await conn.execute(
-            "UPDATE gib.held SET state = 'rejected', decided_at = clock_timestamp()"
-            " WHERE run = %s AND state = 'waiting' RETURNING run",
-            [run],
-        )
-        if await cursor.fetchone() is None:
-            raise await _cannot_decide(store, run)
-
-
 async def _fetch(context: RunContext) -> dict[str, Path]:
     gib = context.settings.gib
     sources = {
@@ -154,7 +152,16 @@ async def _fetch(context: RunContext) -> dict[str, Path]:
     try:
         async with asyncio.TaskGroup() as group:
             getting = {
-                box: group.create_task(obtain(source, box, folder, timeout_seconds=seconds))
+                box: group.create_task(
+                    obtain(
+                        source,
+                        box,
+                        folder,
+                        timeout_seconds=seconds,
+                        trusted=context.trusts(box.lower()),
+                        private_networks=context.settings.webhooks.private_networks,
+                    )
+                )
                 for box, source in sources.items()
             }
     except ExceptionGroup as failed:
@@ -181,10 +188,7 @@ async def _hold(
 
     Where nobody decides, only the newest few wait: lists are large.
     """
-    folder = _held_folder(context.settings) / str(context.run_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    for box in BOXES:
-        await asyncio.to_thread(shutil.copyfile, lists[box], folder / box)
+    await store_lists(context.store, context.settings, context.run_id, lists)
     preview = {
         "measures": [
             {**asdict(measure), "exceeded": measure.exceeded} for measure in error.measures
@@ -195,8 +199,8 @@ async def _hold(
     }
     async with context.store.connection() as conn:
         await conn.execute(
-            "INSERT INTO gib.held (run, preview, folder) VALUES (%s, %s, %s)",
-            [context.run_id, Jsonb(preview), str(folder)],
+            "INSERT INTO gib.held (run, preview) VALUES (%s, %s)",
+            [context.run_id, Jsonb(preview)],
         )
         await conn.execute(statement(_ROOM, "supersede_held"), {"most": _MOST_WAITING})
         took = time.monotonic() - began
@@ -208,42 +212,10 @@ async def _hold(
 
 
 async def _sweep(context: RunContext) -> None:
-    """Remove what runs left on this machine that neither work nor wait for a decision."""
-    async with context.store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "runs_with_folders"))
-        kept = {str(run) for (run,) in await cursor.fetchall()} | {str(context.run_id)}
-    held = _held_folder(context.settings).glob("*")
-    worked_in = working_folder(context.settings, "*")
-    for folder in (*held, *worked_in.parent.glob(worked_in.name)):
-        if folder.name.rpartition("-")[2] not in kept:
-            await asyncio.to_thread(shutil.rmtree, folder, True)
-
-
-async def held_lists(store: Store, run: int) -> dict[str, Path]:
-    """The lists of a run that waits for a decision; raises if there is nothing to decide."""
-    async with store.connection() as conn:
-        cursor = await conn.execute("SELECT state, folder FROM gib.held WHERE run = %s", [run])
-        row = await cursor.fetchone()
-    if row is None or row[0] != "waiting":
-        raise await _cannot_decide(store, run)
-    lists = {box: Path(row[1]) / box for box in BOXES}
-    if missing := [str(path) for path in lists.values() if not path.is_file()]:
-        raise NotFoundError(
-            f"The lists of run {run} are not on this machine: {', '.join(missing)}.",
-            remedy="Approve it on the machine where it was held, or synchronise again.",
-        )
-    return lists
-
-
-async def _cannot_decide(store: Store, run: int) -> ConflictError | NotFoundError:
-    async with store.connection() as conn:
-        cursor = await conn.execute("SELECT state FROM gib.held WHERE run = %s", [run])
-        row = await cursor.fetchone()
-    if row is None:
-        return NotFoundError(
-            f"There is no held run {run}.", remedy="`hasat gib runs` shows which ones are."
-        )
-    return ConflictError(f"Run {run} does not wait for a decision: it is {row[0]}.")
+    """Remove what runs left that neither work nor wait for a decision."""
+    work = working_folder(context.settings, "*")
+    await sweep_folders(context.store, context.settings, context.run_id, work)
+    await sweep(context.store, context.settings)
 
 
 SYNC = Job(
@@ -251,6 +223,7 @@ SYNC = Job(
     run,
     "Fetches both taxpayer lists and brings einvoice and edespatch to what they say.",
     cron="0 3,9,15,21 * * *",
-    options={"pk": str, "gb": str, "approve": Annotated[int, Field(ge=1, le=2**62)]},
+    options={"pk": Location, "gb": Location, "approve": Annotated[int, Field(ge=1, le=2**62)]},
     source=SOURCE,
+    machine=machine_of_held,
 )

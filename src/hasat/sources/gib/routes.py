@@ -11,8 +11,8 @@ from starlette.responses import Response
 from hasat.clock import local_time, parse_local_time
 from hasat.doors import (
     Plain,
+    TheReads,
     TheSettings,
-    TheStore,
     answer,
     answer_unless_known,
     answers,
@@ -84,7 +84,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         ),
     )
     async def find(
-        store: TheStore,
+        store: TheReads,
         settings: TheSettings,
         text: Annotated[
             Plain,
@@ -127,7 +127,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         }
         told = answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
         if not found.prepared:
-            told.background = BackgroundTask(prepare_quietly, store)
+            told.background = BackgroundTask(prepare_quietly, store.primary)
         return told
 
     @router.post(
@@ -153,7 +153,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         ),
     )
     @body_limit(2_000_000)
-    async def batch(wanted: Batch, store: TheStore) -> Response:
+    async def batch(wanted: Batch, store: TheReads) -> Response:
         """Up to 1,000 at once; an identifier that is given twice counts once.
 
         `notFound` are well-formed identifiers that no taxpayer has. What cannot be an identifier is
@@ -188,7 +188,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
     async def lookup(
         request: Request,
         identifier: Annotated[str, Path(examples=["1234567890"])],
-        store: TheStore,
+        store: TheReads,
         first_creation_time: Annotated[
             str | None,
             Query(

@@ -7,14 +7,14 @@ from pydantic import BaseModel, Field
 
 from hasat.jobs.queue import queue_run
 from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.held import reject as reject_held
 from hasat.sources.gib.identifiers import check_identifier
-from hasat.sources.gib.job import held_lists
-from hasat.sources.gib.job import reject as reject_held
 from hasat.sources.gib.lookups import look_up, not_there, taxpayer
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
 from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import RunId, Text, Told, at, tools
+from hasat.sources.tooling import Reason, RunId, Text, Told, at, operating_tool, tools
+from hasat.store.audit import describe_action
 
 Which = Literal["einvoice", "edespatch"]
 _BY_NAME = {dataset.name: dataset for dataset in DATASETS}
@@ -61,6 +61,9 @@ class Decided(Told):
     queued_run: int | None = Field(
         default=None, description="The run that applies what was approved."
     )
+    message: str | None = Field(
+        default=None, description="Which machine's worker the run waits for, if only one has it."
+    )
 
 
 class GibTools:
@@ -72,7 +75,8 @@ class GibTools:
     def all(self) -> tuple[Tool, ...]:
         return (
             *tools(self.lookup_taxpayer, self.search_taxpayers, self.get_taxpayer_lists_status),
-            *tools(self.approve_held_run, self.reject_held_run, access="operate"),
+            operating_tool(self.approve_held_run, "hold.approve"),
+            operating_tool(self.reject_held_run, "hold.reject"),
         )
 
     async def lookup_taxpayer(self, identifier: Text, dataset: Which = "einvoice") -> TaxpayerTold:
@@ -110,18 +114,23 @@ class GibTools:
         told = await status(self._shop.store, self._shop.settings)
         return ListsTold(ts_utc=await at(self._shop.store), status=dict(told))
 
-    async def approve_held_run(self, run_id: RunId) -> Decided:
+    async def approve_held_run(self, run_id: RunId, reason: Reason = None) -> Decided:
         """Apply the lists of a synchronisation that the guard held, exactly as they were."""
+        describe_action(reason=reason)
         shop = self._shop
-        await held_lists(shop.store, run_id)
         run = await queue_run(shop.store, shop.catalogue, "gib_sync", {"approve": run_id})
         return Decided(
-            ts_utc=await at(shop.store), run_id=run_id, state="approved", queued_run=run.id
+            ts_utc=await at(shop.store),
+            run_id=run_id,
+            state="approved",
+            queued_run=run.id,
+            message=run.message,
         )
 
-    async def reject_held_run(self, run_id: RunId) -> Decided:
+    async def reject_held_run(self, run_id: RunId, reason: Reason = None) -> Decided:
         """Drop a synchronisation that the guard held; it cannot be approved afterwards."""
-        await reject_held(self._shop.store, run_id)
+        describe_action(reason=reason)
+        await reject_held(self._shop.store, self._shop.settings, run_id)
         return Decided(ts_utc=await at(self._shop.store), run_id=run_id, state="rejected")
 
 

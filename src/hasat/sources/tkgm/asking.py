@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,19 @@ from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.tkgm.outcomes import classify
 from hasat.sources.tkgm.questions import Number, Point, Question
-from hasat.sources.tkgm.wire import Registered, read_feature, read_parcel
+from hasat.sources.tkgm.wire import Registered, check_location, parse_object, read_feature
 from hasat.store import Store
+from hasat.store.aside import Aside, keep_aside
 
 MOST_AT_ONCE = 20
 # A point that is left unanswered so often is not asked for ever.
 _MOST_TRIES = 6
+# A question whose response cannot be read so often is not asked again.
+_MAX_UNREADABLE = 3
+
+
+# The question (none for a whole batch), why its response cannot be read, and the response.
+Unreadable = tuple[Question | None, str, bytes]
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Registry:
 
     def __init__(
         self,
+        store: Store,
         racer: Racer,
         pool: EndpointPool,
         settings: Settings,
@@ -58,6 +66,7 @@ class Registry:
         keyed: bool = True,
         waiting: Waiting = in_place,
     ) -> None:
+        self._store = store
         self._racer = racer
         self._pool = pool
         self._tkgm = settings.tkgm
@@ -66,6 +75,8 @@ class Registry:
         self.by_number = any(one.endpoint.by_number for one in pool.standings)
         self.known_age = settings.tkgm.parcel_age
         self.requests = 0
+        self.quarantined = 0
+        self._unreadable = Counter[Question]()
         self._keyed = keyed
         self._waiting = waiting
 
@@ -73,7 +84,15 @@ class Registry:
         """The parcel at a point or of a number; `only` names the endpoint to be asked."""
         request = _single(question, self._tkgm.single_timeout.total_seconds())
         fetched = await self._ask(request, asker, only)
-        return Told(question, self._read(fetched), fetched.endpoint)
+        try:
+            return Told(question, self._read(fetched, question), fetched.endpoint)
+        except BrokenAnswerError as error:
+            await self._quarantine(fetched, asker, [(question, error.message, fetched.body)])
+            raise
+
+    def is_unreadable(self, question: Question) -> bool:
+        """Whether the responses to a question could not be read, again and again."""
+        return self._unreadable[question] >= _MAX_UNREADABLE
 
     async def quota_left(self, store: Store) -> int | None:
         """How many questions its endpoints may still be asked today; None before the first."""
@@ -99,6 +118,9 @@ class Registry:
         Points about which nothing is said are divided, so that one bad point spoils no other; if
         they are more than what any endpoint has left today, fewer are asked at once. Where no
         endpoint answers it is asked again after each of the `waits`, in seconds.
+
+        Raises UnavailableError at the end if questions were left unanswered, BrokenAnswerError if
+        responses could not be read (`is_unreadable` says which).
         """
         points = [one for one in questions if isinstance(one, Point)]
         waiting: deque[list[Question]] = deque([[*points]] if points else [])
@@ -133,14 +155,20 @@ class Registry:
             done = {one.question for one in told}
             left = [one for one in batch if one not in done]
             tries.update(left)
-            again = [one for one in left if tries[one] < most_tries]
-            given_up += len(left) - len(again)
+            readable = [one for one in left if not self.is_unreadable(one)]
+            again = [one for one in readable if tries[one] < most_tries]
+            given_up += len(readable) - len(again)
             half = len(again) if told else (len(again) + 1) // 2
             waiting.extend(part for part in (again[:half], again[half:]) if part)
         if given_up:
             raise UnavailableError(
                 f"{given_up} of {len(questions)} points were left unanswered {most_tries} times.",
                 remedy="Ask again later.",
+            )
+        if unreadable := sum(map(self.is_unreadable, questions)):
+            raise BrokenAnswerError(
+                f"The responses to {unreadable} of {len(questions)} questions cannot be read.",
+                remedy="They are in raw.set_aside.",
             )
 
     async def some(self, questions: Sequence[Question], asker: Asker) -> list[Told]:
@@ -162,16 +190,35 @@ class Registry:
             hedge=False,
         )
         fetched = await self._ask(request, asker)
-        return _results(fetched, points, keyed=self._keyed)
+        told, unreadable = _results(fetched, points, keyed=self._keyed)
+        await self._quarantine(fetched, asker, unreadable)
+        return told
 
     async def _ask(self, request: Request, asker: Asker, only: str | None = None) -> Fetched:
         self.requests += 1
         return await self._racer.ask(request, asker, only=only)
 
-    def _read(self, fetched: Fetched) -> Registered | None:
+    async def _quarantine(
+        self, fetched: Fetched, asker: Asker, parts: Sequence[Unreadable]
+    ) -> None:
+        """Store what could not be read and count it; the pool has stored what is `broken`."""
+        if not parts:
+            return
+        self.quarantined += len(parts)
+        self._unreadable.update(one for one, _, _ in parts if one is not None)
+        if fetched.verdict.outcome is Outcome.BROKEN:
+            return
+        asides = [
+            Aside(f"{fetched.endpoint} {'batch' if one is None else spelled(one)}", reason, content)
+            for one, reason, content in parts
+        ]
+        async with self._store.connection() as conn:
+            await keep_aside(conn, "tkgm", asker.run, asides)
+
+    def _read(self, fetched: Fetched, question: Question) -> Registered | None:
         match fetched.verdict.outcome:
             case Outcome.OK:
-                return read_parcel(fetched.body, keyed=self._keyed)
+                return _read_at(question, parse_object(fetched.body), keyed=self._keyed)
             case Outcome.EMPTY:
                 return None
             case _:
@@ -189,25 +236,45 @@ def _single(question: Question, seconds: float) -> Request:
             return Request("", seconds, kind="number", by_number=where)
 
 
-def _results(fetched: Fetched, points: Sequence[Point], *, keyed: bool) -> list[Told]:
-    """What a batch's answer says, point by point; an error says nothing."""
+def _results(
+    fetched: Fetched, points: Sequence[Point], *, keyed: bool
+) -> tuple[list[Told], list[Unreadable]]:
+    """What a batch's response says, point by point, and the parts of it that cannot be read.
+
+    An error says nothing about its point.
+    """
     if fetched.verdict.outcome is not Outcome.OK:
-        return []
+        return [], []
     told: Any = json.loads(fetched.body)
     results = told.get("results") if isinstance(told, dict) else None
     if not isinstance(results, list) or len(results) != len(points):
-        return []
-    found = []
+        return [], [(None, f"This is no list of {len(points)} results.", fetched.body)]
+    found: list[Told] = []
+    unreadable: list[Unreadable] = []
     for point, result in zip(points, results, strict=True):
         match result:
             case {"status": "found", "data": dict(feature)}:
                 try:
-                    found.append(Told(point, read_feature(feature, keyed=keyed), fetched.endpoint))
-                except BrokenAnswerError:
-                    continue
-            case {"status": "empty"}:
+                    parcel = _read_at(point, feature, keyed=keyed)
+                except BrokenAnswerError as error:
+                    unreadable.append((point, error.message, json.dumps(feature).encode()))
+                else:
+                    found.append(Told(point, parcel, fetched.endpoint))
+            case {"status": "empty"} if not result.get("data"):
                 found.append(Told(point, None, fetched.endpoint))
-    return found
+            case {"status": "error"}:
+                continue
+            case _:
+                content = json.dumps(result).encode()
+                unreadable.append((point, "This is no result of a batch.", content))
+    return found, unreadable
+
+
+def _read_at(question: Question, feature: Mapping[str, Any], *, keyed: bool) -> Registered:
+    parcel = read_feature(feature, keyed=keyed)
+    if isinstance(question, Point):
+        check_location(parcel, question)
+    return parcel
 
 
 @asynccontextmanager
@@ -239,7 +306,7 @@ async def registry(
     try:
         async with Client(rules) as client, pool.opened():
             racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            yield Registry(racer, pool, settings, keyed=keyed, waiting=waiting)
+            yield Registry(store, racer, pool, settings, keyed=keyed, waiting=waiting)
     finally:
         await budget.close()
 

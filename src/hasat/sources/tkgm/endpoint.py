@@ -32,6 +32,7 @@ from hasat.sources.tkgm.direct import Direct
 from hasat.sources.tkgm.lookup import point_at
 from hasat.sources.tkgm.outcomes import message_of
 from hasat.sources.tkgm.questions import Point
+from hasat.sources.tkgm.wire import parse_object, read_storable
 
 log = structlog.get_logger(__name__)
 
@@ -158,7 +159,7 @@ def _told(fetched: Fetched) -> Response:
 
 def _result(fetched: Fetched) -> dict[str, Any]:
     if fetched.verdict.outcome is Outcome.OK:
-        return {"status": "found", "data": json.loads(fetched.body)}
+        return {"status": "found", "data": read_storable(parse_object(fetched.body))}
     return {"status": "empty", "data": None}
 
 

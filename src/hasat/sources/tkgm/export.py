@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -16,17 +17,23 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyogrio.raw
 import shapely
+from pyogrio.errors import DataLayerError, DataSourceError, FeatureError
 from pyproj import Transformer
 from shapely.geometry import shape
 from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
 from hasat.sources.tkgm.aims import Unknown
+from hasat.store.disk import disk_full, is_short, room_for
+from hasat.text import csv_text
 
 _WGS84 = "EPSG:4326"
 # TUREF / TM27 ... TM45: zones of three degrees, by their central meridian.
 _ZONES = {meridian: f"EPSG:{5253 + number}" for number, meridian in enumerate(range(27, 46, 3))}
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+_GDAL_NAMES = ("fid", "ogc_fid", "geom", "geometry")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_EXACT_IN_FLOAT = 2**53
 _FIRST = ("mahalleId", "adaNo", "parselNo")
 
 
@@ -40,7 +47,9 @@ class Fetched:
     @property
     def geometry(self) -> BaseGeometry | None:
         told = self.feature["geometry"]
-        return None if told is None else shape(told)
+        ground = None if told is None else shape(told)
+        # Rounding can leave a line of a very narrow parcel, which is no polygon for KML.
+        return ground if ground is None or ground.area > 0 else None
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -58,7 +67,11 @@ class Column:
     def kind(self) -> type:
         told = {type(value) for value in self.values if value is not None}
         if told == {int}:
-            return int
+            # Whole numbers that no file can have as such are texts.
+            fits = all(one is None or abs(one) < 2**63 for one in self.values)
+            return int if fits else str
+        if any(type(one) is int and abs(one) >= _EXACT_IN_FLOAT for one in self.values):
+            return str
         return float if told and told <= {int, float} else str
 
     @cached_property
@@ -92,6 +105,24 @@ def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> 
     check_name(path)
     write = _FORMS[path.suffix.lower()]
     found = list(parcels)
+    with room_for(path.name, path.parent):
+        try:
+            _write(write, found, path, turkish=turkish)
+        except (DataSourceError, DataLayerError, FeatureError) as error:
+            # GDAL does not say why it could not write.
+            if is_short(path.parent):
+                raise disk_full(path.parent, path.name) from error
+            raise
+    return len(found)
+
+
+def _write(
+    write: Callable[[Sequence[Fetched], Path], None],
+    found: Sequence[Fetched],
+    path: Path,
+    *,
+    turkish: bool,
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".hasat-", dir=path.parent) as folder:
         made = Path(folder) / path.name
@@ -102,7 +133,6 @@ def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> 
         # A shapefile is several files.
         for part in sorted(Path(folder).iterdir()):
             part.replace(path.parent / part.name)
-    return len(found)
 
 
 def check_name(path: Path) -> None:
@@ -181,14 +211,15 @@ def _write_with_gdal(
         if driver == "LIBKML":
             columns = [Column("Name", [_label(one) for one in parcels]), *columns]
         with warnings.catch_warnings():
-            # A shapefile's names have ten letters at most; nothing can be done about it.
+            # A shapefile's names have ten letters, its texts 254; nothing can be done about it.
             warnings.filterwarnings("ignore", "Normalized/laundered field name")
+            warnings.filterwarnings("ignore", "Value .* has been truncated to 254 characters")
             pyogrio.raw.write(
                 path,
                 _wkb([one.geometry for one in parcels]),
                 field_data=[column.array for column in columns],
                 field_mask=[column.missing for column in columns],
-                fields=[column.name for column in columns],
+                fields=_field_names(columns),
                 geometry_type="MultiPolygon",
                 crs=_WGS84,
                 driver=driver,
@@ -199,11 +230,25 @@ def _write_with_gdal(
     return write
 
 
+def _field_names(columns: Sequence[Column]) -> list[str]:
+    """Return names that GDAL tells apart: it ignores case, and has names of its own."""
+    taken, names = set(_GDAL_NAMES), []
+    for column in columns:
+        name = plain = _CONTROL.sub(" ", column.name)
+        number = 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{plain}_{number}"
+        taken.add(name.casefold())
+        names.append(name)
+    return names
+
+
 def _options(driver: str, parcels: Sequence[Fetched]) -> dict[str, str]:
     if driver == "ESRI Shapefile":
         return {"encoding": "UTF-8"}
     # Passive parcels have no ground, which an index cannot hold.
-    if driver == "FlatGeobuf" and any(one.feature["geometry"] is None for one in parcels):
+    if driver == "FlatGeobuf" and any(one.geometry is None for one in parcels):
         return {"SPATIAL_INDEX": "NO"}
     return {}
 
@@ -276,7 +321,7 @@ def _write_csv(parcels: Sequence[Fetched], path: Path, *, turkish: bool = False)
     columns = _columns(parcels)
     with path.open("w", encoding="utf-8-sig" if turkish else "utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=";" if turkish else ",")
-        writer.writerow([*(column.name for column in columns), "lat", "lon"])
+        writer.writerow([*(csv_text(column.name) for column in columns), "lat", "lon"])
         for number, one in enumerate(parcels):
             point = None if one.geometry is None else one.geometry.representative_point()
             place = (None, None) if point is None else (round(point.y, 6), round(point.x, 6))
@@ -285,6 +330,8 @@ def _write_csv(parcels: Sequence[Fetched], path: Path, *, turkish: bool = False)
 
 
 def _spelled(value: Any, *, turkish: bool) -> Any:
+    if isinstance(value, str):
+        return csv_text(value)
     if isinstance(value, float) and turkish:
         return repr(value).replace(".", ",")
     return value

@@ -97,6 +97,11 @@ class ScanRecord:
                 (self.id, spelled(question)),
             )
 
+    async def forget_unanswered(self) -> None:
+        """Ask again, when the scan is resumed, what nobody could answer so far."""
+        async with self.store.connection() as conn:
+            await conn.execute("DELETE FROM tkgm.unanswered WHERE scan = %s", [self.id])
+
     async def an_answered_one(self) -> Question | None:
         """A question to which a parcel was told; None before the first."""
         async with self.store.connection() as conn:

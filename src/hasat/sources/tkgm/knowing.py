@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from shapely import MultiPolygon, Polygon
 from shapely.geometry import mapping
 
+from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.asking import read_question, spelled
 from hasat.sources.tkgm.checking import KnownParcel, inside_point
 from hasat.sources.tkgm.odds import START
@@ -72,7 +73,11 @@ async def read_known(conn: AsyncConnection[Any], scan: int) -> Known:
             if feature is None:
                 empty.append(question)
                 continue
-            told = read_feature(feature)
+            try:
+                told = read_feature(feature)
+            except BrokenAnswerError:
+                # Stored by an earlier release that checked less: found again, but never gone.
+                continue
             if told.geometry is not None and isinstance(question, Point):
                 # Only the ground matters here; the rest would fill the memory.
                 parcels.append(KnownParcel(Parcel(told.key, told.geometry), question, fresh))

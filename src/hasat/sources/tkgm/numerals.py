@@ -13,7 +13,7 @@ def read_area(text: str, outline_area: float | None = None) -> float | None:
     "1.234" is one square metre and a bit, or over a thousand. Without an outline a single
     separator is taken for the decimal one.
     """
-    readings = _readings(re.sub(r"\s", "", text))
+    readings = [area for area in _readings(re.sub(r"\s", "", text)) if math.isfinite(area)]
     if not readings:
         return None
     if outline_area is None or outline_area <= 0:

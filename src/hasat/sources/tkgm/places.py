@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from hasat.errors import NotFoundError, UsageError
 from hasat.settings import Settings
 from hasat.sources.tkgm.direct import Direct, direct
-from hasat.sources.tkgm.wire import Outline, Place, read_places
+from hasat.sources.tkgm.wire import Outline, Place, parse_object, read_places, read_storable
 from hasat.store import Store
 from hasat.text import fold
 
@@ -103,7 +103,7 @@ class Places:
             fetched = await registry.ask(path, JOB)
         # What cannot be read must not be kept.
         read_places(fetched.body)
-        body = json.loads(fetched.body)
+        body = read_storable(parse_object(fetched.body))
         async with self._store.connection() as conn:
             await conn.execute(
                 "INSERT INTO tkgm.place_list (level, parent, body, told_at)"

@@ -18,6 +18,7 @@ def course_told(course: Course) -> dict[str, Any]:
         "knownBefore": course.known_before,
         "checks": course.checks,
         "unanswered": course.unanswered,
+        "quarantined": course.quarantined,
         "changes": {
             "added": course.changes.added,
             "modified": course.changes.modified,
@@ -54,6 +55,8 @@ def note_of(course: Course) -> str:
         parts.append(f"{course.estimate.coverage:.0%} of the ground known")
     if course.unanswered:
         parts.append(f"{course.unanswered:,} questions nobody could answer")
+    if course.quarantined:
+        parts.append(f"{course.quarantined:,} responses quarantined")
     if course.per_second is not None:
         parts.append(f"{course.per_second:,.1f}/s")
     if course.quota_left is not None:

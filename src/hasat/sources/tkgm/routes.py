@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheStore, answer, answer_unless_known, answers, dumps
+from hasat.doors import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.digest import record_digest
 from hasat.sources.tkgm import ogc, overlooking
@@ -76,7 +76,7 @@ def _landing_or_items() -> dict[int | str, dict[str, Any]]:
     responses=_landing_or_items(),
     openapi_extra=_SELECTING,
 )
-async def landing(request: Request, store: TheStore, pages: ThePages) -> Response:
+async def landing(request: Request, store: TheReads, pages: ThePages) -> Response:
     """The landing page, which QGIS and other programs begin with. With any parameter of
     `/collections/parcels/items`, the parcels themselves."""
     if request.query_params:
@@ -100,7 +100,7 @@ async def conformance(pages: ThePages) -> Response:
     response_class=Response,
     responses=answers(_EXAMPLES.collections(ogc.EXAMPLE), UsageError),
 )
-async def collections(store: TheStore, pages: ThePages) -> Response:
+async def collections(store: TheReads, pages: ThePages) -> Response:
     return answer(dumps(pages.collections(await extent(store))))
 
 
@@ -110,7 +110,7 @@ async def collections(store: TheStore, pages: ThePages) -> Response:
     response_class=Response,
     responses=answers(_EXAMPLES.collection(ogc.EXAMPLE), UsageError, NotFoundError),
 )
-async def one_collection(collection: str, store: TheStore, pages: ThePages) -> Response:
+async def one_collection(collection: str, store: TheReads, pages: ThePages) -> Response:
     _check_collection(collection)
     return answer(dumps(pages.collection(await extent(store))))
 
@@ -122,7 +122,7 @@ async def one_collection(collection: str, store: TheStore, pages: ThePages) -> R
     responses=answers(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
     openapi_extra=_SELECTING,
 )
-async def items(collection: str, request: Request, store: TheStore, pages: ThePages) -> Response:
+async def items(collection: str, request: Request, store: TheReads, pages: ThePages) -> Response:
     """In the order of their keys, page by page; the link `next` is there as long as there is more.
 
     A parcel belongs to a box or point that its outline touches, not only its bounding box.
@@ -138,7 +138,7 @@ async def items(collection: str, request: Request, store: TheStore, pages: ThePa
     responses=answers(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
 )
 async def item(
-    collection: str, key: Plain, request: Request, store: TheStore, pages: ThePages
+    collection: str, key: Plain, request: Request, store: TheReads, pages: ThePages
 ) -> Response:
     """By its key: mahalleId/adaNo/parselNo, with the slashes escaped or as they are."""
     _check_collection(collection)
@@ -152,7 +152,7 @@ async def item(
     responses=answers(_DENSITY, UsageError, media=ogc.GEOJSON),
     openapi_extra={"parameters": [{**PARAMETERS[0], "required": True}]},
 )
-async def density(request: Request, store: TheStore) -> Response:
+async def density(request: Request, store: TheReads) -> Response:
     """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
     cells = await overlooking.density(store, read_box(request.query_params.get("bbox", "")))
     return answer(dumps(ogc.density(cells)), media=ogc.GEOJSON)
@@ -191,7 +191,7 @@ async def numbered(
     ada_no: Plain,
     parsel_no: Plain,
     request: Request,
-    store: TheStore,
+    store: TheReads,
     pages: ThePages,
 ) -> Response:
     """The same as `/collections/parcels/items/{key}`."""

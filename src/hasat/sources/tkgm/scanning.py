@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import structlog
 
-from hasat.errors import HasatError, HeldError, OutOfQuotaError, UnavailableError
+from hasat.errors import BrokenAnswerError, HasatError, HeldError, OutOfQuotaError, UnavailableError
 from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
 from hasat.jobs.pace import per_second
@@ -42,6 +42,8 @@ _CONTROL_WAITS = (5.0, 10.0, 20.0, 40.0)
 _BELIEVED_GONE = 10
 # Who denies so many parcels that others have told is believed no more.
 _CONTROLS = 2
+# A scan stops when more responses than this, and more than half of all, cannot be read.
+_MAX_UNREADABLE = 40
 # A look at the budget takes a few queries; nobody watches more often.
 _QUOTA_EVERY_SECONDS = 5.0
 
@@ -56,7 +58,7 @@ class Course:
     """How far a scan is.
 
     `checks` are questions about what was known when it began; `unanswered` are those that nobody
-    could answer, and which it goes on without.
+    could answer, and which it goes on without; `quarantined` are responses that cannot be read.
     """
 
     scan: int
@@ -70,6 +72,7 @@ class Course:
     unanswered: int = 0
     per_second: float | None = None
     quota_left: int | None = None
+    quarantined: int = 0
 
     @property
     def questions(self) -> float | None:
@@ -115,6 +118,7 @@ class Scan:
     _doubts: Doubts = field(default_factory=Doubts)
     _began_anew: bool = False
     _paid: int = 0
+    _unreadable: int = 0
     _unanswered: set[str] = field(default_factory=set)
 
     async def run(self) -> Course:
@@ -125,6 +129,7 @@ class Scan:
         while True:
             batches = await asyncio.to_thread(self._next_round, record.abreast)
             if not batches:
+                await self._stop_if_unreadable(record)
                 self.complete = True
                 break
             if not await self._round(record, batches):
@@ -186,6 +191,7 @@ class Scan:
             len(self._unanswered),
             per_second(self.asked, spent),
             await self._quota_left(),
+            self.registry.quarantined,
         )
 
     async def _take_up(self) -> ScanRecord:
@@ -241,7 +247,7 @@ class Scan:
         asking = [asyncio.ensure_future(self._answers(record, batch)) for batch in batches]
         try:
             answers = await asyncio.gather(*asking)
-        except (OutOfQuotaError, UnavailableError):
+        except (OutOfQuotaError, UnavailableError, BrokenAnswerError):
             # What the others are told is paid for: it is kept before the scan stops.
             await asyncio.gather(*asking, return_exceptions=True)
             await self._publish()
@@ -311,14 +317,39 @@ class Scan:
         try:
             async for told in self.registry.answers(asked, self.asker, _WAITS):
                 known |= await self._keep(record, told)
+        except BrokenAnswerError:
+            await self._pass_over_unreadable(record, asked)
         except UnavailableError:
-            left = [one for one in asked if spelled(one) not in known]
+            await self._pass_over_unreadable(record, asked)
+            left = [one for one in asked if spelled(one) not in known.keys() | self._unanswered]
             control = await record.an_answered_one()
             if control is None or len(left) == len(batch):
                 raise
             for question in left[: self._pay(len(left))]:
                 known |= await self._alone(record, question, control)
         return known
+
+    async def _pass_over_unreadable(self, record: ScanRecord, asked: Sequence[Question]) -> None:
+        """Go on without what cannot be read, unless that is most of what the endpoints send."""
+        for question in filter(self.registry.is_unreadable, asked):
+            log.warning("scan.response_unreadable", question=spelled(question))
+            await record.pass_over(question)
+            self._unanswered.add(spelled(question))
+            self._unreadable += 1
+        if self._unreadable > _MAX_UNREADABLE:
+            await self._stop_if_unreadable(record)
+
+    async def _stop_if_unreadable(self, record: ScanRecord) -> None:
+        """Raise BrokenAnswerError if fewer responses could be read than not."""
+        if self._unreadable > self.asked + self.known_before:
+            # When the endpoints are repaired, the scan goes on with these questions.
+            await record.forget_unanswered()
+            raise BrokenAnswerError(
+                f"The responses to {self._unreadable} of {self._unreadable + self.asked} questions "
+                "cannot be read.",
+                remedy="See raw.set_aside for what the endpoints send, and start the scan again "
+                "when they are repaired; what was read is stored.",
+            )
 
     async def _alone(
         self, record: ScanRecord, question: Question, control: Question
@@ -333,7 +364,7 @@ class Scan:
         try:
             if told := await self.registry.some([question], self.asker):
                 return await self._keep(record, told)
-        except UnavailableError as error:
+        except (UnavailableError, BrokenAnswerError) as error:
             log.info("a question was asked alone in vain", reason=error.message)
         log.warning(
             "No endpoint answers a question while others are answered. This scan goes on without.",

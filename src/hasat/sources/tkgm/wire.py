@@ -6,6 +6,7 @@ number: other separators in `alan`, and ı where the point query has i. So a par
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,23 @@ from shapely.geometry import shape
 
 from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.numerals import read_area
-from hasat.sources.tkgm.questions import ParcelKey
+from hasat.sources.tkgm.plane import Plane
+from hasat.sources.tkgm.questions import ParcelKey, Point
+from hasat.store.values import storable
 
 _EARTH = Geod(ellps="GRS80")
 
 Outline = Polygon | MultiPolygon
+
+# Forests of whole districts are smaller; one wrong corner makes an outline larger.
+MAX_SQUARE_METRES = 2e9
+# Checking and repairing an outline takes time that grows with its corners.
+MAX_CORNERS = 50_000
+# A parcel farther from the point that was asked about is not the response to it.
+MAX_METRES_AWAY = 100.0
+# Keys are columns of PostgreSQL (bigint, and text in an index) and parts of addresses.
+_MAHALLE = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"[^/\x00-\x1f\x7f]{1,60}")
 
 # Of a parcel told by an endpoint that leaves the neighbourhood out.
 NO_KEY: ParcelKey = (0, "", "")
@@ -54,12 +67,12 @@ class Place:
 
 def read_parcel(body: bytes, *, keyed: bool = True) -> Registered:
     """The parcel in an answer."""
-    return read_feature(_object(body), keyed=keyed)
+    return read_feature(parse_object(body), keyed=keyed)
 
 
 def read_places(body: bytes) -> list[Place]:
     """The places in an administrative list."""
-    return [_place(feature) for feature in _features(_object(body))]
+    return [_place(feature) for feature in _features(read_storable(parse_object(body)))]
 
 
 def geodesic_area(outline: Outline) -> float:
@@ -67,10 +80,32 @@ def geodesic_area(outline: Outline) -> float:
     return abs(_EARTH.geometry_area_perimeter(shapely.orient_polygons(outline))[0])
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def check_location(parcel: Registered, point: Point) -> None:
+    """Raise BrokenAnswerError if a parcel lies elsewhere than at the point that was asked about."""
+    if parcel.geometry is None:
+        return
+    plane = Plane(point.lon, point.lat)
+    away = shapely.distance(plane.to_metres(parcel.geometry), shapely.Point(0.0, 0.0))
+    # Also false for what is not a number.
+    if not away <= MAX_METRES_AWAY:
+        raise BrokenAnswerError(
+            f"The parcel lies {away:.0f} metres from the point that was asked about."
+        )
+
+
+def read_storable(told: Any) -> Any:
+    """Return parsed JSON as PostgreSQL stores it; BrokenAnswerError if it cannot."""
+    try:
+        return storable(told)
+    except ValueError as error:
+        raise BrokenAnswerError(f"The response contains {error}.") from error
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; what is in it has not been checked."""
     try:
         told = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BrokenAnswerError("The registry answered something that is not JSON.") from error
     if not isinstance(told, dict):
         raise BrokenAnswerError(f"The registry answered a {type(told).__name__}, not an object.")
@@ -79,37 +114,62 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def read_feature(feature: Mapping[str, Any], *, keyed: bool = True) -> Registered:
     """The parcel in a GeoJSON Feature; who does not need its key takes one without."""
+    feature = read_storable(feature)
     properties = feature.get("properties")
     if feature.get("type") != "Feature" or not isinstance(properties, dict):
         raise BrokenAnswerError("The registry's answer is not a parcel.")
-    outline = read_outline(feature.get("geometry"))
+    if "geometry" not in feature:
+        raise BrokenAnswerError("The parcel has no member `geometry`.")
+    outline = read_outline(feature["geometry"])
+    if outline is None and feature["geometry"] is not None:
+        # Only an explicit null means that a parcel has no ground.
+        raise BrokenAnswerError("A parcel's outline encloses no ground.")
+    size = None if outline is None else geodesic_area(outline)
+    if size is not None and not size <= MAX_SQUARE_METRES:
+        raise BrokenAnswerError(f"A parcel's outline encloses {size / 1e6:,.0f} square kilometres.")
     told = properties.get("alan")
     area = None
     if told not in (None, ""):
-        area = read_area(str(told), None if outline is None else geodesic_area(outline))
+        area = read_area(str(told), size)
     key = _key(properties) if keyed or properties.get("mahalleId") else NO_KEY
     return Registered(key, outline, area, properties, _successors(properties))
 
 
 def _key(properties: Mapping[str, Any]) -> ParcelKey:
     mahalle, ada, parsel = (properties.get(name) for name in ("mahalleId", "adaNo", "parselNo"))
-    try:
-        key = (int(str(mahalle)), str(ada).strip(), str(parsel).strip())
-    except ValueError:
-        raise BrokenAnswerError(f"A parcel without a neighbourhood: {mahalle!r}.") from None
-    if ada is None or parsel is None or not all(key[1:]):
-        raise BrokenAnswerError(f"A parcel without a number: ada {ada!r}, parsel {parsel!r}.")
-    return key
+    texts = [str(one).strip() if _is_scalar(one) else "" for one in (mahalle, ada, parsel)]
+    if not _MAHALLE.fullmatch(texts[0]):
+        raise BrokenAnswerError(f"A parcel without a neighbourhood: {mahalle!r:.100}.")
+    if not all(map(_NUMBER.fullmatch, texts[1:])):
+        raise BrokenAnswerError(
+            f"A parcel without a number: ada {ada!r:.100}, parsel {parsel!r:.100}."
+        )
+    return int(texts[0]), texts[1], texts[2]
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def read_outline(geometry: Any) -> Outline | None:
     """The ground of a GeoJSON geometry: polygons with their holes, valid, always in one order."""
-    if geometry is None or not geometry.get("coordinates"):
+    if geometry is None:
+        return None
+    match geometry:
+        case {"type": "Polygon" | "MultiPolygon" as kind, "coordinates": list(coordinates)}:
+            polygons = [coordinates] if kind == "Polygon" else coordinates
+        case _:
+            raise BrokenAnswerError(f"This is no outline of a parcel: {geometry!r:.100}.")
+    if not coordinates:
         return None
     try:
-        found = shapely.make_valid(shape(geometry), method="structure")
+        flat = [[[_corner(one) for one in ring] for ring in polygon] for polygon in polygons]
+        if sum(len(ring) for polygon in flat for ring in polygon) > MAX_CORNERS:
+            raise ValueError(f"more than {MAX_CORNERS:,} corners")
+        drawn = shape({"type": "MultiPolygon", "coordinates": flat})
+        found = shapely.make_valid(drawn, method="structure")
     except (ShapelyError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise BrokenAnswerError(f"A parcel's outline cannot be read: {error}.") from error
+        raise BrokenAnswerError(f"A parcel's outline cannot be read: {error!s:.200}.") from error
     # Corners that were rounded onto one another leave lines and points beside the polygon.
     grounds = [
         part
@@ -124,6 +184,17 @@ def read_outline(geometry: Any) -> Outline | None:
     return ordered
 
 
+def _corner(position: Any) -> tuple[float, float]:
+    """Longitude and latitude; a height is left out."""
+    lon, lat, *_ = position
+    for value, most in ((lon, 180), (lat, 90)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{value!r:.50} is not a number of degrees")
+        if not abs(value) <= most:
+            raise ValueError(f"{value!r:.50} is beyond {most} degrees")
+    return float(lon), float(lat)
+
+
 def _successors(properties: Mapping[str, Any]) -> tuple[Registered, ...]:
     """What a passive parcel became; the registry puts it into a text."""
     told = properties.get("gittigiParselListe")
@@ -132,7 +203,7 @@ def _successors(properties: Mapping[str, Any]) -> tuple[Registered, ...]:
     try:
         collection = json.loads(told) if isinstance(told, str) else told
         return tuple(read_feature(feature) for feature in _features(collection))
-    except (ValueError, BrokenAnswerError):
+    except (ValueError, RecursionError, BrokenAnswerError):
         # The parcel itself was read; the text stays among its properties.
         return ()
 
@@ -146,7 +217,7 @@ def _features(collection: Any) -> list[Mapping[str, Any]]:
 
 def _place(feature: Mapping[str, Any]) -> Place:
     match feature.get("properties"):
-        case {"id": int(number), "text": str(name)}:
+        case {"id": int(number), "text": str(name)} if 0 <= number < 2**63:
             return Place(number, name, read_outline(feature.get("geometry")))
         case other:
-            raise BrokenAnswerError(f"A place without an id or a name: {other!r}.")
+            raise BrokenAnswerError(f"A place without an id or a name: {other!r:.100}.")

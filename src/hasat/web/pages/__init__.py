@@ -2,6 +2,7 @@
 
 from hasat.web.page import Action, Page
 from hasat.web.pages import (
+    audit,
     changes,
     delivery,
     doctor,
@@ -22,6 +23,7 @@ PAGES: tuple[Page, ...] = (
     *parcels.PAGES,
     *football.PAGES,
     *delivery.PAGES,
+    *audit.PAGES,
     *doctor.PAGES,
 )
-ACTIONS: tuple[Action, ...] = (*runs.ACTIONS, *parcels.ACTIONS, *delivery.ACTIONS)
+ACTIONS: tuple[Action, ...] = (*quota.ACTIONS, *runs.ACTIONS, *parcels.ACTIONS, *delivery.ACTIONS)

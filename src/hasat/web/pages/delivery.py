@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.outbox import list_deliveries, replay
+from hasat.deliver.sink_state import SinkState, load_sink_states
 from hasat.errors import HasatError
 from hasat.store.statements import statement
 from hasat.web.page import Action, Asked, House, Page
@@ -54,6 +55,8 @@ class DeliveryPage:
     endpoints: Sequence[EndpointLine]
     dead: Sequence[dict[str, Any]]
     recent: Sequence[dict[str, Any]]
+    streams: Sequence[SinkState]
+    """The streams in NATS that are behind for too long or reject changes."""
     followers: Sequence[Follower]
     replayed: int | None
 
@@ -86,6 +89,7 @@ async def delivery(asked: Asked) -> DeliveryPage:
         ],
         dead=[one.public() for one in await list_deliveries(store, state="dead", limit=_SHOWN)],
         recent=[one.public() for one in await list_deliveries(store, limit=_SHOWN)],
+        streams=[one for one in await load_sink_states(store, house.settings) if one.is_degraded],
         followers=await _followers(house),
         replayed=asked.number("replayed"),
     )
@@ -111,4 +115,4 @@ async def _followers(house: House) -> Sequence[Follower]:
 
 
 PAGES = (Page("/delivery", "delivery", delivery, "delivery"),)
-ACTIONS = (Action("/delivery/replay", replay_some),)
+ACTIONS = (Action("/delivery/replay", "delivery.replay", replay_some),)

@@ -45,6 +45,7 @@ class LeagueLine:
     name: str
     country: str | None
     matches: int
+    expected: int | None
     finished: int
     detailed: int
     inferred: int
@@ -151,6 +152,7 @@ async def _leagues(house: House) -> Sequence[LeagueLine]:
             name=row["name"] or names[row["league_id"]] or str(row["league_id"]),
             country=row["country"],
             matches=row["matches"],
+            expected=row["expected"],
             finished=row["finished"],
             detailed=row["detailed"],
             inferred=row["inferred"],

@@ -185,4 +185,4 @@ def _line(feature: Mapping[str, Any]) -> ParcelLine:
 
 
 PAGES = (Page("/parcels", "parcels", parcels, "parcels"),)
-ACTIONS = (Action("/parcels/scan", start_scan),)
+ACTIONS = (Action("/parcels/scan", "run.queue", start_scan),)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from hasat.budget import Quota
+from hasat.budget import Quota, read_quota, reopen
 from hasat.budget.quota import EndpointUse, LaneUse, OutcomeUse, Spender, Windows
 from hasat.sources.upstreams import read_all
 from hasat.store.statements import statement
 from hasat.web.charts import SpentDay
-from hasat.web.page import Asked, House, Page
+from hasat.web.page import Action, Asked, House, Page
 from hasat.web.quotas import QuotaLine, quota_line
 
 _MOST_ENDPOINTS = 100
@@ -92,4 +92,13 @@ async def _by_hour(house: House, upstream: str, day: date) -> Sequence[int]:
     return [spent.get(hour, 0) for hour in range(max([23, *spent]) + 1)]
 
 
+async def reopen_one(asked: Asked) -> str:
+    """Reopen the day of an upstream."""
+    upstream = asked.text("upstream") or ""
+    await read_quota(asked.store, upstream)
+    await reopen(asked.store, upstream)
+    return "/quota"
+
+
 PAGES = (Page("/quota", "quota", quota, "quota"),)
+ACTIONS = (Action("/quota/reopen", "quota.reopen", reopen_one),)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from hasat.errors import ConflictError, NotFoundError
+from hasat.errors import NotFoundError
 from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
+from hasat.sources.gib.held import reject as drop_held
 from hasat.sources.gib.job import NAME as GIB_SYNC
-from hasat.sources.gib.job import reject as drop_held
 from hasat.store.statements import statement
 from hasat.web import held
 from hasat.web.charts import too_close
@@ -187,20 +187,15 @@ async def stop(asked: Asked) -> str:
 
 
 async def approve(asked: Asked) -> str:
-    """A new run applies the held lists exactly as they were; it takes place where they are."""
+    """Queue the run that applies the held lists, on a machine that has them."""
     number = _number(asked)
-    waits = await held.of_run(asked.house, number)
-    if waits is None or waits.state != "waiting":
-        raise ConflictError(
-            f"Run {number} does not wait for a decision.", remedy="Load its page again."
-        )
     run = await queue_run(asked.store, asked.house.catalogue, GIB_SYNC, {"approve": number})
     return f"/runs/{run.id}"
 
 
 async def reject(asked: Asked) -> str:
     number = _number(asked)
-    await drop_held(asked.store, number)
+    await drop_held(asked.store, asked.house.settings, number)
     return f"/runs/{number}"
 
 
@@ -229,9 +224,9 @@ async def _costs(
 
 PAGES = (Page("/runs", "runs", runs, "runs"), Page("/runs/{run}", "run", one_run, "runs"))
 ACTIONS = (
-    Action("/runs", run_now),
-    Action("/runs/{run}/retry", retry),
-    Action("/runs/{run}/stop", stop),
-    Action("/runs/{run}/approve", approve),
-    Action("/runs/{run}/reject", reject),
+    Action("/runs", "run.queue", run_now),
+    Action("/runs/{run}/retry", "run.retry", retry),
+    Action("/runs/{run}/stop", "run.stop", stop),
+    Action("/runs/{run}/approve", "hold.approve", approve),
+    Action("/runs/{run}/reject", "hold.reject", reject),
 )

@@ -1,6 +1,6 @@
 -- The followed seasons: what /leagues says of them, and what of it is here.
 SELECT s.league_id, s.season, l.name, l.country, listed.covered,
-       coalesce(f.matches, 0) AS matches, coalesce(f.finished, 0) AS finished,
+       coalesce(f.matches, 0) AS matches, counted.matches AS expected, coalesce(f.finished, 0) AS finished,
        coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
        EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
        EXISTS (SELECT FROM core.injuries AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS injuries,
@@ -16,11 +16,13 @@ SELECT s.league_id, s.season, l.name, l.country, listed.covered,
   LEFT JOIN LATERAL (
        SELECT count(*) AS matches,
               count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
-              count(t.details_at) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS detailed,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')
+                                 AND t.details_at >= x.changed_at - interval '1 minute') AS detailed,
               count(i.fixture_id) AS inferred
          FROM core.fixtures AS x
          LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id
          LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = x.fixture_id
         WHERE x.league_id = s.league_id AND x.season = s.season
        ) AS f ON true
+  LEFT JOIN football.season_listed AS counted ON counted.league_id = s.league_id AND counted.season = s.season
  ORDER BY s.no

@@ -1,6 +1,6 @@
 -- The season that the API calls current, of some leagues.
-SELECT l.league_id, l.name, max(core.whole(s -> 'year'))::integer
-  FROM core.leagues AS l,
-       jsonb_array_elements(CASE jsonb_typeof(l.seasons) WHEN 'array' THEN l.seasons ELSE '[]' END) AS s
- WHERE l.league_id = ANY (%(leagues)s) AND s -> 'current' = 'true'
+SELECT l.league_id, l.name, max(s.year)
+  FROM football.seasons_of(%(leagues)s) AS s
+  JOIN core.leagues AS l USING (league_id)
+ WHERE s.is_current
  GROUP BY l.league_id, l.name

@@ -6,7 +6,7 @@ UPDATE core.fixture_inferences
           FROM core.fixture_inferences
           JOIN core.fixtures USING (fixture_id)
          WHERE needs_score_verification AND league_id = ANY (%(leagues)s)
-           AND (last_attempt_at IS NULL
+           AND (%(named)s OR last_attempt_at IS NULL
                 OR (attempts < %(attempts)s AND last_attempt_at < clock_timestamp() - interval '25 minutes')
                 OR last_attempt_at < clock_timestamp() - %(cooldown)s)
          ORDER BY last_attempt_at NULLS FIRST, fixture_id

@@ -1,9 +1,12 @@
 -- What a team's last finished matches come to.
 WITH last AS (
     SELECT date, key, home_team_id = %(team)s AS is_home,
-           CASE WHEN home_team_id = %(team)s THEN goals_home ELSE goals_away END AS scored,
-           CASE WHEN home_team_id = %(team)s THEN goals_away ELSE goals_home END AS conceded
-      FROM core.fixtures
+           CASE WHEN home_team_id = %(team)s THEN goals.home ELSE goals.away END AS scored,
+           CASE WHEN home_team_id = %(team)s THEN goals.away ELSE goals.home END AS conceded
+      FROM core.fixtures,
+           -- What no match ends with would be too large to add up.
+           LATERAL (SELECT CASE WHEN goals_home < 1000 THEN goals_home END AS home,
+                           CASE WHEN goals_away < 1000 THEN goals_away END AS away) AS goals
      WHERE %(team)s IN (home_team_id, away_team_id)
        AND status_short IN ('FT', 'AET', 'PEN')
        AND (%(league)s::bigint IS NULL OR league_id = %(league)s)

@@ -1,4 +1,2 @@
--- Runs that work, or wait for a decision.
+-- Runs that work.
 SELECT id FROM jobs.run WHERE state <> 'finished'
-UNION
-SELECT run FROM gib.held WHERE state = 'waiting'

@@ -1,0 +1,112 @@
+"""The input of a held run: stored until the decision, verified before use.
+
+With an object store (`archives.provider` S3) every machine can load it. Otherwise it is in a
+private folder of HASAT_HOME, and only the machine that stored it can.
+"""
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hasat.errors import ConflictError
+from hasat.feed.archive import Place, place_of
+from hasat.feed.archive.folder import Folder
+from hasat.settings import Settings
+from hasat.store.machine import machine_of
+
+
+class ChangedInputError(ConflictError):
+    """The stored input is not what was held."""
+
+    code = "held-input-changed"
+
+
+@dataclass(frozen=True)
+class HeldInput:
+    """A stored file; `machine` is the only one that can load it, None where every machine can."""
+
+    path: str
+    sha256: bytes
+    size: int
+    machine: str | None
+
+    def is_at(self, settings: Settings) -> bool:
+        """Whether this machine can load it."""
+        return self.machine is None or self.machine == machine_of(settings.home)
+
+
+async def describe_input(
+    settings: Settings, source: str, run: int, name: str, file: Path
+) -> HeldInput:
+    """Return where a file would be stored, so that the caller can record that first."""
+    sha256 = await asyncio.to_thread(_sha256, file)
+    shared = settings.archives.provider == "S3"
+    return HeldInput(
+        f"held/{source}/{run}-{name}-{sha256.hex()}",
+        sha256,
+        file.stat().st_size,
+        None if shared else machine_of(settings.home),
+    )
+
+
+async def store_input(settings: Settings, held: HeldInput, file: Path) -> None:
+    """Store a file under the description made of it: all of it or nothing."""
+    place = _place(settings, held)
+    draft = place.draft(held.path)
+    draft.unlink(missing_ok=True)
+    draft.touch(0o600)
+    await asyncio.to_thread(shutil.copyfile, file, draft)
+    if await asyncio.to_thread(_sha256, draft) != held.sha256:
+        raise ChangedInputError(f"{file.name} changed while it was stored.")
+    await place.publish(held.path)
+
+
+@asynccontextmanager
+async def loaded_input(
+    settings: Settings, inputs: Mapping[str, HeldInput], run: int
+) -> AsyncIterator[dict[str, Path]]:
+    """Load input for a run: private copies of verified content, removed at the end."""
+    folder = settings.home / "held" / f"run-{run}"
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        yield {name: await _load(settings, name, one, folder) for name, one in inputs.items()}
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def remove_input(settings: Settings, held: HeldInput) -> None:
+    """Remove a stored file and what an interrupted `store_input` left of it."""
+    await _place(settings, held).remove(held.path)
+
+
+async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) -> Path:
+    copy = folder / name
+    copy.touch(0o600)
+    digest = hashlib.sha256()
+    place = _place(settings, held)
+    # A longer file is another file, too.
+    size = await place.size(held.path)
+    with copy.open("wb") as file:
+        async for piece in place.read(held.path, 0, held.size):
+            await asyncio.to_thread(file.write, piece)
+            digest.update(piece)
+    if digest.digest() != held.sha256 or size != held.size:
+        raise ChangedInputError(
+            f"The stored input {name} is not what was held: its SHA-256 differs.",
+            remedy="Reject the held run; the next run reads its input again.",
+        )
+    return copy
+
+
+def _place(settings: Settings, held: HeldInput) -> Place:
+    return place_of(settings) if held.machine is None else Folder(settings.home)
+
+
+def _sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -1,0 +1,163 @@
+"""Where a request may go: public addresses, and the private networks that the operator allows.
+
+A name is resolved once, every address it has is judged, and the connection is made to one of those
+very addresses: a name that points elsewhere a moment later (DNS rebinding) changes nothing.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from hasat.errors import NotAllowedError
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class PrivateAddressError(NotAllowedError):
+    """A request would go to a host that has no public address, or one that is not allowed.
+
+    It does not say which address, nor whether there is one: who chose the name must not learn what
+    is in a private network.
+    """
+
+    code = "private-address"
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"{host} has no public address; nothing was sent.",
+            remedy="Check the name. If a private network is meant, add it to "
+            "webhooks.private_networks.",
+        )
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of a name, as the machine's resolver tells them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+async def checked_addresses(
+    host: str, port: int, allowed: Iterable[str], resolver: Resolve = resolve
+) -> list[Address]:
+    """The addresses of a host, all of them fit to be sent to; else a PrivateAddressError."""
+    networks = [ip_network(network) for network in allowed]
+    try:
+        # A scope (fe80::1%eth0) makes no address any more public.
+        addresses = [ip_address(text.partition("%")[0]) for text in await resolver(host, port)]
+    except (OSError, UnicodeError):
+        addresses = []
+    fit = [is_public(address) or is_within(address, networks) for address in addresses]
+    if not (addresses and all(fit)):
+        raise PrivateAddressError(host)
+    return addresses
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, also in what it carries inside."""
+    inner = carried(address)
+    if inner is not None:
+        return is_public(inner)
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def is_within(address: Address, networks: Iterable[Network]) -> bool:
+    forms = [address, carried(address)]
+    return any(form in network for form in forms if form is not None for network in networks)
+
+
+def carried(address: Address) -> IPv4Address | None:
+    """The IPv4 address that packets to this IPv6 address end up at."""
+    if isinstance(address, IPv4Address):
+        return None
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.teredo is not None:
+        return address.teredo[1]
+    return address.ipv4_mapped or address.sixtofour or _compatible(address)
+
+
+def _compatible(address: IPv6Address) -> IPv4Address | None:
+    """The long outdated ::a.b.c.d; :: and ::1 are themselves."""
+    return IPv4Address(int(address)) if 1 < int(address) <= 0xFFFFFFFF else None
+
+
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Connects only to checked addresses, also when a redirect leads there.
+
+    `trusted` is a host that the operator has chosen: it is not checked, and is reached through the
+    proxy that the environment names. For other hosts no proxy is used, since a proxy would resolve
+    the name again.
+    """
+
+    def __init__(
+        self,
+        allowed: Iterable[str],
+        *,
+        trusted: str | None = None,
+        resolver: Resolve = resolve,
+    ) -> None:
+        self._allowed = tuple(allowed)
+        self._trusted = trusted
+        self._resolver = resolver
+        self._transports: dict[tuple[str, str], httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url, host = request.url, request.url.host
+        if host == self._trusted:
+            return await self._transport(url, _proxy(url)).handle_async_request(request)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        addresses = await checked_addresses(host, port, self._allowed, self._resolver)
+        for place, address in enumerate(addresses, start=1):
+            there = httpx2.Request(
+                request.method,
+                url.copy_with(host=str(address)),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await self._transport(url).handle_async_request(there)
+            except httpx2.ConnectError:
+                if place == len(addresses):
+                    raise
+        raise PrivateAddressError(host)
+
+    async def aclose(self) -> None:
+        for transport in self._transports.values():
+            await transport.aclose()
+
+    def _transport(self, url: httpx2.URL, proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
+        # One for every name: a connection to the same address that was made for another name is
+        # not one to this name.
+        key = url.scheme, url.host
+        if key not in self._transports:
+            self._transports[key] = httpx2.AsyncHTTPTransport(verify=_trust(), proxy=proxy)
+        return self._transports[key]
+
+
+def _proxy(url: httpx2.URL) -> str | None:
+    return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    # SSL_CERT_FILE and SSL_CERT_DIR name the operator's own authorities.
+    return httpx2.create_ssl_context()

@@ -1,0 +1,46 @@
+"""What keeps runs from working: sessions stuck with their locks, and jobs that only skip."""
+
+from dataclasses import dataclass
+
+from hasat.jobs.link import Connection
+from hasat.store.statements import statement
+
+STUCK_SECONDS = 60
+"""Longer than a frozen or cut-off process can keep a session by itself."""
+
+MIN_SKIPS = 3
+
+
+@dataclass(frozen=True)
+class Blockages:
+    """Stuck sessions, described, and the names of the jobs whose newest runs were all skipped."""
+
+    sessions: tuple[str, ...] = ()
+    skipped_jobs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        found = [f"A session holds locks and does nothing: {one}." for one in self.sessions]
+        found += [f"The last {MIN_SKIPS} runs of {job} were skipped." for job in self.skipped_jobs]
+        return " ".join(found)
+
+    def __bool__(self) -> bool:
+        return bool(self.sessions or self.skipped_jobs)
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Find who holds the lock in pg_locks and pg_stat_activity; end an abandoned session "
+            "with pg_terminate_backend(process)."
+        )
+
+
+async def find_blockages(connection: Connection) -> Blockages:
+    """Return what is stuck at this moment."""
+    cursor = await connection.execute(
+        statement("hasat.jobs", "stuck_sessions"), {"seconds": STUCK_SECONDS}
+    )
+    sessions = tuple(session for (session,) in await cursor.fetchall())
+    cursor = await connection.execute(
+        statement("hasat.jobs", "run_repeatedly_skipped"), {"times": MIN_SKIPS}
+    )
+    return Blockages(sessions, tuple(job for (job,) in await cursor.fetchall()))

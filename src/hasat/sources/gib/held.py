@@ -1,0 +1,154 @@
+"""Runs of the lists that the guard holds: their stored lists, and the decision about them."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import structlog
+from psycopg import AsyncConnection
+from psycopg.rows import class_row, dict_row
+
+from hasat.errors import ConflictError, HasatError, NotFoundError
+from hasat.feed.held_input import (
+    HeldInput,
+    describe_input,
+    loaded_input,
+    remove_input,
+    store_input,
+)
+from hasat.settings import Settings
+from hasat.sources.gib.datasets import SOURCE
+from hasat.sources.gib.parts import BOXES
+from hasat.store import Store
+from hasat.store.audit import record_action
+from hasat.store.machine import machine_of
+from hasat.store.statements import statement
+
+log = structlog.get_logger(__name__)
+
+_ROOM = "hasat.sources.gib"
+_COLUMNS = "path, sha256, size, machine"
+
+
+async def store_lists(
+    store: Store, settings: Settings, run: int, lists: Mapping[str, Path]
+) -> None:
+    """Store the lists of a run that is about to be held."""
+    for box in BOXES:
+        held = await describe_input(settings, SOURCE, run, box, lists[box])
+        async with store.connection() as conn:
+            await conn.execute(
+                statement(_ROOM, "note_held_input"), {"run": run, "name": box, **asdict(held)}
+            )
+        await store_input(settings, held, lists[box])
+
+
+@asynccontextmanager
+async def held_lists(
+    store: Store, settings: Settings, held_run: int, *, run: int
+) -> AsyncIterator[dict[str, Path]]:
+    """Load the lists of a waiting run on the machine that has them, for the run that applies it."""
+    async with store.connection() as conn:
+        inputs = await _inputs(conn, held_run)
+    for held in inputs.values():
+        if not held.is_at(settings):
+            raise ConflictError(
+                f"The lists of run {held_run} are on the machine {held.machine}.",
+                remedy=f"`hasat gib approve {held_run}` queues the approval for a worker there.",
+            )
+    async with loaded_input(settings, inputs, run) as lists:
+        yield lists
+
+
+async def machine_of_held(conn: AsyncConnection[Any], params: Mapping[str, Any]) -> str | None:
+    """Return the machine that an approval needs; raise if there is nothing to decide."""
+    if params.get("approve") is None:
+        return None
+    inputs = await _inputs(conn, int(params["approve"]))
+    return next((held.machine for held in inputs.values()), None)
+
+
+async def reject(store: Store, settings: Settings, run: int) -> None:
+    """Drop a held run; only one that waits can be decided."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "UPDATE gib.held SET state = 'rejected', decided_at = clock_timestamp()"
+            " WHERE run = %s AND state = 'waiting' RETURNING run",
+            [run],
+        )
+        if await cursor.fetchone() is None:
+            raise await _cannot_decide(conn, run)
+        await record_action(conn, run)
+    await sweep(store, settings)
+
+
+async def sweep(store: Store, settings: Settings) -> None:
+    """Remove stored lists of decided runs, as far as they are here or in the object store."""
+    async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            statement(_ROOM, "held_inputs_over"), {"machine": machine_of(settings.home)}
+        )
+        found = await cursor.fetchall()
+    for row in found:
+        run, name = row.pop("run"), row.pop("name")
+        held = HeldInput(**row)
+        if held.machine is None and settings.archives.provider != "S3":
+            continue
+        try:
+            await remove_input(settings, held)
+        except HasatError as error:
+            # It is still recorded, and the next run removes it.
+            log.warning("held_input.not_removed", run=run, name=name, error=error.message)
+            continue
+        async with store.connection() as conn:
+            await conn.execute(
+                "DELETE FROM gib.held_input WHERE run = %s AND name = %s", [run, name]
+            )
+
+
+async def sweep_folders(store: Store, settings: Settings, run: int, work: Path) -> None:
+    """Remove folders that runs left on this machine and that no run works with."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(statement(_ROOM, "runs_with_folders"))
+        working = {str(one) for (one,) in await cursor.fetchall()} | {str(run)}
+    # gib/held is where earlier versions stored the lists of held runs.
+    old = (settings.home / SOURCE / "held").glob("*")
+    loaded = (settings.home / "held").glob("run-*")
+    for folder in (*old, *loaded, *work.parent.glob(work.name)):
+        if folder.name.rpartition("-")[2] not in working:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+async def _inputs(conn: AsyncConnection[Any], run: int) -> dict[str, HeldInput]:
+    cursor = await conn.execute("SELECT state FROM gib.held WHERE run = %s", [run])
+    row = await cursor.fetchone()
+    if row is None or row[0] != "waiting":
+        raise await _cannot_decide(conn, run)
+    found: dict[str, HeldInput] = {}
+    async with conn.cursor(row_factory=class_row(HeldInput)) as inputs:
+        for box in BOXES:
+            await inputs.execute(
+                f"SELECT {_COLUMNS} FROM gib.held_input WHERE run = %s AND name = %s",  # noqa: S608
+                [run, box],
+            )
+            if (held := await inputs.fetchone()) is None:
+                raise NotFoundError(
+                    f"The {box} list of run {run} is not stored.",
+                    remedy="Reject the run and synchronise again.",
+                )
+            found[box] = held
+    return found
+
+
+async def _cannot_decide(conn: AsyncConnection[Any], run: int) -> ConflictError | NotFoundError:
+    cursor = await conn.execute("SELECT state FROM gib.held WHERE run = %s", [run])
+    row = await cursor.fetchone()
+    if row is None:
+        return NotFoundError(
+            f"There is no held run {run}.", remedy="`hasat gib runs` shows which ones are."
+        )
+    return ConflictError(f"Run {run} does not wait for a decision: it is {row[0]}.")

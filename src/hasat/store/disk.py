@@ -1,0 +1,88 @@
+"""Full disks: an error that names the place and what to do."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hasat.errors import DiskFullError
+
+# PostgreSQL takes up to this much at once: a segment of its write-ahead log, twice.
+SHORT_BYTES = 32 * 1024 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FREE = "Free some space there and try again; nothing that was stored is lost."
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the operating system had no room for what was to be written."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def disk_full(folder: Path, what: str) -> DiskFullError:
+    """Return the error for a file that did not fit into a folder."""
+    mount = mount_of(folder)
+    return DiskFullError(
+        f"The disk of {folder} is full: {what} could not be written "
+        f"({_megabytes(free_bytes(mount))} free on {mount}).",
+        remedy=_FREE,
+    )
+
+
+@contextmanager
+def room_for(what: str, folder: Path) -> Iterator[None]:
+    """Turn a full disk into an error that names what is written and where."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise disk_full(folder, what) from error
+
+
+def explain_disk_full(error: BaseException, home: Path | None = None) -> DiskFullError | None:
+    """Return the error for a full disk of which only the system's own error is known.
+
+    The system does not say which disk it was, so those that are short of room are named.
+    """
+    if not is_disk_full(error):
+        return None
+    assert isinstance(error, OSError)
+    named = [] if error.filename is None else [Path(os.fsdecode(error.filename)).parent]
+    folders = [*named, *([] if home is None else [home]), Path(tempfile.gettempdir()), Path.cwd()]
+    mounts = dict.fromkeys(map(mount_of, folders))
+    short = [mount for mount in mounts if free_bytes(mount) < SHORT_BYTES] or list(mounts)[:1]
+    places = " and ".join(f"{one} ({_megabytes(free_bytes(one))} free)" for one in short)
+    return DiskFullError(f"The disk is full: {places}.", remedy=_FREE)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes this user may still write to the file system of a folder."""
+    return shutil.disk_usage(nearest(folder)).free
+
+
+def is_short(folder: Path) -> bool:
+    """Whether the file system of a folder is as good as full."""
+    try:
+        return free_bytes(folder) < SHORT_BYTES
+    except OSError:
+        return False
+
+
+def mount_of(folder: Path) -> Path:
+    """Return where the file system of a folder is mounted."""
+    place = nearest(folder).resolve()
+    while not place.is_mount() and place != place.parent:
+        place = place.parent
+    return place
+
+
+def nearest(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,126 @@
+"""Database sessions that a frozen or cut-off process cannot hold for long.
+
+Each transaction begins with its time-outs, in the same round trip as BEGIN. They are set with
+SET LOCAL because that is what PgBouncer in transaction mode supports. PostgreSQL ends a session
+that is idle inside a transaction; a process that is alive keeps a long transaction from being idle
+(`kept_alive`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg import AsyncConnection, BaseConnection, Connection, generators, pq
+from psycopg.abc import PQGen, QueryNoTemplate
+from psycopg.rows import TupleRow
+
+DEFAULT_FROZEN_SECONDS = 30.0
+
+_SUCCEEDED = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+
+def transport_parameters(frozen_seconds: float) -> dict[str, int]:
+    """Return the libpq parameters with which a client notices that its server is unreachable."""
+    return {
+        "keepalives": 1,
+        "keepalives_idle": _at_least_one(frozen_seconds / 3),
+        "keepalives_interval": _at_least_one(frozen_seconds / 6),
+        "keepalives_count": 3,
+        "tcp_user_timeout": int(frozen_seconds * 1000),
+    }
+
+
+def _transaction_settings(frozen_seconds: float) -> bytes:
+    """Return the SET LOCAL statements that follow BEGIN.
+
+    A lock is waited for much longer than a frozen holder can keep it: a holder that works may take
+    minutes, as a first load does.
+    """
+    values = {
+        "idle_in_transaction_session_timeout": f"{frozen_seconds * 1000:.0f}ms",
+        "lock_timeout": f"{frozen_seconds * 10_000:.0f}ms",
+        "client_connection_check_interval": f"{frozen_seconds / 3 * 1000:.0f}ms",
+        "tcp_keepalives_idle": f"{_at_least_one(frozen_seconds / 3)}",
+        "tcp_keepalives_interval": f"{_at_least_one(frozen_seconds / 6)}",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": f"{frozen_seconds * 1000:.0f}ms",
+    }
+    return "".join(f"; SET LOCAL {name} = '{value}'" for name, value in values.items()).encode()
+
+
+def _at_least_one(seconds: float) -> int:
+    return max(1, round(seconds))
+
+
+class _TimedTransactions(BaseConnection[Any]):
+    """Sends the time-outs together with every BEGIN."""
+
+    transaction_settings: ClassVar[bytes] = _transaction_settings(DEFAULT_FROZEN_SECONDS)
+
+    def _exec_command(
+        self, command: QueryNoTemplate, result_format: pq.Format = pq.Format.TEXT
+    ) -> PQGen[Any]:
+        # psycopg sends BEGIN, COMMIT and ROLLBACK through here, for `transaction()` too.
+        if not (isinstance(command, bytes) and command.startswith(b"BEGIN")) or self._pipeline:
+            return (yield from super()._exec_command(command, result_format))
+        self._check_connection_ok()
+        self.pgconn.send_query(command + self.transaction_settings)
+        results = yield from generators.execute(self.pgconn)
+        for result in results:
+            if result.status not in _SUCCEEDED:
+                raise psycopg.errors.error_from_result(result, encoding=self.pgconn._encoding)
+        return results[0]
+
+
+class Session(_TimedTransactions, AsyncConnection[TupleRow]):
+    """An asynchronous connection whose transactions have time-outs."""
+
+
+class BlockingSession(_TimedTransactions, Connection[TupleRow]):
+    """The same for threads and processes without an event loop."""
+
+
+def session_class(frozen_seconds: float) -> type[Session]:
+    """Return the class of sessions with other time-outs than the default ones."""
+
+    class Configured(Session):
+        transaction_settings = _transaction_settings(frozen_seconds)
+
+    return Configured
+
+
+@asynccontextmanager
+async def kept_alive(conn: AsyncConnection[Any], every_seconds: float) -> AsyncIterator[None]:
+    """Keep the transaction of a living process from counting as idle while it computes or waits."""
+    loop = asyncio.get_running_loop()
+    ping: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle
+
+    def start() -> None:
+        nonlocal ping, timer
+        ping = loop.create_task(_ping(conn))
+        timer = loop.call_later(every_seconds, start)
+
+    timer = loop.call_later(every_seconds, start)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if ping is not None:
+            # Not cancelled: that would cancel the statement, and the transaction with it.
+            await asyncio.wait({ping})
+
+
+async def _ping(conn: AsyncConnection[Any]) -> None:
+    # Nothing is awaited between these checks and the lock inside `execute`, so that no other
+    # statement, and no COPY, can begin in between.
+    is_idle = conn.pgconn.transaction_status == pq.TransactionStatus.INTRANS
+    if not is_idle or conn.lock.locked() or conn.pgconn.pipeline_status:
+        return
+    try:
+        await conn.execute("SELECT")
+    except psycopg.Error:
+        # The connection is lost; the next statement of the transaction reports it.
+        return
