@@ -48,6 +48,20 @@ def test_a_file_that_expands_without_end_is_one_sentence(
         load_settings(environ={"HASAT_CONFIG": str(tmp_path), "HASAT_HOME": str(tmp_path)})
 
 
+def test_thousands_of_mistakes_are_counted_and_long_values_cut(tmp_path: Path) -> None:
+    lines = [f"unknown_{number}: 1" for number in range(2000)]
+    (tmp_path / "hasat.yaml").write_text("\n".join([*lines, f"serve: {{port: {'9' * 9000}}}"]))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ={"HASAT_CONFIG": str(tmp_path), "HASAT_HOME": str(tmp_path)})
+    assert "'unknown_0'" in caught.value.message
+    assert "There are 1,951 more problems." in caught.value.message
+    assert len(caught.value.message) < 20_000
+    (tmp_path / "hasat.yaml").write_text(f"serve: {{port: {'9' * 9000}}}")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ={"HASAT_CONFIG": str(tmp_path), "HASAT_HOME": str(tmp_path)})
+    assert len(caught.value.message) < 1000
+
+
 def test_structures_nested_too_deeply_are_one_sentence(tmp_path: Path) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     (tmp_path / "workers.json").write_text(deep)

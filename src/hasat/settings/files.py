@@ -224,7 +224,8 @@ class _Document:
                     league.setdefault("season", season.value)
 
     def _unknown(self, name: str, item: "Item", shape: Shape, path: str) -> None:
-        meant = did_you_mean(name, shape)
+        # Comparing with every known name takes long.
+        meant = "." if self._found.is_full else did_you_mean(name, shape)
         if meant == "." and self.name == "hasat.yaml":
             full = [repr(key) for key in leaves() if key.rpartition(".")[2] == name][:3]
             meant = f"; did you mean {' or '.join(full)}?" if full else "."

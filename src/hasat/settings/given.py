@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+MAX_PROBLEMS = 50
+"""How many problems are named; a file may have tens of thousands."""
+
 Kind = Literal["flag", "environment", "file", "default"]
 
 
@@ -48,6 +51,16 @@ class Findings:
 
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more problems would not be named anyway."""
+        return len(self.problems) >= MAX_PROBLEMS
+
+    def __str__(self) -> str:
+        more = len(self.problems) - MAX_PROBLEMS
+        named = self.problems[:MAX_PROBLEMS]
+        return "\n".join([*named, f"There are {more:,} more problems."] if more > 0 else named)
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:

@@ -53,7 +53,7 @@ def load_settings(
     settings = _checked(given, found)
     if settings is None or found.problems:
         raise SettingsError(
-            "\n".join(found.problems),
+            str(found),
             remedy="`hasat config reference` describes every setting.",
         )
     origins = dict.fromkeys(leaves(), DEFAULT)

@@ -39,6 +39,8 @@ _LIMITS = {
     "less_than_equal": ("le", "must be at most"),
 }
 
+_MAX_SHOWN = 200
+
 
 def sentences(error: ValidationError, given: Mapping[str, Given]) -> Iterator[str]:
     """One sentence for each thing that is wrong."""
@@ -92,8 +94,9 @@ def _part_of(value: Any, part: tuple[int | str, ...]) -> Any:
 
 
 def _hidden(text: str) -> str:
-    """A value without the secrets that an address may carry."""
-    return re.sub(r"//[^/\s]*@", f"//{HIDDEN}@", mask_address(text))
+    """A value without the secrets that an address may carry, and not longer than a line or two."""
+    masked = re.sub(r"//[^/\s]*@", f"//{HIDDEN}@", mask_address(text))
+    return masked if len(masked) <= _MAX_SHOWN else f"{masked[:_MAX_SHOWN]}…"
 
 
 def _is_secret(key: str) -> bool:

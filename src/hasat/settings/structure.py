@@ -34,7 +34,7 @@ def _schedule(given: Given, found: Findings) -> dict[str, Given]:
         for name, part in entry.items():
             key = f"{SCHEDULE}.{job}.{name}"
             if leaf_of(key) is None:
-                meant = did_you_mean(name, JobOverride.model_fields)
+                meant = "." if found.is_full else did_you_mean(name, JobOverride.model_fields)
                 found.problems.append(f"{given.where()}: there is no {key!r}{meant}")
             elif part is not None:
                 parts[key] = replace(given, value=part)
