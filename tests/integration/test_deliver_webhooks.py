@@ -404,6 +404,7 @@ async def try_to_post(url: str, *networks: str, **options: Any) -> Answer:
         "169.254.169.254",
         "[fd00:ec2::254]",
         "[fe80::1]",
+        "[fec0::1]",
         "10.1.2.3",
         "172.16.0.1",
         "192.168.1.1",

@@ -75,6 +75,9 @@ def is_public(address: Address) -> bool:
     inner = carried(address)
     if inner is not None:
         return is_public(inner)
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        # Deprecated, and for Python global; networks that still use it are private ones.
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
