@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hasat.errors import SettingsError, UsageError
+from hasat.messages import msg
 
 ISTANBUL = ZoneInfo("Europe/Istanbul")
 
@@ -27,8 +28,8 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, IsADirectoryError) as error:
         raise SettingsError(
-            f"There is no time zone named {name!r}.",
-            remedy="Use an IANA name such as Europe/Istanbul or UTC.",
+            msg("There is no time zone named {name!r}.", name=name),
+            remedy=msg("Use an IANA name such as Europe/Istanbul or UTC."),
         ) from error
 
 
@@ -46,6 +47,6 @@ def parse_local_time(text: str) -> datetime:
         return moment.astimezone(ISTANBUL) if moment.tzinfo else moment.replace(tzinfo=ISTANBUL)
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{text!r} is not a time.",
-            remedy="Write it as 2026-02-19T10:00:00 or 2026-02-19 10:00:00.",
+            msg("{text!r} is not a time.", text=text),
+            remedy=msg("Write it as 2026-02-19T10:00:00 or 2026-02-19 10:00:00."),
         ) from error

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from hasat.errors import HasatError, NotAllowedError, NotKnownError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.given import did_you_mean
 from hasat.store import Store
@@ -152,16 +153,23 @@ async def check_parameters(request: Request) -> None:
 def reject_parameters(request: Request, names: Iterable[str], why: str) -> None:
     """Reject those of the parameters that are given, because they have no effect here."""
     if given := [name for name in names if name in request.query_params]:
-        raise ParameterError(f"{_quoted(given)}: {why}", remedy="Leave it out.")
+        raise ParameterError(f"{_quoted(given)}: {why}", remedy=msg("Leave it out."))
 
 
 def unknown_parameters(unknown: Sequence[str], known: Iterable[str]) -> ParameterError:
     """Return the error for parameters that do not exist, with the name that was likely meant."""
     listed = sorted(known)
     return ParameterError(
-        f"There is no parameter {_quoted(name[:40] for name in unknown[:3])} here"
-        f"{did_you_mean(unknown[0], listed, 0.6)}",
-        remedy=f"This takes {_quoted(listed)}." if listed else "This takes no parameters.",
+        msg(
+            "There is no parameter {quoted} here{unknown}",
+            quoted=_quoted(name[:40] for name in unknown[:3]),
+            unknown=did_you_mean(unknown[0], listed, 0.6),
+        ),
+        remedy=(
+            msg("This takes {listed}.", listed=_quoted(listed))
+            if listed
+            else msg("This takes no parameters.")
+        ),
     )
 
 
@@ -200,11 +208,17 @@ def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
     async def allowed_caller(request: Request) -> Caller:
         caller = exchange_of(request.scope).caller
         if caller is None:
-            raise NotKnownError("This needs an API key.", remedy=HOW_TO_SAY_WHO)
+            raise NotKnownError(msg("This needs an API key."), remedy=HOW_TO_SAY_WHO)
         if access not in caller.scopes:
             raise NotAllowedError(
-                f"{caller.name!r} may not do this: it needs the scope {access!r}.",
-                remedy=f"Use a key made with `hasat keys create NAME --scope {access}`.",
+                msg(
+                    "{caller!r} may not do this: it needs the scope {access!r}.",
+                    caller=caller.name,
+                    access=access,
+                ),
+                remedy=msg(
+                    "Use a key made with `hasat keys create NAME --scope {access}`.", access=access
+                ),
             )
         return caller
 
@@ -237,16 +251,17 @@ def audited(action: str) -> Any:
             try:
                 yield entry
             except RequestValidationError as error:
-                error.__cause__ = UsageError("The request has values that cannot be used.")
+                error.__cause__ = UsageError(msg("The request has values that cannot be used."))
                 raise
 
     audited_caller.__dict__["audit_action"] = action
     return Depends(audited_caller, scope="function")
 
 
-HOW_TO_SAY_WHO = (
-    "Send `Authorization: Bearer hsk_...` with a key from `hasat keys create NAME`, "
-    "or sign the request with X-Access-Key, X-Timestamp and X-Signature."
+HOW_TO_SAY_WHO = msg(
+    "Send `Authorization: Bearer hsk_...` with a key from `hasat keys create "
+    "NAME`, or sign the request with X-Access-Key, X-Timestamp and "
+    "X-Signature."
 )
 
 

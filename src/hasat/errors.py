@@ -21,11 +21,15 @@ HasatError                      something failed; the message says what and wher
 
 An error carries a sentence about what happened (the message) and, where there is one, a sentence
 about what to do next (the remedy). The command line turns the class into an exit code, the API
-into an RFC 9457 problem; neither invents a text of its own.
+into an RFC 9457 problem; neither invents a text of its own. Texts of Hasat's own are messages (see
+`hasat.messages`), which are translated where they are shown; what an upstream or PostgreSQL said
+is a plain string.
 """
 
 from datetime import datetime
 from typing import ClassVar
+
+from hasat.messages import join
 
 
 class HasatError(Exception):
@@ -42,7 +46,8 @@ class HasatError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}" if self.remedy else self.message
+        """Return both sentences; a message again if they are messages."""
+        return join((self.message, self.remedy)) if self.remedy else self.message
 
 
 class UsageError(HasatError):

@@ -63,7 +63,7 @@ def test_what_programs_say_is_translated_as_they_say_it() -> None:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             match node:
                 case ast.Constant(str(text)):
-                    said.add(re.sub(r"\{\w*\}", "{}", text))
+                    said.add(re.sub(r"\{[^{}]*\}", "{}", text))
                 case ast.JoinedStr(parts):
                     known = (getattr(part, "value", "") for part in parts)
                     said.add("".join(one if isinstance(one, str) else "{}" for one in known))

@@ -13,6 +13,7 @@ from hasat.feed.cursor import Cursor
 from hasat.feed.read import changes_after, head_of, history
 from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview
+from hasat.messages import msg
 from hasat.serve.quota import QuotaAnswer
 from hasat.sources.registry import Source, Tool, Workshop
 from hasat.sources.tooling import Limit, RunId, Told, at, operating_tool, tools
@@ -175,8 +176,8 @@ class OperatingTools:
         quotas = {one.windows.upstream: one for one in await read_all(store, self._shop.settings)}
         if upstream not in quotas:
             raise NotFoundError(
-                f"There is no upstream named {upstream!r}.",
-                remedy=f"There are: {', '.join(sorted(quotas))}.",
+                msg("There is no upstream named {upstream!r}.", upstream=upstream),
+                remedy=msg("There are: {quotas}.", quotas=", ".join(sorted(quotas))),
             )
         quota = quotas[upstream]
         w = quota.windows
@@ -262,8 +263,8 @@ class OperatingTools:
     def _check(self, dataset: str) -> None:
         if dataset not in self._datasets:
             raise NotFoundError(
-                f"There is no dataset named {dataset!r}.",
-                remedy=f"There are: {', '.join(sorted(self._datasets))}.",
+                msg("There is no dataset named {dataset!r}.", dataset=dataset),
+                remedy=msg("There are: {datasets}.", datasets=", ".join(sorted(self._datasets))),
             )
 
 

@@ -17,6 +17,7 @@ from hasat import __version__
 from hasat.assistant.operating import OperatingTools
 from hasat.doors import Caller, actor_of
 from hasat.errors import HasatError, NotAllowedError, UsageError
+from hasat.messages import msg
 from hasat.sources.registry import Source, Tool, Workshop
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
@@ -99,9 +100,11 @@ class _Server(MCPServer[Any]):
         if name in self._refused:
             raise _refused(
                 NotAllowedError(
-                    f"{name} needs the scope 'operate'.",
-                    remedy="Use a key made with `hasat keys create NAME --scope operate`, or start "
-                    "`hasat mcp --operate`.",
+                    msg("{name} needs the scope 'operate'.", name=name),
+                    remedy=msg(
+                        "Use a key made with `hasat keys create NAME --scope operate`, or start "
+                        "`hasat mcp --operate`."
+                    ),
                 )
             )
         known = self._arguments.get(name, list(arguments))
@@ -109,8 +112,12 @@ class _Server(MCPServer[Any]):
             # Without it the answer would be to another question.
             raise _refused(
                 UsageError(
-                    f"{name} has no argument {', '.join(map(repr, unknown))}.",
-                    remedy=f"It has: {', '.join(known) or 'none'}.",
+                    msg(
+                        "{name} has no argument {unknown}.",
+                        name=name,
+                        unknown=", ".join(map(repr, unknown)),
+                    ),
+                    remedy=msg("It has: {known}.", known=", ".join(known) or "none"),
                 )
             )
         try:

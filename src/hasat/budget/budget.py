@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from hasat.budget.upstream import Upstream, declare
 from hasat.budget.words import refusal
 from hasat.errors import DatabaseError, UsageError
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
 from hasat.store.statements import statement
@@ -158,9 +159,16 @@ class Budget:
         OutOfQuotaError says when to come back, if it is refused or the wait would be too long.
         """
         if lane not in self._lanes:
-            raise UsageError(f"{self.upstream.name} has no lane {lane!r}: {sorted(self._lanes)}.")
+            raise UsageError(
+                msg(
+                    "{upstream} has no lane {lane!r}: {lanes}.",
+                    upstream=self.upstream.name,
+                    lane=lane,
+                    lanes=sorted(self._lanes),
+                )
+            )
         if cost < 1:
-            raise UsageError(f"A request costs at least 1, not {cost}.")
+            raise UsageError(msg("A request costs at least 1, not {cost}.", cost=cost))
         clock = asyncio.get_running_loop().time
         began = clock()
         values: dict[str, Any] = {
@@ -321,8 +329,12 @@ class Budget:
                     await pool.check()
         except PoolTimeout as error:
             raise DatabaseError(
-                f"The budget of {self.upstream.name} cannot be asked: {error}.",
-                remedy="Nothing is sent without a grant; try again when the database answers.",
+                msg(
+                    "The budget of {upstream} cannot be asked: {error}.",
+                    upstream=self.upstream.name,
+                    error=error,
+                ),
+                remedy=msg("Nothing is sent without a grant; try again when the database answers."),
             ) from error
         except psycopg.Error as error:
             if is_lost(error):

@@ -9,6 +9,7 @@ from psycopg.rows import class_row
 
 from hasat.budget.forecast import Forecast, Spending, forecast
 from hasat.errors import NotFoundError
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.statements import statement
@@ -134,7 +135,8 @@ async def read_quota(store: Store, upstream: str) -> Quota:
     found = await read_quotas(store, upstream)
     if not found:
         raise NotFoundError(
-            f"There is no budget for {upstream!r}.", remedy="`hasat quota` lists those there are."
+            msg("There is no budget for {upstream!r}.", upstream=upstream),
+            remedy=msg("`hasat quota` lists those there are."),
         )
     return found[0]
 

@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 
 from hasat.clock import zone as zone_named
 from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.store.statements import statement
 
 
@@ -75,12 +76,23 @@ class Upstream:
         zone_named(self.zone)
         names = [lane.name for lane in self.lanes]
         if not names or len(set(names)) < len(names):
-            raise SettingsError(f"The lanes of {self.name} need names that differ: {names}.")
+            raise SettingsError(
+                msg(
+                    "The lanes of {name} need names that differ: {names}.",
+                    name=self.name,
+                    names=names,
+                )
+            )
         hard = self.minute_hard
         if hard is not None and (self.minute_limit is None or hard < self.minute_limit):
             raise SettingsError(
-                f"{self.name} would work at {self.minute_limit} requests a minute, of {hard}.",
-                remedy="Lower the minute's soft limit to at most the hard one.",
+                msg(
+                    "{name} would work at {minute_limit} requests a minute, of {hard}.",
+                    name=self.name,
+                    minute_limit=self.minute_limit,
+                    hard=hard,
+                ),
+                remedy=msg("Lower the minute's soft limit to at most the hard one."),
             )
 
     @property

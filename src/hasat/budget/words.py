@@ -5,6 +5,7 @@ from datetime import datetime
 from hasat.budget.upstream import Upstream
 from hasat.clock import zone
 from hasat.errors import OutOfQuotaError
+from hasat.messages import msg
 
 _WHY = {
     "spent": "the day's requests are spent down to what is kept back from {lane}",
@@ -30,7 +31,7 @@ def refusal(upstream: Upstream, lane: str, reason: str, until: datetime | None) 
         there = until.astimezone(zone(upstream.zone))
         when = f"after {there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
     return OutOfQuotaError(
-        f"No request to {upstream.name}: {why}.",
-        remedy=f"Try again {when}; `hasat quota` shows every window.",
+        msg("No request to {upstream}: {why}.", upstream=upstream.name, why=why),
+        remedy=msg("Try again {when}; `hasat quota` shows every window.", when=when),
         until=until,
     )

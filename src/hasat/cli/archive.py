@@ -13,6 +13,7 @@ from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, place_of, write_archives
 from hasat.feed.archive.shelf import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
+from hasat.messages import msg
 from hasat.sources.registry import all_datasets
 
 app = typer.Typer(help="Whole datasets as files, for newcomers.", no_args_is_help=True)
@@ -84,7 +85,8 @@ def verify_(
             found = await list_archives(store, name)
         if not found:
             raise NoArchiveError(
-                f"{name} has no archive yet.", remedy=f"Write one: hasat archive write {name}"
+                msg("{name} has no archive yet.", name=name),
+                remedy=msg("Write one: hasat archive write {name}", name=name),
             )
         newest = [one for one in found if everything or one.batch == found[0].batch]
         return [await verify(place, archive) for archive in newest]
@@ -108,7 +110,8 @@ def _named(name: str) -> Dataset:
     datasets = {one.name: one for one in all_datasets()}
     if name not in datasets:
         raise NotFoundError(
-            f"There is no dataset named {name!r}.", remedy=f"There are {', '.join(datasets)}."
+            msg("There is no dataset named {name!r}.", name=name),
+            remedy=msg("There are {datasets}.", datasets=", ".join(datasets)),
         )
     return datasets[name]
 

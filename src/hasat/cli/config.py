@@ -7,6 +7,7 @@ from rich.text import Text
 
 from hasat.cli import manners
 from hasat.errors import SettingsError, UsageError
+from hasat.messages import msg
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,6 +106,8 @@ def _chosen(values: dict[str, object], wanted: list[str]) -> dict[str, object]:
         found = {k: v for k, v in values.items() if k == name or k.startswith(f"{name}.")}
         if not found and name != "jobs.schedule":
             meant = did_you_mean(name, [*values, *sections()])
-            raise UsageError(f"There is no setting or section {name!r}{meant}")
+            raise UsageError(
+                msg("There is no setting or section {name!r}{meant}", name=name, meant=meant)
+            )
         chosen |= found
     return chosen

@@ -13,6 +13,7 @@ from hasat.cli.manners import JsonFlag, emit, note, run_async, settings_of
 from hasat.errors import HasatError, UsageError
 from hasat.feed.archive import write_archives
 from hasat.feed.read import is_filled
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets
 from hasat.store.audit import AuditEntry, carry_over, command_actor, is_there, read_all
@@ -184,8 +185,8 @@ async def _archive_all(settings: Settings) -> None:
 async def _stop(settings: Settings, *, force: bool) -> bool:
     if settings.database.url is not None:
         raise UsageError(
-            "The database server was given by its address, so Hasat does not stop it.",
-            remedy="Stop it with its own tools.",
+            msg("The database server was given by its address, so Hasat does not stop it."),
+            remedy=msg("Stop it with its own tools."),
         )
     server = EmbeddedServer(settings.home, binaries=settings.database.binaries)
     return await server.stop(force=force)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hasat.cli import manners
 from hasat.errors import HasatError, SettingsError
+from hasat.messages import msg
 from hasat.serve import findings
 from hasat.serve.findings import Finding, Grade
 from hasat.settings import Settings
@@ -67,9 +68,11 @@ async def _port(settings: Settings) -> Finding:
         free_port_or_fail(settings)
     except HasatError as error:
         if await _is_hasat(address):
-            return Finding("port", "ok", f"Hasat is running already at {address}")
+            return Finding(
+                "port", "ok", msg("Hasat is running already at {address}", address=address)
+            )
         return Finding("port", "failure", error.message, error.remedy)
-    return Finding("port", "ok", f"{address} is free")
+    return Finding("port", "ok", msg("{address} is free", address=address))
 
 
 async def _database(settings: Settings) -> list[Finding]:

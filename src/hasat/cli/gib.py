@@ -16,6 +16,7 @@ from hasat.feed.dataset import Dataset
 from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.machine import machine_of
@@ -146,7 +147,9 @@ def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -
 
     found, held = manners.run_async(read())
     if found.job != "gib_sync":
-        raise NotFoundError(f"Run {run} is a run of {found.job}, not of the lists.")
+        raise NotFoundError(
+            msg("Run {run} is a run of {job}, not of the lists.", run=run, job=found.job)
+        )
     result = _result(found)
     if held is not None:
         result |= {"decision": held[0], "preview": held[1]}
@@ -224,11 +227,11 @@ def search(
 
     settings = manners.settings_of(ctx)
     if not text and alias is None:
-        raise UsageError("Nothing to search for.", remedy="Give a text, or --alias.")
+        raise UsageError(msg("Nothing to search for."), remedy=msg("Give a text, or --alias."))
     if alias is None and len(text) < LEAST_LETTERS:
         raise UsageError(
-            f"{text!r} is too short to search for.",
-            remedy=f"Give at least {LEAST_LETTERS} letters.",
+            msg("{text!r} is too short to search for.", text=text),
+            remedy=msg("Give at least {least_letters} letters.", least_letters=LEAST_LETTERS),
         )
 
     async def read() -> tuple[dict[str, Any], str | None]:

@@ -28,6 +28,7 @@ from hasat.jobs.runs import (
     schedule_overview,
     workers_alive,
 )
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -109,7 +110,7 @@ def run_now(
     name = name or settings.jobs.job_id
     if name is None:
         raise UsageError(
-            "Which job?", remedy="Name it, or set JOB_ID; `hasat jobs list` shows them."
+            msg("Which job?"), remedy=msg("Name it, or set JOB_ID; `hasat jobs list` shows them.")
         )
     chosen = {key: _value(text) for key, text in manners.parse_pairs(param or []).items()}
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from hasat.cli import manners
 from hasat.cli.house import acting, open_house
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.serve.keys import CACHE_SECONDS, ApiKey, create_key, limit_key, list_keys, revoke_key
 from hasat.settings import Settings
 from hasat.settings.kinds import parse_duration
@@ -54,9 +55,11 @@ def create(
         try:
             lifetime = parse_duration(expires)
         except ValueError as error:
-            raise UsageError(f"--expires {expires!r} {error}.") from error
+            raise UsageError(
+                msg("--expires {expires!r} {error}.", expires=expires, error=error)
+            ) from error
         if not lifetime:
-            raise UsageError("--expires must be longer than no time at all.")
+            raise UsageError(msg("--expires must be longer than no time at all."))
 
     async def make(settings: Settings) -> tuple[ApiKey, str]:
         async with open_house(settings) as store:
@@ -157,7 +160,11 @@ def _parse_limit(text: str) -> int | None:
         return None
     if re.fullmatch("[0-9]{1,7}", text) is None or int(text) > MAX_PER_MINUTE:
         raise UsageError(
-            f"{text!r} is not a whole number from 0 to {MAX_PER_MINUTE}, or `default`."
+            msg(
+                "{text!r} is not a whole number from 0 to {max_per_minute}, or `default`.",
+                text=text,
+                max_per_minute=MAX_PER_MINUTE,
+            )
         )
     return int(text)
 

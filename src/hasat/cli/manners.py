@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 
 from hasat.errors import UsageError
 from hasat.logs import configure_logging
+from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"{pair!r} is not of the form key=value.")
+            raise UsageError(msg("{pair!r} is not of the form key=value.", pair=pair))
         parsed[key.strip()] = value
     return parsed
 

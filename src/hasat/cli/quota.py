@@ -18,6 +18,7 @@ from hasat.cli import manners
 from hasat.cli.house import acting, open_house
 from hasat.clock import zone
 from hasat.errors import NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -47,7 +48,9 @@ def quota(
     """
     settings = manners.settings_of(ctx)
     if reopen and upstream is None:
-        raise UsageError("--reopen needs an upstream.", remedy="hasat quota football --reopen")
+        raise UsageError(
+            msg("--reopen needs an upstream."), remedy=msg("hasat quota football --reopen")
+        )
 
     async def once() -> list[Quota]:
         async with open_house(settings) as store:
@@ -76,7 +79,10 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
     chosen = [each for each in quotas if each.windows.upstream == upstream]
     if not chosen:
         known = ", ".join(each.windows.upstream for each in quotas)
-        raise NotFoundError(f"There is no upstream {upstream!r}.", remedy=f"There are: {known}.")
+        raise NotFoundError(
+            msg("There is no upstream {upstream!r}.", upstream=upstream),
+            remedy=msg("There are: {known}.", known=known),
+        )
     return chosen
 
 

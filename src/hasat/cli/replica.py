@@ -8,6 +8,7 @@ import typer
 
 from hasat.cli import manners
 from hasat.errors import NotFoundError, NothingToDoError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def replica(
         manners.emit(_looked_up(to, dataset, get), json=True, human=lambda: "")
     elif source is None:
         raise UsageError(
-            "A replica needs to know what it follows.",
-            remedy="Add --from with the address of a Hasat, or --get KEY to look a record up.",
+            msg("A replica needs to know what it follows."),
+            remedy=msg("Add --from with the address of a Hasat, or --get KEY to look a record up."),
         )
     else:
         following = Replica(
@@ -111,7 +112,14 @@ def _looked_up(to: str, dataset: str, key: str) -> Any:
     finally:
         target.close()
     if body is None:
-        raise NotFoundError(f"{dataset} has no record {key!r} as of change {state.seq:,}.")
+        raise NotFoundError(
+            msg(
+                "{dataset} has no record {key!r} as of change {seq:,}.",
+                dataset=dataset,
+                key=key,
+                seq=state.seq,
+            )
+        )
     return body
 
 

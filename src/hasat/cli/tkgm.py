@@ -12,6 +12,7 @@ from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
 from hasat.cli.house import acting, archive_without_workers, in_house, open_house
 from hasat.cli.tkgm_places import area_of, mahalle_id
 from hasat.errors import NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
@@ -78,15 +79,17 @@ def parcel(
                 known = await lookup.numbered(number, fresh=fresh)
             else:
                 raise UsageError(
-                    "A parcel is named by a point or by its number.",
-                    remedy="Give LAT and LON, or --mahalle, --ada and --parsel.",
+                    msg("A parcel is named by a point or by its number."),
+                    remedy=msg("Give LAT and LON, or --mahalle, --ada and --parsel."),
                 )
         found = known.dated()
         if found is None:
             raise NotFoundError(
-                "There is no parcel there: a road, a stream or public land.",
-                remedy=f"So it was told at {known.fetched_at:%Y-%m-%d %H:%M:%S %Z}; "
-                "--fresh asks anew.",
+                msg("There is no parcel there: a road, a stream or public land."),
+                remedy=msg(
+                    "So it was told at {fetched_at:%Y-%m-%d %H:%M:%S %Z}; --fresh asks anew.",
+                    fetched_at=known.fetched_at,
+                ),
             )
         return found
 
@@ -222,8 +225,8 @@ async def _registry(
     file = workers or settings.tkgm.workers_file
     if file is None:
         raise UsageError(
-            "There are no endpoints to ask.",
-            remedy="Name your workers.json with --workers or tkgm.workers_file.",
+            msg("There are no endpoints to ask."),
+            remedy=msg("Name your workers.json with --workers or tkgm.workers_file."),
         )
     async with open_house(settings) as store, registry(store, settings, file) as found:
         yield store, found

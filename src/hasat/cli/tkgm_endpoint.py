@@ -10,6 +10,7 @@ from hasat.cli import manners
 from hasat.cli.family import Parent
 from hasat.cli.house import open_house
 from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.settings import Settings
 
 
@@ -49,9 +50,11 @@ async def serve_endpoint(settings: Settings) -> None:
     wanted = settings.tkgm.endpoint
     if wanted.api_key is None:
         raise SettingsError(
-            "There is no key that askers must show.",
-            remedy="Set HASAT_TKGM_ENDPOINT_API_KEY or HASAT_TKGM_ENDPOINT_API_KEY_FILE, and the "
-            "same as api_key in their workers.json.",
+            msg("There is no key that askers must show."),
+            remedy=msg(
+                "Set HASAT_TKGM_ENDPOINT_API_KEY or HASAT_TKGM_ENDPOINT_API_KEY_FILE, "
+                "and the same as api_key in their workers.json."
+            ),
         )
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,6 +9,7 @@ from rich.table import Table
 from hasat.cli import manners
 from hasat.cli.house import open_house
 from hasat.errors import SettingsError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,8 +82,11 @@ def area_of(settings: Settings, text: str) -> "Area":
         return manners.run_async(ask()).boundary
     except SettingsError as error:
         raise UsageError(
-            f"{text!r} is neither a file nor a box, and cannot be looked up as a place. "
-            f"{error.message}",
+            msg(
+                "{text!r} is neither a file nor a box, and cannot be looked up as a place. {error}",
+                text=text,
+                error=error.message,
+            ),
             remedy=error.remedy,
         ) from error
 
@@ -96,7 +100,9 @@ async def mahalle_id(store: "Store", settings: Settings, text: str) -> int:
     found = await Places(store, settings).find(text)
     if found.kind != "neighbourhood":
         raise UsageError(
-            f"{text!r} is a {found.kind}, not a neighbourhood.",
-            remedy=f"`hasat tkgm places {'/'.join(found.path)!r}` lists what is in it.",
+            msg("{text!r} is a {kind}, not a neighbourhood.", text=text, kind=found.kind),
+            remedy=msg(
+                "`hasat tkgm places {path!r}` lists what is in it.", path="/".join(found.path)
+            ),
         )
     return found.place.id

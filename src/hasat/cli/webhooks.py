@@ -19,6 +19,7 @@ from hasat.deliver.outbox import get_delivery, list_deliveries, tallies
 from hasat.deliver.outbox import replay as replay_deliveries
 from hasat.deliver.post import Answer, post
 from hasat.errors import NothingToDoError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 
 app = typer.Typer(help="Who is told what happened, and how that went.", no_args_is_help=True)
@@ -149,7 +150,9 @@ def replay(
     Examples: `hasat webhooks replay 17 18` · `hasat webhooks replay --all --endpoint http`
     """
     if bool(numbers) == everything:
-        raise UsageError("Name the deliveries to send again, or use --all for all dead letters.")
+        raise UsageError(
+            msg("Name the deliveries to send again, or use --all for all dead letters.")
+        )
     settings = manners.settings_of(ctx)
 
     replaying = acting(
@@ -159,7 +162,7 @@ def replay(
     )
     sent = in_house(settings, replaying)
     if not sent:
-        raise NothingToDoError("There is nothing to send again.")
+        raise NothingToDoError(msg("There is nothing to send again."))
     manners.emit(
         {"replayed": sent},
         json=json,

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from hasat.deliver.event import Kind
 from hasat.errors import NotFoundError, SettingsError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.kinds import check_http_url
 
@@ -84,10 +85,14 @@ def endpoint_named(settings: Settings, name: str) -> Endpoint:
             return endpoint
     names = ", ".join(endpoint.name for endpoint in endpoints)
     raise NotFoundError(
-        f"There is no webhook endpoint named {name!r}.",
-        remedy=f"These are switched on: {names}."
-        if names
-        else "None is switched on; set webhooks.enabled and webhooks.http or webhooks.slack.",
+        msg("There is no webhook endpoint named {name!r}.", name=name),
+        remedy=(
+            msg("These are switched on: {names}.", names=names)
+            if names
+            else msg(
+                "None is switched on; set webhooks.enabled and webhooks.http or webhooks.slack."
+            )
+        ),
     )
 
 
@@ -96,5 +101,9 @@ def _check(endpoint: Endpoint) -> None:
         check_http_url(endpoint.url)
     except ValueError as error:
         raise SettingsError(
-            f"The address of the webhook endpoint {endpoint.name!r} {error}."
+            msg(
+                "The address of the webhook endpoint {endpoint!r} {error}.",
+                endpoint=endpoint.name,
+                error=error,
+            )
         ) from None

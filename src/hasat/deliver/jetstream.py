@@ -34,6 +34,7 @@ from hasat.errors import DatabaseError, UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.head import Head
 from hasat.feed.read import Change, ExpiredError, changes_after, head_of
+from hasat.messages import msg
 from hasat.settings.source_tree import Nats
 from hasat.store import Store
 from hasat.store.statements import statement
@@ -98,8 +99,8 @@ class JetStreamSink:
             )
         except (OSError, NatsError) as error:
             away = UnavailableError(
-                f"NATS cannot be reached: {str(error) or type(error).__name__}.",
-                remedy="See nats.url and whether the server runs; it is tried again.",
+                msg("NATS cannot be reached: {error}.", error=str(error) or type(error).__name__),
+                remedy=msg("See nats.url and whether the server runs; it is tried again."),
             )
             await self._save_failure(None, away)
             raise away from error
@@ -213,8 +214,12 @@ class JetStreamSink:
             )
         except BadRequestError as error:
             raise UnavailableError(
-                f"NATS refuses to make the stream {name}: {error.description}.",
-                remedy="Change nats.stream or nats.subject, or make room for it in NATS.",
+                msg(
+                    "NATS refuses to make the stream {name}: {description}.",
+                    name=name,
+                    description=error.description,
+                ),
+                remedy=msg("Change nats.stream or nats.subject, or make room for it in NATS."),
             ) from error
         log.info("made a stream in NATS", stream=name)
         return made

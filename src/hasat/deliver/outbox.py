@@ -11,6 +11,7 @@ from psycopg.rows import class_row
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.event import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
+from hasat.messages import msg
 from hasat.settings.source_tree import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
@@ -176,8 +177,8 @@ async def get_delivery(store: Store, delivery: int) -> Delivery:
     found = await _read(store, id=delivery)
     if not found:
         raise NotFoundError(
-            f"There is no delivery {delivery}.",
-            remedy="`hasat webhooks deliveries` shows those that are kept.",
+            msg("There is no delivery {delivery}.", delivery=delivery),
+            remedy=msg("`hasat webhooks deliveries` shows those that are kept."),
         )
     return found[0]
 
@@ -189,7 +190,7 @@ async def replay(
     if deliveries is not None:
         for one in deliveries:
             if (await get_delivery(store, one)).state == "waiting":
-                raise ConflictError(f"Delivery {one} waits already.")
+                raise ConflictError(msg("Delivery {one} waits already.", one=one))
     async with store.connection() as conn:
         cursor = await conn.execute(
             statement(_ROOM, "replay"),

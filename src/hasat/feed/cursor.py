@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 _CHECK = 4
 
@@ -37,7 +38,9 @@ class Cursor:
                 raise ValueError(text)
         except (ValueError, UnicodeError) as error:
             raise UsageError(
-                "This is not a cursor of Hasat.",
-                remedy="Use the `next` of an earlier answer or an archive's cursor, unchanged.",
+                msg("This is not a cursor of Hasat."),
+                remedy=msg(
+                    "Use the `next` of an earlier answer or an archive's cursor, unchanged."
+                ),
             ) from error
         return cursor

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import sql
 
 from hasat.errors import SettingsError
+from hasat.messages import msg
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
@@ -50,7 +51,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise SettingsError(f"{self.name!r} cannot be the name of a dataset.")
+            raise SettingsError(msg("{name!r} cannot be the name of a dataset.", name=self.name))
 
     def check_keys(self, keys: Iterable[str]) -> None:
         """Reject keys that no record can have: a watch list with one would wait in vain."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from hasat.errors import ConflictError
 from hasat.feed.archive import Place, place_of
 from hasat.feed.archive.folder import Folder
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store.machine import machine_of
 
@@ -61,7 +62,7 @@ async def store_input(settings: Settings, held: HeldInput, file: Path) -> None:
     draft.touch(0o600)
     await asyncio.to_thread(shutil.copyfile, file, draft)
     if await asyncio.to_thread(_sha256, draft) != held.sha256:
-        raise ChangedInputError(f"{file.name} changed while it was stored.")
+        raise ChangedInputError(msg("{file} changed while it was stored.", file=file.name))
     await place.publish(held.path)
 
 
@@ -97,8 +98,8 @@ async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) ->
             digest.update(piece)
     if digest.digest() != held.sha256 or size != held.size:
         raise ChangedInputError(
-            f"The stored input {name} is not what was held: its SHA-256 differs.",
-            remedy="Reject the held run; the next run reads its input again.",
+            msg("The stored input {name} is not what was held: its SHA-256 differs.", name=name),
+            remedy=msg("Reject the held run; the next run reads its input again."),
         )
     return copy
 

@@ -16,6 +16,7 @@ from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.head import Head
+from hasat.messages import msg
 from hasat.store.statements import statement
 
 Kind = Literal["added", "modified", "removed"]
@@ -159,7 +160,10 @@ async def changes_between(
     rows = await _rows(conn, "changes_between" if keys is None else "changes_of_between", values)
     first = _filled(dataset, rows)
     if first["floor_at"] is not None and since < first["floor_at"]:
-        raise ExpiredError(dataset, f"Changes are kept since {first['floor_at'].isoformat()} only.")
+        raise ExpiredError(
+            dataset,
+            msg("Changes are kept since {floor_at} only.", floor_at=first["floor_at"].isoformat()),
+        )
     return Span(
         _changes(rows), first["total"], first["until"], first["window_end"], first["committed_at"]
     )
@@ -206,21 +210,26 @@ async def record_as_of(
     if at < row["known_from"]:
         raise ExpiredError(
             dataset.name,
-            f"What was there before {row['known_from'].isoformat()} is not known.",
-            remedy="Ask for a later time.",
+            msg(
+                "What was there before {known_from} is not known.",
+                known_from=row["known_from"].isoformat(),
+            ),
+            remedy=msg("Ask for a later time."),
         )
     return AsOf(row["body"], row["committed_at"])
 
 
 def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> None:
     if cursor.dataset != dataset:
-        raise ExpiredError(dataset, f"This cursor belongs to {cursor.dataset!r}.")
+        raise ExpiredError(
+            dataset, msg("This cursor belongs to {dataset!r}.", dataset=cursor.dataset)
+        )
     if cursor.epoch != epoch:
-        raise ExpiredError(dataset, "This cursor is from before the mirror was rebuilt.")
+        raise ExpiredError(dataset, msg("This cursor is from before the mirror was rebuilt."))
     if cursor.seq > head:
-        raise ExpiredError(dataset, "This cursor is ahead of the feed.")
+        raise ExpiredError(dataset, msg("This cursor is ahead of the feed."))
     if cursor.seq < floor:
-        raise ExpiredError(dataset, f"Changes up to {floor} are no longer kept.")
+        raise ExpiredError(dataset, msg("Changes up to {floor} are no longer kept.", floor=floor))
 
 
 def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -231,7 +240,8 @@ def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def never_filled(dataset: str) -> UnavailableError:
     return UnavailableError(
-        f"{dataset} has not been filled yet.", remedy="Try again after the first run."
+        msg("{dataset} has not been filled yet.", dataset=dataset),
+        remedy=msg("Try again after the first run."),
     )
 
 

@@ -32,6 +32,7 @@ from hasat.feed.digest import shift, weight
 from hasat.feed.guard import Counts
 from hasat.feed.head import Head
 from hasat.feed.read import KINDS, Kind
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -130,7 +131,11 @@ class Reconcile:
             )
         except UniqueViolation as error:
             raise HasatError(
-                f"The run saw the same key twice in {dataset.name}: {error.diag.message_detail}"
+                msg(
+                    "The run saw the same key twice in {dataset}: {message_detail}",
+                    dataset=dataset.name,
+                    message_detail=error.diag.message_detail,
+                )
             ) from error
         await self.connection.execute(sql.SQL("ANALYZE {}").format(staged))
 
@@ -348,7 +353,7 @@ async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) ->
 async def _claim(conn: AsyncConnection[Any], lock: int) -> None:
     row = await (await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])).fetchone()
     if row is None or not row[0]:
-        raise BusyError("Another run is at work on the same datasets; this one is not needed.")
+        raise BusyError(msg("Another run is at work on the same datasets; this one is not needed."))
 
 
 def staged_table(dataset: Dataset) -> sql.Identifier:

@@ -21,6 +21,7 @@ from hasat.feed.digest import EMPTY, shift, weight
 from hasat.feed.guard import Counts, Limits, share
 from hasat.feed.head import Head
 from hasat.feed.reconcile import Put, Reconcile, lock_heads, staged_table
+from hasat.messages import msg
 from hasat.store.statements import statement
 
 _NO_CHANGES = Counts()
@@ -145,7 +146,14 @@ def _check(dataset: Dataset, head: Head, gone: int, *, force: bool) -> None:
     percent = share(gone, head.records)
     if percent > Limits().removed and not force:
         raise HeldError(
-            f"{dataset.name} would lose {gone:,} of {head.records:,} records ({percent:.1f} %): "
-            "what it is made of again says far less than what was published. Nothing was changed.",
-            remedy="See whether answers are missing; to go on all the same, use --force.",
+            msg(
+                "{dataset} would lose {gone:,} of {records:,} records ({percent:.1f} %): "
+                "what it is made of again says far less than what was published. Nothing "
+                "was changed.",
+                dataset=dataset.name,
+                gone=gone,
+                records=head.records,
+                percent=percent,
+            ),
+            remedy=msg("See whether answers are missing; to go on all the same, use --force."),
         )

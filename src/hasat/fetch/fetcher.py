@@ -15,6 +15,7 @@ from hasat.fetch.pace import Pace
 from hasat.fetch.purse import Purse
 from hasat.fetch.raw import keep_broken
 from hasat.fetch.tokens import Allowance
+from hasat.messages import msg
 from hasat.store import Store
 
 # What may be otherwise when it is asked again, and after how many attempts that is given up.
@@ -77,8 +78,12 @@ class Fetcher:
                 raise words.refused(self._upstream, reason)
             if outcome is Outcome.DAY_EXHAUSTED:
                 raise OutOfQuotaError(
-                    f"{self._upstream} says that the day's requests are used up: {reason}.",
-                    remedy="`hasat quota` shows when the next day begins.",
+                    msg(
+                        "{upstream} says that the day's requests are used up: {reason}.",
+                        upstream=self._upstream,
+                        reason=reason,
+                    ),
+                    remedy=msg("`hasat quota` shows when the next day begins."),
                 )
             if outcome not in _PASSING:
                 return fetched
@@ -88,9 +93,16 @@ class Fetcher:
                 if outcome is Outcome.BROKEN:
                     return fetched
                 raise UnavailableError(
-                    f"{self._upstream} did not answer {question.path} "
-                    f"({attempt} {'attempt' if attempt == 1 else 'attempts'}): {reason}.",
-                    remedy="Ask again later.",
+                    msg(
+                        "{upstream} did not answer {path} ({attempts}): {reason}.",
+                        upstream=self._upstream,
+                        path=question.path,
+                        attempts=msg("one attempt")
+                        if attempt == 1
+                        else msg("{count} attempts", count=attempt),
+                        reason=reason,
+                    ),
+                    remedy=msg("Ask again later."),
                 )
             if not limited:
                 pause = _pause(attempt, fetched.verdict.retry_after)

@@ -14,6 +14,7 @@ from hasat.fetch.outcome import DEFINITIVE, Answer, Classify, Fetched, Outcome, 
 from hasat.fetch.pool import EndpointPool, Taken
 from hasat.fetch.standing import hedge_delay
 from hasat.fetch.tokens import Allowance
+from hasat.messages import msg
 
 _SOONEST_QUANTILE = 0.95
 _LATEST_SHARE_OF_TIMEOUT = 0.5
@@ -119,9 +120,13 @@ class Racer:
         if last.verdict.outcome is Outcome.BROKEN:
             return last
         raise UnavailableError(
-            f"No endpoint of {self._pool.upstream} answered ({len(race.tried)} asked): "
-            f"{last.verdict.reason}.",
-            remedy="Ask again later; endpoints that fail rest and come back by themselves.",
+            msg(
+                "No endpoint of {upstream} answered ({count} asked): {reason}.",
+                upstream=self._pool.upstream,
+                count=len(race.tried),
+                reason=last.verdict.reason,
+            ),
+            remedy=msg("Ask again later; endpoints that fail rest and come back by themselves."),
         )
 
     def _delay(self, first: Taken, race: _Race) -> float | None:

@@ -15,6 +15,7 @@ from hasat.fetch.health import DAY_OVER, Effect, Record, Worth
 from hasat.fetch.outcome import DEFINITIVE, Outcome, Question, Verdict
 from hasat.fetch.sketch import LatencySketch
 from hasat.fetch.workers import Endpoint
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
 from hasat.store.statements import statement
@@ -133,7 +134,9 @@ class SharedState:
             async with self._pool.connection() as conn:
                 yield conn
         except PoolTimeout as error:
-            raise DatabaseError(f"The endpoints' state cannot be read: {error}.") from error
+            raise DatabaseError(
+                msg("The endpoints' state cannot be read: {error}.", error=error)
+            ) from error
         except psycopg.Error as error:
             if is_lost(error):
                 # The others are dead too, after a restart of the server.

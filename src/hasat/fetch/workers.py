@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from hasat.errors import SettingsError
 from hasat.fetch.outcome import Question
+from hasat.messages import msg
 from hasat.settings.kinds import check_api_url
 
 _FIELDS = {"url", "daily", "min_interval_ms", "by_number"}
@@ -58,13 +59,14 @@ def read_workers(path: Path, *, daily: int = 2000, min_interval_ms: int = 200) -
         given = json.loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(
-            f"{path} cannot be read: {error.strerror or error}.",
-            remedy="Set tkgm.workers_file to your workers.json.",
+            msg("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error),
+            remedy=msg("Set tkgm.workers_file to your workers.json."),
         ) from error
     except (ValueError, RecursionError) as error:
         where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "its text"
         raise SettingsError(
-            f"{path} is not JSON: {where} cannot be understood.", remedy=_HELP
+            msg("{path} is not JSON: {where} cannot be understood.", path=path, where=where),
+            remedy=_HELP,
         ) from error
     reader = _Reader(daily, min_interval_ms / 1000)
     workers = reader.read(given)
@@ -73,7 +75,7 @@ def read_workers(path: Path, *, daily: int = 2000, min_interval_ms: int = 200) -
     return workers
 
 
-_HELP = 'It looks like {"api_key": "...", "workers": ["https://one.example", ...]}.'
+_HELP = msg('It looks like {{"api_key": "...", "workers": ["https://one.example", ...]}}.')
 
 
 class _Reader:

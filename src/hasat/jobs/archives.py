@@ -12,6 +12,7 @@ from hasat.feed.dataset import Dataset
 from hasat.jobs.context import RunContext
 from hasat.jobs.link import DATABASE_AWAY, Connection
 from hasat.jobs.model import Job, Outcome
+from hasat.messages import msg
 
 ARCHIVES_JOB = "archive_datasets"
 
@@ -35,7 +36,9 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
         for number, dataset in enumerate(datasets):
             if dataset.name in waiting:
                 continue
-            await context.progress(number, len(datasets), f"archiving {dataset.name}")
+            await context.progress(
+                number, len(datasets), msg("archiving {dataset}", dataset=dataset.name)
+            )
             try:
                 files = await _archive(context, dataset, is_due=dataset.name in due)
             except DATABASE_AWAY:
@@ -50,7 +53,7 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
                     written[dataset.name] = files
         if errors:
             told = " ".join(f"{name}: {error}" for name, error in errors.items())
-            raise HasatError(f"Archives could not be written. {told}")
+            raise HasatError(msg("Archives could not be written. {told}", told=told))
         return Outcome("done" if written else "nothing", detail={"written": written})
 
     return Job(

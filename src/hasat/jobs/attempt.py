@@ -22,15 +22,16 @@ from hasat.jobs.model import Job, Outcome, Run, RunOutcome
 from hasat.jobs.runs import select_run
 from hasat.jobs.slots import Slot
 from hasat.logs import redactor
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.disk import explain_disk_full
 from hasat.store.statements import statement
 
 MOST_ATTEMPTS = 3
-STOPPED = "Stopped by hand before it was finished."
+STOPPED = msg("Stopped by hand before it was finished.")
 
-_LOCK_HELD = "Another database session holds a lock that the job needs."
+_LOCK_HELD = msg("Another database session holds a lock that the job needs.")
 _TELL_AGAIN_SECONDS = 5.0
 # A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
 _NOT_STORABLE = (
@@ -314,7 +315,7 @@ class Performance:
         await asyncio.wait({self._task})
         ending = None if self._task.cancelled() else self._task.result()
         if self.stopped is None:
-            return ending or Ending("failed", message="The job cancelled itself.")
+            return ending or Ending("failed", message=msg("The job cancelled itself."))
         if ending is not None and ending.outcome != "failed":
             return ending
         # What a job says when it is torn out of its work is no verdict on it.

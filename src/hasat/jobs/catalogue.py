@@ -12,6 +12,7 @@ from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
 from hasat.jobs.model import Job
 from hasat.jobs.params import check_values, did_you_mean, unknown_params
+from hasat.messages import msg
 from hasat.settings import Settings
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
@@ -35,19 +36,19 @@ class Catalogue:
         for job in jobs:
             if not _NAME.fullmatch(job.name):
                 raise SettingsError(
-                    f"{job.name!r} cannot be the name of a job.",
-                    remedy="Use lower-case letters, digits and underscores, a letter first.",
+                    msg("{job!r} cannot be the name of a job.", job=job.name),
+                    remedy=msg("Use lower-case letters, digits and underscores, a letter first."),
                 )
             if job.name in known:
-                raise SettingsError(f"Two jobs share the name {job.name!r}.")
+                raise SettingsError(msg("Two jobs share the name {job!r}.", job=job.name))
             known[job.name] = job
         declared = dict(known)
         for name, override in settings.jobs.schedule.items():
             if name not in known:
                 if close := get_close_matches(name, list(known), n=1):
                     raise SettingsError(
-                        f"jobs.schedule names a job {name!r}, which does not exist.",
-                        remedy=f"Did you mean {close[0]!r}?",
+                        msg("jobs.schedule names a job {name!r}, which does not exist.", name=name),
+                        remedy=msg("Did you mean {close!r}?", close=close[0]),
                     )
                 # Configuration may speak of sources that are not installed here.
                 log.warning("the schedule names a job of no installed source", job=name)
@@ -77,7 +78,8 @@ class Catalogue:
                 check_values(declared[job.name], job.params)
             except UsageError as error:
                 raise SettingsError(
-                    f"Job {job.name}: {error.message}", remedy=error.remedy
+                    msg("Job {job}: {error}", job=job.name, error=error.message),
+                    remedy=error.remedy,
                 ) from error
         return catalogue
 
@@ -91,7 +93,7 @@ class Catalogue:
         """The job of that name; NotFoundError with the nearest name if there is none."""
         if name not in self.jobs:
             raise NotFoundError(
-                f"There is no job named {name!r}.",
+                msg("There is no job named {name!r}.", name=name),
                 remedy=did_you_mean(name, self.jobs, otherwise="`hasat jobs list` shows all jobs."),
             )
         return self.jobs[name]
@@ -106,6 +108,6 @@ def _check_params(job: Job) -> None:
         json.dumps(dict(job.params), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SettingsError(
-            f"its params cannot be written as JSON: {error}.",
-            remedy="Use texts, numbers, true, false, null, lists and mappings of them.",
+            msg("its params cannot be written as JSON: {error}.", error=error),
+            remedy=msg("Use texts, numbers, true, false, null, lists and mappings of them."),
         ) from error

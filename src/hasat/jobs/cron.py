@@ -16,6 +16,7 @@ from cronsim import CronSim, CronSimError
 
 from hasat.clock import zone as zone_named
 from hasat.errors import SettingsError
+from hasat.messages import msg
 
 GRACE = timedelta(seconds=60)
 """How late a job with ``missed="skip"`` may still be fired."""
@@ -36,15 +37,23 @@ class Cron:
         cron = cls(expression, zone_named(zone))
         if len(expression.split()) != 5:
             raise SettingsError(
-                f"{expression!r} is not a cron expression.",
-                remedy="Write five fields: minute, hour, day, month, weekday.",
+                msg("{expression!r} is not a cron expression.", expression=expression),
+                remedy=msg("Write five fields: minute, hour, day, month, weekday."),
             )
         try:
             cron.after(datetime(2024, 1, 1, tzinfo=UTC))
         except CronSimError as error:
-            raise SettingsError(f"{expression!r} is not a cron expression: {error}.") from error
+            raise SettingsError(
+                msg(
+                    "{expression!r} is not a cron expression: {error}.",
+                    expression=expression,
+                    error=error,
+                )
+            ) from error
         except StopIteration as error:
-            raise SettingsError(f"The cron expression {expression!r} never comes true.") from error
+            raise SettingsError(
+                msg("The cron expression {expression!r} never comes true.", expression=expression)
+            ) from error
         return cron
 
     def after(self, moment: datetime) -> datetime:

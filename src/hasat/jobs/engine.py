@@ -18,6 +18,7 @@ from hasat.jobs.recovery import Recovery
 from hasat.jobs.schedule import Schedule
 from hasat.jobs.slots import Slot, Slots
 from hasat.jobs.worker import RowWorker, new_worker, open_app
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.machine import machine_of
@@ -252,7 +253,7 @@ class Engine:
         if ending is None and why != "silence":
             return lambda: attempt.give_back(counts=False)
         if ending is None:
-            ending = Ending("failed", message="Its worker fell silent.", passing=True)
+            ending = Ending("failed", message=msg("Its worker fell silent."), passing=True)
         if ending.waits:
             reason = ending.message
             return lambda: attempt.give_back(

@@ -10,6 +10,7 @@ import structlog
 
 from hasat.errors import ConflictError
 from hasat.jobs.link import Connection, Link
+from hasat.messages import msg
 from hasat.store.statements import statement
 from hasat.store.store import Fence
 
@@ -20,7 +21,9 @@ log = structlog.get_logger(__name__)
 
 def replaced_error(run: int) -> ConflictError:
     """Return the error of an attempt whose run another worker has taken over."""
-    return ConflictError(f"Run {run} was taken over by another worker while this one was silent.")
+    return ConflictError(
+        msg("Run {run} was taken over by another worker while this one was silent.", run=run)
+    )
 
 
 def fence(run: int, attempt: int) -> Fence:

@@ -24,6 +24,7 @@ from hasat.jobs.pulse import Pulse
 from hasat.jobs.queue import PRIVATE, TASK, record_run
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.runs import get_run
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.statements import statement
@@ -77,8 +78,14 @@ async def run_in_foreground(
                 )
         except AWAY as error:
             raise DatabaseError(
-                f"PostgreSQL does not answer, so {name} could not be run or its end not recorded.",
-                remedy="Run it again when PostgreSQL is back; `hasat doctor` says what is wrong.",
+                msg(
+                    "PostgreSQL does not answer, so {name} could not be run or its end not "
+                    "recorded.",
+                    name=name,
+                ),
+                remedy=msg(
+                    "Run it again when PostgreSQL is back; `hasat doctor` says what is wrong."
+                ),
             ) from error
     return await get_run(store, run_id)
 
@@ -230,7 +237,9 @@ class _Foreground:
         return claim.run_id
 
     async def _record(self, attempt: Attempt, ending: Ending | None) -> None:
-        final = ending or Ending("interrupted", message="PostgreSQL did not answer for too long.")
+        final = ending or Ending(
+            "interrupted", message=msg("PostgreSQL did not answer for too long.")
+        )
         loop = asyncio.get_running_loop()
         too_late = loop.call_later(_RECORD_SECONDS, self._link.give_up.set)
         try:

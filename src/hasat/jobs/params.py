@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hasat.errors import UsageError
 from hasat.jobs.model import LOCATION, Job
+from hasat.messages import msg
 from hasat.settings.kinds import check_http_url
 from hasat.settings.reference import describe_type
 
@@ -33,7 +34,7 @@ def check_params(job: Job, given: Mapping[str, Any]) -> None:
         known = sorted({*job.params, *(job.options or {})})
         has = f"It has {', '.join(known)}." if known else "It has none."
         raise UsageError(
-            f"{job.name} has no parameter {unknown[0]!r}.",
+            msg("{job} has no parameter {unknown!r}.", job=job.name, unknown=unknown[0]),
             remedy=did_you_mean(unknown[0], known, otherwise=has),
         )
     check_values(job, given)
@@ -51,7 +52,8 @@ def check_values(job: Job, given: Mapping[str, Any]) -> None:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError as error:
             raise UsageError(
-                f"{name} of {job.name} is {_shown(value)}.", remedy=f"Give {describe_type(kind)}."
+                msg("{name} of {job} is {value}.", name=name, job=job.name, value=_shown(value)),
+                remedy=msg("Give {kind}.", kind=describe_type(kind)),
             ) from error
 
 
@@ -70,9 +72,17 @@ def check_locations(job: Job, given: Mapping[str, Any]) -> None:
                 check_http_url(value)
             except ValueError as error:
                 raise UsageError(
-                    f"{name} of {job.name} must be an http(s) address in a queued run.",
-                    remedy="Files are read only by a run on the command line, such as "
-                    f"`hasat jobs run {job.name} --param {name}=FILE`.",
+                    msg(
+                        "{name} of {job} must be an http(s) address in a queued run.",
+                        name=name,
+                        job=job.name,
+                    ),
+                    remedy=msg(
+                        "Files are read only by a run on the command line, such as `hasat jobs "
+                        "run {job} --param {name}=FILE`.",
+                        job=job.name,
+                        name=name,
+                    ),
                 ) from error
 
 
@@ -83,12 +93,15 @@ def _check_storable(job: Job, given: Mapping[str, Any]) -> None:
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"The parameters of {job.name} cannot be stored.",
-            remedy="Give JSON without NaN, infinite numbers and half characters, not too deep.",
+            msg("The parameters of {job} cannot be stored.", job=job.name),
+            remedy=msg(
+                "Give JSON without NaN, infinite numbers and half characters, not too deep."
+            ),
         ) from error
     if "\0" in _all_text(given):
         raise UsageError(
-            f"The parameters of {job.name} contain the character U+0000.", remedy="Leave it out."
+            msg("The parameters of {job} contain the character U+0000.", job=job.name),
+            remedy=msg("Leave it out."),
         )
 
 

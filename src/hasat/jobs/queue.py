@@ -12,6 +12,7 @@ from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run, Trigger
 from hasat.jobs.params import check_locations, check_params, check_values
 from hasat.jobs.runs import get_run
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import AuditOutcome, describe_action, record_action
 from hasat.store.statements import statement
@@ -126,8 +127,14 @@ async def _refuse_second(connection: Connection, job: Job) -> None:
     )
     if (row := await cursor.fetchone()) is not None:
         raise AlreadyRunningError(
-            f"Run {row[0]} of {job.name} is queued or running; no second one was queued.",
-            remedy=f"See it with `hasat jobs show {row[0]}` or GET /api/v1/runs/{row[0]}.",
+            msg(
+                "Run {row} of {job} is queued or running; no second one was queued.",
+                row=row[0],
+                job=job.name,
+            ),
+            remedy=msg(
+                "See it with `hasat jobs show {row}` or GET /api/v1/runs/{row}.", row=row[0]
+            ),
         )
 
 
@@ -149,12 +156,16 @@ async def stop_run(store: Store, run_id: int) -> Run:
         run = await get_run(store, run_id)
         if run.state != "finished":
             raise ConflictError(
-                f"Run {run_id} of {run.job} has lost its place in the queue.",
-                remedy="The next worker that looks around ends it.",
+                msg(
+                    "Run {run_id} of {job} has lost its place in the queue.",
+                    run_id=run_id,
+                    job=run.job,
+                ),
+                remedy=msg("The next worker that looks around ends it."),
             )
         raise ConflictError(
-            f"Run {run_id} of {run.job} is over already.",
-            remedy=f"See how it ended with `hasat jobs show {run_id}`.",
+            msg("Run {run_id} of {job} is over already.", run_id=run_id, job=run.job),
+            remedy=msg("See how it ended with `hasat jobs show {run_id}`.", run_id=run_id),
         )
     if found[0]:
         # On its own: whoever ends the run takes these two rows in the other order.
@@ -171,8 +182,13 @@ async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
     run = await get_run(store, run_id)
     if run.state != "finished":
         raise ConflictError(
-            f"Run {run_id} of {run.job} is not finished, it is {run.state}.",
-            remedy=f"Watch it with `hasat jobs show {run_id}`.",
+            msg(
+                "Run {run_id} of {job} is not finished, it is {state}.",
+                run_id=run_id,
+                job=run.job,
+                state=run.state,
+            ),
+            remedy=msg("Watch it with `hasat jobs show {run_id}`.", run_id=run_id),
         )
     describe_action(retry_of=run_id)
     return await queue_run(store, catalogue, run.job, run.params, trigger="retry")

@@ -10,6 +10,7 @@ from hasat.errors import NotFoundError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.statements import statement
@@ -46,8 +47,8 @@ async def get_run(store: Store, run_id: int) -> Run:
         run = await select_run(connection, run_id)
     if run is None:
         raise NotFoundError(
-            f"There is no run {run_id}.",
-            remedy="`hasat jobs history` lists the runs that are kept.",
+            msg("There is no run {run_id}.", run_id=run_id),
+            remedy=msg("`hasat jobs history` lists the runs that are kept."),
         )
     return run
 

@@ -13,6 +13,7 @@ from typing import Any
 from hasat.clock import parse_local_time
 from hasat.errors import UsageError
 from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.messages import msg
 from hasat.replica.errors import TroubleError
 from hasat.replica.target import Row, State
 
@@ -97,4 +98,6 @@ class Intake:
         return Row(record["key"], body, self._header["head"], self._committed_at)
 
     def _broken(self, why: str) -> BrokenArchiveError:
-        return BrokenArchiveError(f"The archive of {self._dataset} was not used: {why}.")
+        return BrokenArchiveError(
+            msg("The archive of {dataset} was not used: {why}.", dataset=self._dataset, why=why)
+        )

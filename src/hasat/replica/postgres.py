@@ -13,6 +13,7 @@ from psycopg.errors import LockNotAvailable
 
 from hasat.errors import ConflictError, DatabaseError, UsageError
 from hasat.feed.digest import canonical
+from hasat.messages import msg
 from hasat.replica.sql_target import SqlTarget
 from hasat.replica.target import Row
 
@@ -45,7 +46,7 @@ class PostgresTarget(SqlTarget):
         except psycopg.OperationalError as error:
             raise DatabaseError(
                 f"PostgreSQL cannot be reached ({self.label}): {error}".strip(),
-                remedy="Check the address behind --to and that the server is running.",
+                remedy=msg("Check the address behind --to and that the server is running."),
             ) from error
         return conn
 
@@ -62,8 +63,12 @@ class PostgresTarget(SqlTarget):
             self._lock_conn.execute("SELECT pg_advisory_xact_lock(%s)", [number])
         except LockNotAvailable:
             raise ConflictError(
-                f"Another replica of {self._dataset} is at work on {self.label}.",
-                remedy="One is enough; stop it first if you want to run another.",
+                msg(
+                    "Another replica of {dataset} is at work on {label}.",
+                    dataset=self._dataset,
+                    label=self.label,
+                ),
+                remedy=msg("One is enough; stop it first if you want to run another."),
             ) from None
 
     def _prepare(self) -> None:
@@ -135,7 +140,7 @@ def _label(url: str) -> str:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise UsageError(
-            "The address behind --to is not one of PostgreSQL.",
-            remedy="Write it as postgresql://user:password@host:5432/database.",
+            msg("The address behind --to is not one of PostgreSQL."),
+            remedy=msg("Write it as postgresql://user:password@host:5432/database."),
         ) from error
     return f"{parts.get('host', 'localhost')}/{parts.get('dbname', '')}"

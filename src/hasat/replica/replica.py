@@ -22,6 +22,7 @@ import psycopg
 
 from hasat.clock import Clock, system_clock
 from hasat.errors import HasatError, UnavailableError
+from hasat.messages import msg
 from hasat.replica.errors import DifferentError, StartOverError, TroubleError
 from hasat.replica.intake import BrokenArchiveError, Intake
 from hasat.replica.pace import Pace, Troubles
@@ -142,11 +143,21 @@ class Replica:
             now = replace(was, cursor=None)
             self._state = await self._do(lambda target: target.note(was, now))
             raise DifferentError(
-                f"The replica of {self._dataset} differs from the server at change {was.seq}: "
-                f"it has {records} records with digest {recomputed}, "
-                f"the server has {count} with {digest}.",
-                remedy="The next start loads it anew from an archive. "
-                "See that nothing but the replica writes to its tables.",
+                msg(
+                    "The replica of {dataset} differs from the server at change {seq}: it "
+                    "has {records} records with digest {recomputed}, the server has {count} "
+                    "with {digest}.",
+                    dataset=self._dataset,
+                    seq=was.seq,
+                    records=records,
+                    recomputed=recomputed,
+                    count=count,
+                    digest=digest,
+                ),
+                remedy=msg(
+                    "The next start loads it anew from an archive. See that nothing but the "
+                    "replica writes to its tables."
+                ),
             )
         now = replace(was, verified_at=self._clock())
         self._state = await self._do(lambda target: target.note(was, now))
@@ -163,7 +174,11 @@ class Replica:
         expected = list(range(was.seq + 1, was.seq + 1 + len(page.rows)))
         if [row.seq for row in page.rows] != expected or (not expected and page.next != was.cursor):
             raise StartOverError(
-                f"The feed of {self._dataset} has a gap after change {was.seq}: changes are lost."
+                msg(
+                    "The feed of {dataset} has a gap after change {seq}: changes are lost.",
+                    dataset=self._dataset,
+                    seq=was.seq,
+                )
             )
         if page.rows:
             self._state = await self._do(lambda target: target.apply(page.rows, was, page.next))
@@ -201,7 +216,10 @@ class Replica:
                         etag, sha256 = part.etag, part.sha256
                     elif not part.continues:
                         raise BrokenArchiveError(
-                            f"The archive of {self._dataset} was replaced while it was loaded."
+                            msg(
+                                "The archive of {dataset} was replaced while it was loaded.",
+                                dataset=self._dataset,
+                            )
                         )
                     async for chunk in part.chunks():
                         await self._do(partial(_feed, intake, chunk))
@@ -261,11 +279,19 @@ class Replica:
             return await asyncio.get_running_loop().run_in_executor(self._hand, work, target)
         except (sqlite3.OperationalError, psycopg.OperationalError) as error:
             await self._release()
-            raise TroubleError(f"{target.label} cannot be used now: {error}.") from error
+            raise TroubleError(
+                msg("{target} cannot be used now: {error}.", target=target.label, error=error)
+            ) from error
         except (sqlite3.Error, psycopg.Error) as error:
             raise HasatError(
-                f"{target.label} refused what the replica wanted to do: {error}.",
-                remedy="See that it may create its tables there, and that nobody changed them.",
+                msg(
+                    "{target} refused what the replica wanted to do: {error}.",
+                    target=target.label,
+                    error=error,
+                ),
+                remedy=msg(
+                    "See that it may create its tables there, and that nobody changed them."
+                ),
             ) from error
 
     @asynccontextmanager

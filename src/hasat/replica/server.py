@@ -11,6 +11,7 @@ import httpx2
 from hasat.clock import parse_local_time
 from hasat.errors import HasatError, NotAllowedError, NotFoundError, UsageError
 from hasat.feed.digest import canonical
+from hasat.messages import msg
 from hasat.replica.errors import StartOverError, TroubleError
 from hasat.replica.target import Row
 
@@ -59,8 +60,8 @@ class Download:
         value = self.response.headers.get(name)
         if not value:
             raise HasatError(
-                f"The archive came without the header {name}.",
-                remedy="Check that a proxy in between lets the server's headers through.",
+                msg("The archive came without the header {name}.", name=name),
+                remedy=msg("Check that a proxy in between lets the server's headers through."),
             )
         return str(value)
 
@@ -133,38 +134,69 @@ class Server:
                 yield response
         except httpx2.RequestError as error:
             why = str(error) or type(error).__name__
-            raise TroubleError(f"{self.label} could not be asked: {why}.") from error
+            raise TroubleError(
+                msg("{label} could not be asked: {why}.", label=self.label, why=why)
+            ) from error
 
     def _refusal(self, response: httpx2.Response) -> HasatError:
         status = response.status_code
         code, said = _said(response)
         if status == 410:
-            return StartOverError(f"The feed of {self._dataset} cannot be gone on with: {said}")
+            return StartOverError(
+                msg(
+                    "The feed of {dataset} cannot be gone on with: {said}",
+                    dataset=self._dataset,
+                    said=said,
+                )
+            )
         if status in {401, 403}:
             return NotAllowedError(
-                f"{self.label} does not let this replica in: {said}",
-                remedy="Give a key of that server with HASAT_REPLICA_KEY or --key.",
+                msg("{label} does not let this replica in: {said}", label=self.label, said=said),
+                remedy=msg("Give a key of that server with HASAT_REPLICA_KEY or --key."),
             )
         if code == "archive-pending":
             return TroubleError(
-                f"{self.label} has no archive of {self._dataset} yet; it is written soon.",
+                msg(
+                    "{label} has no archive of {dataset} yet; it is written soon.",
+                    label=self.label,
+                    dataset=self._dataset,
+                ),
                 retry_after=_retry_after(response),
             )
         if status in {408, 416, 425, 429} or status >= 500:
             return TroubleError(
-                f"{self.label} cannot answer now ({status}): {said}",
+                msg(
+                    "{label} cannot answer now ({status}): {said}",
+                    label=self.label,
+                    status=status,
+                    said=said,
+                ),
                 retry_after=_retry_after(response),
             )
         if code == "no-archive":
-            return TroubleError(f"{self.label} cannot be loaded from yet: {said}")
+            return TroubleError(
+                msg("{label} cannot be loaded from yet: {said}", label=self.label, said=said)
+            )
         if status == 404:
             return NotFoundError(
-                f"{self.label} has no dataset {self._dataset}: {said}",
-                remedy="Check the name and the address behind --from.",
+                msg(
+                    "{label} has no dataset {dataset}: {said}",
+                    label=self.label,
+                    dataset=self._dataset,
+                    said=said,
+                ),
+                remedy=msg("Check the name and the address behind --from."),
             )
         return HasatError(
-            f"{self.label} did not understand the replica ({status}): {said}",
-            remedy="Check that --from is the address of a Hasat of the same or a later version.",
+            msg(
+                "{label} did not understand the replica ({status}): {said}",
+                label=self.label,
+                status=status,
+                said=said,
+            ),
+            remedy=msg(
+                "Check that --from is the address of a Hasat of the same or a later version."
+            ),
         )
 
 
@@ -201,11 +233,11 @@ def _retry_after(response: httpx2.Response) -> float:
 
 
 def _not_hasat(label: str) -> TroubleError:
-    return TroubleError(f"What {label} answered is not from a Hasat.")
+    return TroubleError(msg("What {label} answered is not from a Hasat.", label=label))
 
 
 def _no_address() -> UsageError:
     return UsageError(
-        "The address behind --from is not one of a server.",
-        remedy="Write it as http://127.0.0.1:8787 or https://hasat.example.",
+        msg("The address behind --from is not one of a server."),
+        remedy=msg("Write it as http://127.0.0.1:8787 or https://hasat.example."),
     )

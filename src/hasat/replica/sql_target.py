@@ -10,6 +10,7 @@ from typing import Any
 
 from hasat.errors import ConflictError, NotFoundError, UsageError
 from hasat.feed.digest import EMPTY, record_digest, shift, weight
+from hasat.messages import msg
 from hasat.replica.target import Row, State
 from hasat.store.statements import statement
 
@@ -30,8 +31,14 @@ class SqlTarget(ABC):
             if not self._rows(self._statement("read_state"), dataset=self._dataset):
                 if self._exists():
                     raise UsageError(
-                        f"{self.label} has a table {self._names['table']} that is no replica.",
-                        remedy="Choose another database, so that nothing of yours is overwritten.",
+                        msg(
+                            "{label} has a table {table} that is no replica.",
+                            label=self.label,
+                            table=self._names["table"],
+                        ),
+                        remedy=msg(
+                            "Choose another database, so that nothing of yours is overwritten."
+                        ),
                     )
                 self._execute(self._statement(f"{self._kind}_table"))
                 self._write(State(self._dataset))
@@ -99,16 +106,27 @@ class SqlTarget(ABC):
                 verified_at = datetime.fromisoformat(verified_at)
             return State(self._dataset, epoch, cursor, seq, digest, records, verified_at)
         raise NotFoundError(
-            f"There is no replica of {self._dataset} in {self.label}.",
-            remedy=f"Make one with `hasat replica {self._dataset} --from URL --to ...`.",
+            msg(
+                "There is no replica of {dataset} in {label}.",
+                dataset=self._dataset,
+                label=self.label,
+            ),
+            remedy=msg(
+                "Make one with `hasat replica {dataset} --from URL --to ...`.",
+                dataset=self._dataset,
+            ),
         )
 
     def _still(self, was: State) -> None:
         """Whatever a lock is worth: nobody else has moved the records since we looked."""
         if self._state(self._statement("read_state") + self._for_update).cursor != was.cursor:
             raise ConflictError(
-                f"Another replica of {self._dataset} writes to {self.label}; this one stops.",
-                remedy="Run one replica per dataset and database.",
+                msg(
+                    "Another replica of {dataset} writes to {label}; this one stops.",
+                    dataset=self._dataset,
+                    label=self.label,
+                ),
+                remedy=msg("Run one replica per dataset and database."),
             )
 
     def _write(self, state: State) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hasat.errors import ConflictError, NotFoundError, UnavailableError
+from hasat.messages import msg
 from hasat.replica.sql_target import SqlTarget
 from hasat.replica.target import Row
 
@@ -31,7 +32,7 @@ class SqliteTarget(SqlTarget):
         self._path = path
         self._lock_file: TextIOWrapper | None = None
         if must_exist and not path.is_file():
-            raise NotFoundError(f"There is no replica in {path}.")
+            raise NotFoundError(msg("There is no replica in {path}.", path=path))
         mode = "rw" if must_exist else "rwc"
         try:
             self._conn = sqlite3.connect(
@@ -45,7 +46,8 @@ class SqliteTarget(SqlTarget):
             self._conn.execute("PRAGMA synchronous = NORMAL")
         except sqlite3.Error as error:
             raise UnavailableError(
-                f"{path} cannot be used: {error}.", remedy="Check the path and its permissions."
+                msg("{path} cannot be used: {error}.", path=path, error=error),
+                remedy=msg("Check the path and its permissions."),
             ) from error
         self._conn.execute(
             "CREATE TEMP TABLE aside (key TEXT PRIMARY KEY, body TEXT, seq INTEGER, changed_at)"
@@ -58,8 +60,12 @@ class SqliteTarget(SqlTarget):
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConflictError(
-                f"Another replica of {self._dataset} is at work on {self.label}.",
-                remedy="One is enough; stop it first if you want to run another.",
+                msg(
+                    "Another replica of {dataset} is at work on {label}.",
+                    dataset=self._dataset,
+                    label=self.label,
+                ),
+                remedy=msg("One is enough; stop it first if you want to run another."),
             ) from None
 
     def _prepare(self) -> None:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.replica.postgres import PostgresTarget
 from hasat.replica.sqlite import SqliteTarget
 from hasat.replica.target import Target
@@ -17,13 +18,15 @@ def open_target(address: str, dataset: str, *, must_exist: bool = False) -> Targ
     With `must_exist` no file is made: for whoever only wants to look something up.
     """
     if not _NAME.fullmatch(dataset) or dataset == "hasat_replica":
-        raise UsageError(f"{dataset!r} cannot be the name of a dataset.")
+        raise UsageError(msg("{dataset!r} cannot be the name of a dataset.", dataset=dataset))
     scheme, _, rest = address.partition("://")
     if scheme in {"postgresql", "postgres"}:
         return PostgresTarget(dataset, address)
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SqliteTarget(dataset, Path(rest[1:]), must_exist=must_exist)
     raise UsageError(
-        "A replica is kept in a SQLite file or in PostgreSQL.",
-        remedy="Write sqlite:///taxpayers.db, sqlite:////var/lib/taxpayers.db or postgresql://....",
+        msg("A replica is kept in a SQLite file or in PostgreSQL."),
+        remedy=msg(
+            "Write sqlite:///taxpayers.db, sqlite:////var/lib/taxpayers.db or postgresql://...."
+        ),
     )

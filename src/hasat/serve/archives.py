@@ -24,6 +24,7 @@ from hasat.feed.archive.shelf import (
 from hasat.feed.archive.versions import delta, list_versions, version_with_changes
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import ExpiredError, head_of
+from hasat.messages import msg
 from hasat.serve.problems import problem_of
 from hasat.serve.ranges import RangeError, is_known, wanted_part
 from hasat.store import Store
@@ -107,7 +108,8 @@ def archive_router(dataset: Dataset) -> APIRouter:
         """Go on with `changes?after=` and the header `X-Hasat-Cursor`."""
         if form is not None and form not in formats:
             raise UsageError(
-                f"{name} is not archived as {form}.", remedy=f"Ask for {' or '.join(formats)}."
+                msg("{name} is not archived as {form}.", name=name, form=form),
+                remedy=msg("Ask for {formats}.", formats=" or ".join(formats)),
             )
         archive = await latest_archive(store, place, name, form or formats[0])
         return await _download(request, place, archive)

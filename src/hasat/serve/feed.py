@@ -26,6 +26,7 @@ from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import ExpiredError, changes_between, head_of, history, is_there
+from hasat.messages import msg
 from hasat.serve.following import (
     MOST_ON_A_PAGE,
     PAGE,
@@ -178,7 +179,9 @@ def feed_router(dataset: Dataset) -> APIRouter:
             found = await history(conn, name, key)
             if not found and not await is_there(conn, dataset, key):
                 raise NotFoundError(
-                    f"No record of {name} has this key, and no change of one is kept."
+                    msg(
+                        "No record of {name} has this key, and no change of one is kept.", name=name
+                    )
                 )
         assert head.committed_at is not None
         content = {

@@ -13,6 +13,7 @@ from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue
 from hasat.jobs.blockage import find_blockages
+from hasat.messages import msg
 from hasat.serve.gate import check_may_start
 from hasat.settings import Settings
 from hasat.sources.registry import Source
@@ -44,7 +45,14 @@ def about_machine(settings: Settings) -> list[Finding]:
 def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
     enabled = sum(job.enabled for job in catalogue)
     return Finding(
-        "jobs", "ok", f"{len(catalogue)} jobs, {enabled} enabled, times in {settings.jobs.timezone}"
+        "jobs",
+        "ok",
+        msg(
+            "{count} jobs, {enabled} enabled, times in {timezone}",
+            count=len(catalogue),
+            enabled=enabled,
+            timezone=settings.jobs.timezone,
+        ),
     )
 
 
@@ -58,35 +66,49 @@ async def about_database(
     skew = abs((await store.now() - before).total_seconds())
     kind = "embedded" if store.embedded else "given"
     version = row[0] if row else "?"
-    found = [Finding("database", "ok", f"PostgreSQL {version}, {kind}: {store.label}; migrated")]
+    found = [
+        Finding(
+            "database",
+            "ok",
+            msg(
+                "PostgreSQL {version}, {kind}: {store}; migrated",
+                version=version,
+                kind=kind,
+                store=store.label,
+            ),
+        )
+    ]
     if skew > _LARGEST_SKEW_SECONDS:
         found.append(
             Finding(
                 "clock",
                 "warning",
-                f"This machine's clock and the database's differ by {skew:.0f} seconds.",
-                "Jobs go by the database's clock; set both by NTP.",
+                msg(
+                    "This machine's clock and the database's differ by {skew:.0f} seconds.",
+                    skew=skew,
+                ),
+                msg("Jobs go by the database's clock; set both by NTP."),
             )
         )
     else:
-        found.append(Finding("clock", "ok", "This machine and the database agree on the time"))
+        found.append(Finding("clock", "ok", msg("This machine and the database agree on the time")))
     try:
         await check_may_start(settings, store)
     except HasatError as error:
         found.append(Finding("access", "failure", error.message, error.remedy))
     else:
-        found.append(Finding("access", "ok", f"May listen on {settings.serve.host}"))
+        found.append(Finding("access", "ok", msg("May listen on {host}", host=settings.serve.host)))
     async with store.connection() as conn:
         blockages = await find_blockages(conn)
     if blockages:
         found.append(Finding("locks", "warning", str(blockages), blockages.remedy))
     else:
-        found.append(Finding("locks", "ok", "No session is stuck and no job only skips"))
+        found.append(Finding("locks", "ok", msg("No session is stuck and no job only skips")))
     if streams := await load_sink_states(store, settings):
         if degraded := describe_degraded(streams):
             found.append(Finding("nats", "warning", degraded, REMEDY))
         else:
-            found.append(Finding("nats", "ok", "NATS has every change, or will in a moment"))
+            found.append(Finding("nats", "ok", msg("NATS has every change, or will in a moment")))
     for source in sources:
         report = {} if source.status is None else await source.status(store, settings)
         found += [Finding(source.name, "warning", told) for told in report.get("remarks", [])]
@@ -95,14 +117,22 @@ async def about_database(
 
 def python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", "ok", f"Python {version} at {sys.executable}")
+    return Finding(
+        "python",
+        "ok",
+        msg("Python {version} at {executable}", version=version, executable=sys.executable),
+    )
 
 
 def _settings(settings: Settings) -> Finding:
     read = ", ".join(map(str, settings.files)) or "no files"
     if settings.remarks:
-        return Finding("settings", "warning", f"Read {read}. {' '.join(settings.remarks)}")
-    return Finding("settings", "ok", f"Read {read}; nothing is wrong.")
+        return Finding(
+            "settings",
+            "warning",
+            msg("Read {read}. {remarks}", read=read, remarks=" ".join(settings.remarks)),
+        )
+    return Finding("settings", "ok", msg("Read {read}; nothing is wrong.", read=read))
 
 
 def _home(settings: Settings) -> Finding:
@@ -112,17 +142,17 @@ def _home(settings: Settings) -> Finding:
         return Finding(
             "home",
             "failure",
-            f"{nearest} cannot be written by this user.",
-            "Choose another folder with HASAT_HOME or --home, or change its owner.",
+            msg("{nearest} cannot be written by this user.", nearest=nearest),
+            msg("Choose another folder with HASAT_HOME or --home, or change its owner."),
         )
     if home.is_dir() and is_shared(home):
         return Finding(
             "home",
             "warning",
-            f"Data lives in {home}, which other users or programs use as well.",
-            "Choose a folder of its own with HASAT_HOME or --home.",
+            msg("Data lives in {home}, which other users or programs use as well.", home=home),
+            msg("Choose a folder of its own with HASAT_HOME or --home."),
         )
-    return Finding("home", "ok", f"Data lives in {home}")
+    return Finding("home", "ok", msg("Data lives in {home}", home=home))
 
 
 def _disks(settings: Settings) -> list[Finding]:

@@ -18,6 +18,7 @@ from hasat.feed.bell import Bell
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import Change, ExpiredError, Page, changes_after
+from hasat.messages import msg
 from hasat.store import Store
 
 MOST_WAIT_SECONDS = 60.0
@@ -146,8 +147,8 @@ async def window_query(
     end = None if until is None else parse_local_time(until)
     if end is not None and end <= start:
         raise UsageError(
-            "`until` must be later than `since`.",
-            remedy="Leave it out, or repeat the `windowEnd` of the first page.",
+            msg("`until` must be later than `since`."),
+            remedy=msg("Leave it out, or repeat the `windowEnd` of the first page."),
         )
     return Window(start, end, page, page_size)
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat.doors import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
 from hasat.errors import NotKnownError, SettingsError, TooManyRequestsError
+from hasat.messages import msg
 from hasat.serve.keys import KeyRing, list_keys
 from hasat.serve.limits import DatabaseLeases, RateLimits, network_of
 from hasat.serve.refusals import (
@@ -79,8 +80,11 @@ async def check_may_start(settings: Settings, store: Store) -> None:
     else:
         reason = "authentication.enabled is set"
     raise SettingsError(
-        f"Callers must say who they are ({reason}), but there is no API key and no client yet.",
-        remedy="Make a key with `hasat keys create NAME`, then start again.",
+        msg(
+            "Callers must say who they are ({reason}), but there is no API key and no client yet.",
+            reason=reason,
+        ),
+        remedy=msg("Make a key with `hasat keys create NAME`, then start again."),
     )
 
 
@@ -106,11 +110,16 @@ class HostGuard:
         name = _without_port(hosts[0]) if len(hosts) == 1 else ""
         if not (is_loopback(name) or name in self._names):
             raise HostNotAllowedError(
-                f"This server does not answer for the name {name!r}."
-                if name
-                else "The request does not say in its header Host for which name it is.",
-                remedy="If it is to be reached by this name, the operator adds it to "
-                "serve.allowed_hosts (HASAT_ALLOWED_HOSTS); API keys are needed from then on.",
+                (
+                    msg("This server does not answer for the name {name!r}.", name=name)
+                    if name
+                    else msg("The request does not say in its header Host for which name it is.")
+                ),
+                remedy=msg(
+                    "If it is to be reached by this name, the operator adds it to "
+                    "serve.allowed_hosts (HASAT_ALLOWED_HOSTS); API keys are needed from "
+                    "then on."
+                ),
             )
 
 
@@ -169,11 +178,13 @@ class Gate:
                 if exchange.method not in _SAFE:
                     check_own_page(headers)
                 return replace(await self._keys.check(login), kind="login")
-            raise NotKnownError("The request does not say who is asking.", remedy=HOW_TO_SAY_WHO)
+            raise NotKnownError(
+                msg("The request does not say who is asking."), remedy=HOW_TO_SAY_WHO
+            )
         if len(ways) > 1 or len(headers.getlist(ways[0])) > 1:
             raise CredentialsMalformedError(
-                "The request says more than once who is asking.",
-                remedy="Send one API key, or one signature, and nothing besides.",
+                msg("The request says more than once who is asking."),
+                remedy=msg("Send one API key, or one signature, and nothing besides."),
             )
         if ways[0] == "x-access-key":
             return self._signatures.check(
@@ -213,9 +224,11 @@ class Gate:
         if allowance is not None and allowance.retry_after is not None:
             self._note_rate_limited(counted_as)
             raise TooManyRequestsError(
-                f"More than {allowance.limit} requests in a minute.",
+                msg("More than {limit} requests in a minute.", limit=allowance.limit),
                 retry_after=allowance.retry_after,
-                remedy=f"Wait {allowance.retry_after} seconds, then ask again.",
+                remedy=msg(
+                    "Wait {retry_after} seconds, then ask again.", retry_after=allowance.retry_after
+                ),
             )
 
 
@@ -227,8 +240,8 @@ def check_own_page(headers: Headers) -> None:
     """
     if "origin" not in headers and headers.get("sec-fetch-site") != "same-origin":
         raise OriginNotAllowedError(
-            "The request does not say from which page it comes.",
-            remedy="Use a current browser, or the API with a key.",
+            msg("The request does not say from which page it comes."),
+            remedy=msg("Use a current browser, or the API with a key."),
         )
 
 
@@ -237,9 +250,11 @@ def _check_origin(origins: Sequence[str], host: str) -> None:
         _, _, authority = origin.partition("://")
         if not authority or authority.lower() != host.lower():
             raise OriginNotAllowedError(
-                f"A page of {origin!r} asked for a change here.",
-                remedy="Changes are accepted from this server's own pages, "
-                "and from programs that send no Origin.",
+                msg("A page of {origin!r} asked for a change here.", origin=origin),
+                remedy=msg(
+                    "Changes are accepted from this server's own pages, and from programs "
+                    "that send no Origin."
+                ),
             )
 
 

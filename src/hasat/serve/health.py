@@ -17,6 +17,7 @@ from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Place
 from hasat.feed.archive.due import failures
 from hasat.jobs.blockage import find_blockages
+from hasat.messages import msg
 from hasat.serve.flight import SingleFlight
 from hasat.serve.problems import as_told
 from hasat.serve.reports import TheSources, report_of
@@ -68,12 +69,16 @@ class Readiness:
         except psycopg.errors.UndefinedTable:
             missing = self._needed
         except psycopg.Error as error:
-            return DatabaseError(f"The database cannot be used: {error}.")
+            return DatabaseError(msg("The database cannot be used: {error}.", error=error))
         if not missing:
             return None
         return DatabaseError(
-            f"The database lacks {len(missing)} migrations, the first is {'/'.join(min(missing))}.",
-            remedy="Apply them with `hasat db migrate`.",
+            msg(
+                "The database lacks {count} migrations, the first is {missing}.",
+                count=len(missing),
+                missing="/".join(min(missing)),
+            ),
+            remedy=msg("Apply them with `hasat db migrate`."),
         )
 
     async def _why_no_answer(self) -> DatabaseError:
@@ -85,8 +90,11 @@ class Readiness:
         except TimeoutError:
             pass
         return DatabaseError(
-            f"The database did not answer within {_PATIENCE_SECONDS:.0f} seconds.",
-            remedy="See whether it is overloaded, or cut off from here.",
+            msg(
+                "The database did not answer within {patience_seconds:.0f} seconds.",
+                patience_seconds=_PATIENCE_SECONDS,
+            ),
+            remedy=msg("See whether it is overloaded, or cut off from here."),
         )
 
 

@@ -21,6 +21,7 @@ from psycopg.rows import class_row
 
 from hasat.doors import Access, Caller
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError, UsageError
+from hasat.messages import msg
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     KeyExpiredError,
@@ -83,7 +84,7 @@ async def create_key(
     One that is made from another key (a login) ends with that one at the latest.
     """
     if not 1 <= len(name.strip()) <= 100:
-        raise UsageError("The name of a key has between 1 and 100 characters.")
+        raise UsageError(msg("The name of a key has between 1 and 100 characters."))
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(10))
     secret = secrets.token_urlsafe(32)
     values = {
@@ -101,7 +102,7 @@ async def create_key(
         if key is not None:
             await record_action(conn, key.id, name=key.name, scope=key.scope)
     if key is None:
-        raise CredentialsMalformedError("This belongs to a login; a login needs a key.")
+        raise CredentialsMalformedError(msg("This belongs to a login; a login needs a key."))
     return key, f"hsk_{key_id}_{secret}"
 
 
@@ -120,9 +121,10 @@ async def revoke_key(store: Store, key_id: str) -> ApiKey:
             await record_action(conn, key.id, name=key.name, scope=key.scope)
             return key
     if any(key.id == key_id for key in await list_keys(store)):
-        raise NothingToDoError(f"The key {key_id} was revoked before.")
+        raise NothingToDoError(msg("The key {key_id} was revoked before.", key_id=key_id))
     raise NotFoundError(
-        f"There is no key with the id {key_id!r}.", remedy="`hasat keys list` shows the ids."
+        msg("There is no key with the id {key_id!r}.", key_id=key_id),
+        remedy=msg("`hasat keys list` shows the ids."),
     )
 
 
@@ -133,17 +135,20 @@ async def limit_key(store: Store, key: str, per_minute: int | None) -> ApiKey:
     found = [one for one in known if one.id == key] or active
     if not found:
         raise NotFoundError(
-            f"There is no active key with the id or name {key!r}.",
-            remedy="`hasat keys list` shows the keys.",
+            msg("There is no active key with the id or name {key!r}.", key=key),
+            remedy=msg("`hasat keys list` shows the keys."),
         )
     if len(found) > 1:
         ids = ", ".join(one.id for one in found)
-        raise UsageError(f"{len(found)} keys have the name {key!r}.", remedy=f"Use an id: {ids}.")
+        raise UsageError(
+            msg("{count} keys have the name {key!r}.", count=len(found), key=key),
+            remedy=msg("Use an id: {ids}.", ids=ids),
+        )
     values = {"id": found[0].id, "per_minute": per_minute}
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
         await cursor.execute(statement("hasat.serve", "key_limit"), values)
         if (changed := await cursor.fetchone()) is None:
-            raise NotFoundError(f"The key {found[0].id} was deleted meanwhile.")
+            raise NotFoundError(msg("The key {id} was deleted meanwhile.", id=found[0].id))
         await record_action(conn, changed.id, name=changed.name, per_minute=per_minute)
     return changed
 
@@ -192,7 +197,8 @@ class KeyRing:
         form = _FORM.fullmatch(token)
         if form is None:
             raise CredentialsMalformedError(
-                "This is not an API key of Hasat.", remedy="A key has the form hsk_ID_SECRET."
+                msg("This is not an API key of Hasat."),
+                remedy=msg("A key has the form hsk_ID_SECRET."),
             )
         key_id, secret = form.groups()
         await self._read_if_older_than(CACHE_SECONDS)
@@ -203,13 +209,19 @@ class KeyRing:
             key = self._genuine(key_id, secret)
         if key is None:
             raise KeyUnknownError(
-                "No key of this server has this value.",
-                remedy="`hasat keys list` shows the keys there are; `hasat keys create` makes one.",
+                msg("No key of this server has this value."),
+                remedy=msg(
+                    "`hasat keys list` shows the keys there are; `hasat keys create` makes one."
+                ),
             )
         if key.state == "revoked":
-            raise KeyRevokedError(f"The key {key.id} was revoked.", remedy=_NEW_KEY)
+            raise KeyRevokedError(
+                msg("The key {key_id} was revoked.", key_id=key.id), remedy=_NEW_KEY
+            )
         if key.expired:
-            raise KeyExpiredError(f"The key {key.id} has expired.", remedy=_NEW_KEY)
+            raise KeyExpiredError(
+                msg("The key {key_id} has expired.", key_id=key.id), remedy=_NEW_KEY
+            )
         await self._note_use(key)
         scopes: frozenset[Access] = frozenset({"read", key.scope})
         return Caller(
@@ -251,7 +263,7 @@ class KeyRing:
             log.warning("the use of a key could not be noted", key=key.id, reason=str(error))
 
 
-_NEW_KEY = "Ask the operator for a new one (`hasat keys create NAME`)."
+_NEW_KEY = msg("Ask the operator for a new one (`hasat keys create NAME`).")
 
 
 def _digest(secret: str) -> bytes:

@@ -24,6 +24,7 @@ import structlog
 
 from hasat.doors import Allowance
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -60,7 +61,7 @@ class DatabaseLeases:
                 self._pruned_at = self._monotonic()
                 await conn.execute(statement("hasat.serve", "buckets_prune"))
         if row is None:
-            raise DatabaseError("PostgreSQL returned no lease.")
+            raise DatabaseError(msg("PostgreSQL returned no lease."))
         granted, remaining = row
         return granted, remaining
 

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hasat.errors import SettingsError, UnavailableError
+from hasat.messages import msg
 from hasat.serve.connections import (
     ConnectionLimits,
     ServerConfig,
@@ -43,8 +44,8 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
     except socket.gaierror as error:
         raise SettingsError(
-            f"{host!r} is not an address of this machine.",
-            remedy="Set serve.host (HASAT_HOST, --host) to 127.0.0.1, or to 0.0.0.0 for all.",
+            msg("{host!r} is not an address of this machine.", host=host),
+            remedy=msg("Set serve.host (HASAT_HOST, --host) to 127.0.0.1, or to 0.0.0.0 for all."),
         ) from error
     listening = socket.socket(family, kind, protocol)
     try:
@@ -54,13 +55,20 @@ def bind(host: str, port: int) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UnavailableError(
-                f"Port {port} on {host} is taken by another program.",
-                remedy="Stop that program, or choose another port: HASAT_PORT=9000, or for up and "
-                "serve --port 9000.",
+                msg("Port {port} on {host} is taken by another program.", port=port, host=host),
+                remedy=msg(
+                    "Stop that program, or choose another port: HASAT_PORT=9000, or for up "
+                    "and serve --port 9000."
+                ),
             ) from error
         raise UnavailableError(
-            f"Cannot listen on {host}, port {port}: {error.strerror}.",
-            remedy="Choose another address or port with --host and --port.",
+            msg(
+                "Cannot listen on {host}, port {port}: {strerror}.",
+                host=host,
+                port=port,
+                strerror=error.strerror,
+            ),
+            remedy=msg("Choose another address or port with --host and --port."),
         ) from error
     return listening
 
@@ -101,7 +109,7 @@ class Listener:
         while not self._server.started:
             if self._task.done():
                 await self._task
-                raise UnavailableError("The HTTP server ended while it was starting.")
+                raise UnavailableError(msg("The HTTP server ended while it was starting."))
             await asyncio.sleep(0.01)
         # The server accepts a few connections at a time; the others wait in the kernel.
         self._listening.listen(1024)

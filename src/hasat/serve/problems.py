@@ -29,6 +29,7 @@ from hasat.errors import (
     UnavailableError,
     UsageError,
 )
+from hasat.messages import msg
 from hasat.serve.refusals import (
     BodyTooLargeError,
     InvalidInputError,
@@ -86,16 +87,20 @@ def as_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
         return error
     if isinstance(error, psycopg.OperationalError):
         return DatabaseError(
-            "The database did not answer.", remedy="Try again in a few seconds; see /readyz."
+            msg("The database did not answer."),
+            remedy=msg("Try again in a few seconds; see /readyz."),
         )
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return UsageError(
-            "A text in the request has a NUL character, which no stored text can hold.",
-            remedy="Leave it out.",
+            msg("A text in the request has a NUL character, which no stored text can hold."),
+            remedy=msg("Leave it out."),
         )
     return UnexpectedError(
-        f"The request could not be answered. The log has the details under {exchange.request_id}.",
-        remedy="Tell the operator this id.",
+        msg(
+            "The request could not be answered. The log has the details under {request_id}.",
+            request_id=exchange.request_id,
+        ),
+        remedy=msg("Tell the operator this id."),
     )
 
 
@@ -105,8 +110,11 @@ def as_told(error: HasatError, exchange: Exchange) -> HasatError:
     if not isinstance(error, DatabaseError) or (caller and "operate" in caller.scopes):
         return error
     return DatabaseError(
-        f"The database is not available. The log has the reason under {exchange.request_id}.",
-        remedy="Try again in a few seconds, or tell the operator this id.",
+        msg(
+            "The database is not available. The log has the reason under {request_id}.",
+            request_id=exchange.request_id,
+        ),
+        remedy=msg("Try again in a few seconds, or tell the operator this id."),
     )
 
 
@@ -121,10 +129,15 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
             return problem_of(
                 NoSuchPathError(
-                    f"There is nothing at {exchange.path}.",
-                    remedy=f"Did you mean {similar}? GET /docs lists what there is."
-                    if similar
-                    else "GET /docs lists what there is.",
+                    msg("There is nothing at {path}.", path=exchange.path),
+                    remedy=(
+                        msg(
+                            "Did you mean {similar}? GET /docs lists what there is.",
+                            similar=similar,
+                        )
+                        if similar
+                        else msg("GET /docs lists what there is.")
+                    ),
                 ),
                 exchange,
             )
@@ -132,7 +145,10 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             allowed = ", ".join(routes.methods(exchange.path))
             answer = problem_of(
                 MethodNotAllowedError(
-                    f"{exchange.path} does not take {exchange.method}.", remedy=f"Use {allowed}."
+                    msg(
+                        "{path} does not take {method}.", path=exchange.path, method=exchange.method
+                    ),
+                    remedy=msg("Use {allowed}.", allowed=allowed),
                 ),
                 exchange,
             )
@@ -236,7 +252,8 @@ async def explain_problem(code: str) -> Kind:
         named = next((kind for kind in _of_statuses() if kind.code == code), None)
     if named is None:
         raise NotFoundError(
-            f"There is no kind of problem called {code!r}.", remedy="GET /problems lists them."
+            msg("There is no kind of problem called {code!r}.", code=code),
+            remedy=msg("GET /problems lists them."),
         )
     return named
 

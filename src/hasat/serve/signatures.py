@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hasat.clock import Clock, system_clock
 from hasat.doors import Caller
+from hasat.messages import msg
 from hasat.serve.refusals import (
     CredentialsMalformedError,
     SignatureWrongError,
@@ -67,14 +68,14 @@ class Signatures:
         genuine = hmac.compare_digest(expected, given)
         if not readable:
             raise CredentialsMalformedError(
-                "X-Signature is not the hex form of an HMAC-SHA256.",
-                remedy="It has 64 characters of 0-9 and a-f.",
+                msg("X-Signature is not the hex form of an HMAC-SHA256."),
+                remedy=msg("It has 64 characters of 0-9 and a-f."),
             )
         self._check_time(request.timestamp)
         if name is None or not genuine:
             raise SignatureWrongError(
-                "The access key is not known, or the signature does not fit the request.",
-                remedy='Sign "METHOD\\nPATH?QUERY\\nTIMESTAMP" with path and query as sent.',
+                msg("The access key is not known, or the signature does not fit the request."),
+                remedy=msg('Sign "METHOD\\nPATH?QUERY\\nTIMESTAMP" with path and query as sent.'),
             )
         caller_id = f"client:{request.access_key}"
         return Caller(
@@ -89,13 +90,17 @@ class Signatures:
     def _check_time(self, timestamp: str) -> None:
         if _TIMESTAMP.fullmatch(timestamp) is None:
             raise CredentialsMalformedError(
-                "X-Timestamp is not a number of seconds.",
-                remedy="Send whole seconds since 1970-01-01 UTC.",
+                msg("X-Timestamp is not a number of seconds."),
+                remedy=msg("Send whole seconds since 1970-01-01 UTC."),
             )
         now = self._clock().timestamp()
         if abs(now - int(timestamp)) > self._tolerance:
             raise TimestampOutsideError(
-                f"X-Timestamp differs from the time here ({now:.0f}) "
-                f"by more than {self._tolerance} seconds.",
-                remedy="Set the clock of the calling machine, and sign each request anew.",
+                msg(
+                    "X-Timestamp differs from the time here ({now:.0f}) by more than "
+                    "{tolerance} seconds.",
+                    now=now,
+                    tolerance=self._tolerance,
+                ),
+                remedy=msg("Set the clock of the calling machine, and sign each request anew."),
             )

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
 from hasat.settings.given import DEFAULT, Findings, Given, Origin, did_you_mean
@@ -53,8 +54,7 @@ def load_settings(
     settings = _checked(given, found)
     if settings is None or found.problems:
         raise SettingsError(
-            str(found),
-            remedy="`hasat config reference` describes every setting.",
+            str(found), remedy=msg("`hasat config reference` describes every setting.")
         )
     origins = dict.fromkeys(leaves(), DEFAULT)
     del origins[SCHEDULE]

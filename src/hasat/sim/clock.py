@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 
 class TurnableClock:
@@ -41,8 +42,11 @@ class TurnableClock:
     def _set(self, base: datetime, speed: float) -> None:
         if base.tzinfo is None:
             raise UsageError(
-                f"{base.isoformat()} has no time zone.", remedy="Add one, e.g. +03:00."
+                msg("{base} has no time zone.", base=base.isoformat()),
+                remedy=msg("Add one, e.g. +03:00."),
             )
         if speed < 0:
-            raise UsageError("A clock cannot run backwards.", remedy="Use a speed of 0 or more.")
+            raise UsageError(
+                msg("A clock cannot run backwards."), remedy=msg("Use a speed of 0 or more.")
+            )
         self._base, self._speed, self._since = base.astimezone(UTC), speed, self._ticks()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 # What any upstream on HTTP can do wrong; the frame itself carries these out.
 COMMON = {
@@ -39,11 +40,13 @@ class Faults:
         """Show a fault in a share of the requests, for a number of times or until switched off."""
         if name not in self.known:
             raise UsageError(
-                f"There is no fault named {name!r}.",
-                remedy=f"Known faults: {', '.join(sorted(self.known))}.",
+                msg("There is no fault named {name!r}.", name=name),
+                remedy=msg("Known faults: {known}.", known=", ".join(sorted(self.known))),
             )
         if not 0 < share <= 1 or (times is not None and times < 1):
-            raise UsageError("A fault needs a share in (0, 1] and, if given, times of 1 or more.")
+            raise UsageError(
+                msg("A fault needs a share in (0, 1] and, if given, times of 1 or more.")
+            )
         self._on[name] = Fault(name, share, times, options)
 
     def switch_off(self, name: str | None = None) -> None:

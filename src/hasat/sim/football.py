@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sim.football_names import club
 from hasat.sim.football_world import (
     AS_IN_LIFE,
@@ -106,7 +107,9 @@ class Football:
             began = began.replace(tzinfo=UTC)
         teams = int(options.get("teams", 20))
         if teams < 2 or teams % 2:
-            raise UsageError("teams must be an even number.", remedy="Use 20, for example.")
+            raise UsageError(
+                msg("teams must be an even number."), remedy=msg("Use 20, for example.")
+            )
         self.tempo = _tempo(options)
         calendar = Calendar(
             **{
@@ -234,7 +237,7 @@ class Football:
 def _tempo(options: Mapping[str, Any]) -> Tempo:
     speed = float(options.get("tempo", AS_IN_LIFE.speed))
     if speed <= 0:
-        raise UsageError("tempo must be greater than 0.", remedy="Use 60, for example.")
+        raise UsageError(msg("tempo must be greater than 0."), remedy=msg("Use 60, for example."))
     after = float(options.get("corrected_after", AS_IN_LIFE.corrected_after / timedelta(hours=1)))
     share = float(options.get("corrected_share", AS_IN_LIFE.corrected_share))
     tables = timedelta(hours=float(options.get("tables_after", 0))) / speed

@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.errors import HasatError, UsageError
+from hasat.messages import msg
 from hasat.serve.listen import Listener, bind
 from hasat.sim.clock import TurnableClock
 from hasat.sim.faults import Faults
@@ -170,7 +171,8 @@ def upstream_named(name: str) -> Upstream:
     except KeyError:
         known = ", ".join(sorted(UPSTREAMS)) or "none yet"
         raise UsageError(
-            f"There is no simulated upstream named {name!r}.", remedy=f"There are: {known}."
+            msg("There is no simulated upstream named {name!r}.", name=name),
+            remedy=msg("There are: {known}.", known=known),
         ) from None
 
 

@@ -23,6 +23,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sim.faults import Fault
 from hasat.sim.frame import Simulation, Upstream
 from hasat.sim.gib_lists import BOXES, Box, Publisher, Wish
@@ -208,9 +209,11 @@ def _number(options: Mapping[str, Any], name: str, default: float) -> float:
     try:
         value = float(options.get(name, default))
     except ValueError as error:
-        raise UsageError(f"{name} must be a number, not {options[name]!r}.") from error
+        raise UsageError(
+            msg("{name} must be a number, not {options!r}.", name=name, options=options[name])
+        ) from error
     if value <= 0:
-        raise UsageError(f"{name} must be greater than 0.")
+        raise UsageError(msg("{name} must be greater than 0.", name=name))
     return value
 
 
@@ -220,7 +223,7 @@ def _moment(options: Mapping[str, Any]) -> datetime | None:
     try:
         moment = datetime.fromisoformat(str(options["began"]))
     except ValueError as error:
-        raise UsageError(f"{options['began']!r} is no time.") from error
+        raise UsageError(msg("{began!r} is no time.", began=options["began"])) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sim.cadastre import DECIMALS, Cadastre, CadastreParcel, areal, read_cadastre
 from hasat.sim.frame import Simulation, Upstream
 from hasat.sim.townscape import KINDS, generate_cadastre
@@ -237,7 +238,7 @@ def _neighbours(parcels: Sequence[CadastreParcel]) -> tuple[CadastreParcel, Cada
             alike = first.ada == second.ada and first is not second
             if alike and first.ground.intersection(second.ground).length > 0:
                 return first, second
-    raise UsageError("No two parcels of this cadastre touch.")
+    raise UsageError(msg("No two parcels of this cadastre touch."))
 
 
 def _numbered(found: CadastreParcel | None) -> Response:
@@ -258,11 +259,16 @@ def _cadastre(simulation: Simulation) -> Cadastre:
     if file := options.get("cadastre"):
         path = Path(str(file))
         if not path.is_file():
-            raise UsageError(f"There is no cadastre {path}.", remedy="Name a GeoJSON file.")
+            raise UsageError(
+                msg("There is no cadastre {path}.", path=path), remedy=msg("Name a GeoJSON file.")
+            )
         return read_cadastre(path, simulation.seed)
     kind = str(options.get("kind", "town"))
     if kind not in KINDS:
-        raise UsageError(f"There is no kind {kind!r}.", remedy=f"Use {', '.join(sorted(KINDS))}.")
+        raise UsageError(
+            msg("There is no kind {kind!r}.", kind=kind),
+            remedy=msg("Use {kinds}.", kinds=", ".join(sorted(KINDS))),
+        )
     return generate_cadastre(kind, int(options.get("parcels", 500)), simulation.seed)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hasat.errors import SettingsError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Catalogue, Job
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -103,11 +104,17 @@ def all_sources() -> Sequence[Source]:
         source = entry.load()
         if not isinstance(source, Source):
             raise SettingsError(
-                f"The entry point {entry.name!r} ({entry.value}) is not a Source.",
-                remedy="Uninstall that package, or tell its author.",
+                msg(
+                    "The entry point {name!r} ({value}) is not a Source.",
+                    name=entry.name,
+                    value=entry.value,
+                ),
+                remedy=msg("Uninstall that package, or tell its author."),
             )
         found.append(source)
     names = [source.name for source in found]
     if doubled := {name for name in names if names.count(name) > 1}:
-        raise SettingsError(f"Two sources share the name {', '.join(sorted(doubled))}.")
+        raise SettingsError(
+            msg("Two sources share the name {doubled}.", doubled=", ".join(sorted(doubled)))
+        )
     return tuple(found)

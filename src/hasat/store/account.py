@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 
 _PREFERRED = ("hasat", "postgres", "nobody")
 
@@ -53,15 +54,28 @@ def server_account(data: Path) -> Account:
     if me != 0:
         if owner is not None and owner != me:
             raise DatabaseError(
-                f"The database folder {data} belongs to {_name(owner)}, but Hasat runs as "
-                f"{_name(me)}.",
-                remedy=f"Run Hasat as {_name(owner)}, or choose another folder with HASAT_HOME.",
+                msg(
+                    "The database folder {data} belongs to {owner}, but Hasat runs as {me}.",
+                    data=data,
+                    owner=_name(owner),
+                    me=_name(me),
+                ),
+                remedy=msg(
+                    "Run Hasat as {owner}, or choose another folder with HASAT_HOME.",
+                    owner=_name(owner),
+                ),
             )
         return Account(_name(me), me, os.getegid())
     if owner == 0:
         raise DatabaseError(
-            f"The database folder {data} belongs to root, and PostgreSQL refuses to run as root.",
-            remedy=f"Give it to an ordinary user, for example: chown -R postgres '{data}'",
+            msg(
+                "The database folder {data} belongs to root, and PostgreSQL refuses to "
+                "run as root.",
+                data=data,
+            ),
+            remedy=msg(
+                "Give it to an ordinary user, for example: chown -R postgres '{data}'", data=data
+            ),
         )
     if owner is not None:
         return Account(_name(owner), owner, data.stat().st_gid)
@@ -72,8 +86,8 @@ def server_account(data: Path) -> Account:
             continue
         return Account(name, entry.pw_uid, entry.pw_gid)
     raise DatabaseError(
-        "PostgreSQL refuses to run as root, and there is no user hasat, postgres or nobody.",
-        remedy="Create one (useradd --system hasat), or run Hasat as an ordinary user.",
+        msg("PostgreSQL refuses to run as root, and there is no user hasat, postgres or nobody."),
+        remedy=msg("Create one (useradd --system hasat), or run Hasat as an ordinary user."),
     )
 
 

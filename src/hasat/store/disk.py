@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hasat.errors import DiskFullError
+from hasat.messages import msg
 
 # PostgreSQL takes up to this much at once: a segment of its write-ahead log, twice.
 SHORT_BYTES = 32 * 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FREE = "Free some space there and try again; nothing that was stored is lost."
+_FREE = msg("Free some space there and try again; nothing that was stored is lost.")
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -25,8 +26,14 @@ def disk_full(folder: Path, what: str) -> DiskFullError:
     """Return the error for a file that did not fit into a folder."""
     mount = mount_of(folder)
     return DiskFullError(
-        f"The disk of {folder} is full: {what} could not be written "
-        f"({_megabytes(free_bytes(mount))} free on {mount}).",
+        msg(
+            "The disk of {folder} is full: {what} could not be written ({megabytes} "
+            "free on {mount}).",
+            folder=folder,
+            what=what,
+            megabytes=_megabytes(free_bytes(mount)),
+            mount=mount,
+        ),
         remedy=_FREE,
     )
 
@@ -55,7 +62,7 @@ def explain_disk_full(error: BaseException, home: Path | None = None) -> DiskFul
     mounts = dict.fromkeys(map(mount_of, folders))
     short = [mount for mount in mounts if free_bytes(mount) < SHORT_BYTES] or list(mounts)[:1]
     places = " and ".join(f"{one} ({_megabytes(free_bytes(one))} free)" for one in short)
-    return DiskFullError(f"The disk is full: {places}.", remedy=_FREE)
+    return DiskFullError(msg("The disk is full: {places}.", places=places), remedy=_FREE)
 
 
 def free_bytes(folder: Path) -> int:

@@ -25,6 +25,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import TupleRow
 
 from hasat.errors import ConflictError, DatabaseError
+from hasat.messages import msg
 from hasat.store.account import server_account
 from hasat.store.binaries import server_binaries
 from hasat.store.cluster import Cluster
@@ -105,8 +106,10 @@ class EmbeddedServer:
                     os.close(users)
                 elif not force:
                     raise ConflictError(
-                        "Other Hasat processes are using the database server.",
-                        remedy="Stop them first, or use --force: those that go on start it again.",
+                        msg("Other Hasat processes are using the database server."),
+                        remedy=msg(
+                            "Stop them first, or use --force: those that go on start it again."
+                        ),
                     )
                 await self._stop()
                 return True
@@ -239,10 +242,16 @@ class EmbeddedServer:
                 full = explain_full(folder, "the database")
                 raise DatabaseError(full.message, remedy=full.remedy) from error
             raise DatabaseError(
-                f"Hasat cannot keep its database in {folder}: {error.strerror}"
-                f"{f' ({error.filename})' if error.filename else ''}.",
-                remedy="Make the folder writable for the user that runs Hasat, or choose another "
-                "one with HASAT_HOME.",
+                msg(
+                    "Hasat cannot keep its database in {folder}: {strerror}{file}.",
+                    folder=folder,
+                    strerror=error.strerror,
+                    file=f" ({error.filename})" if error.filename else "",
+                ),
+                remedy=msg(
+                    "Make the folder writable for the user that runs Hasat, or choose "
+                    "another one with HASAT_HOME."
+                ),
             ) from error
 
 
@@ -272,6 +281,6 @@ def _major_of(data: Path) -> int | None:
         return int((data / "PG_VERSION").read_text())
     except (FileNotFoundError, ValueError) as error:
         raise DatabaseError(
-            f"{data} exists, but it is not a PostgreSQL data folder.",
-            remedy="Move it away, or choose another folder with HASAT_HOME.",
+            msg("{data} exists, but it is not a PostgreSQL data folder.", data=data),
+            remedy=msg("Move it away, or choose another folder with HASAT_HOME."),
         ) from error

@@ -6,6 +6,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from hasat.errors import DatabaseAwayError, DatabaseError, SettingsError
+from hasat.messages import msg
 from hasat.store import disk
 from hasat.store.binaries import OLDEST_MAJOR
 
@@ -18,9 +19,12 @@ def parameters_of(url: str) -> dict[str, str]:
         return {key: str(value) for key, value in conninfo_to_dict(url).items()}
     except psycopg.Error:
         raise SettingsError(
-            "The address of the database server cannot be read.",
-            remedy="Write HASAT_DATABASE_URL as postgresql://user:password@host:5432/database, "
-            "with special characters percent-encoded.",
+            msg("The address of the database server cannot be read."),
+            remedy=msg(
+                "Write HASAT_DATABASE_URL as "
+                "postgresql://user:password@host:5432/database, with special characters "
+                "percent-encoded."
+            ),
         ) from None
 
 
@@ -41,26 +45,29 @@ def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
     label = label_of(url)
     if "password" in said or "authentication" in said or "no pg_hba.conf entry" in said:
         return DatabaseError(
-            f"PostgreSQL refused the login to {label}: {said}.",
-            remedy="Check the user and the password in HASAT_DATABASE_URL.",
+            msg("PostgreSQL refused the login to {label}: {said}.", label=label, said=said),
+            remedy=msg("Check the user and the password in HASAT_DATABASE_URL."),
         )
     if said.startswith("database ") and said.endswith("does not exist"):
         return DatabaseError(
-            f"PostgreSQL has no such database: {said} ({label}).",
-            remedy="Create it (createdb), or correct HASAT_DATABASE_URL.",
+            msg("PostgreSQL has no such database: {said} ({label}).", said=said, label=label),
+            remedy=msg("Create it (createdb), or correct HASAT_DATABASE_URL."),
         )
     if "too many clients" in said or "remaining connection slots" in said:
         return DatabaseAwayError(
-            f"PostgreSQL accepts no more connections to {label}: {said}.",
-            remedy="Raise its max_connections, or lower Hasat's pool size.",
+            msg(
+                "PostgreSQL accepts no more connections to {label}: {said}.", label=label, said=said
+            ),
+            remedy=msg("Raise its max_connections, or lower Hasat's pool size."),
         )
     if "starting up" in said or "shutting down" in said or "recovery" in said:
         return DatabaseAwayError(
-            f"PostgreSQL is not ready yet ({label}): {said}.", remedy="Try again in a moment."
+            msg("PostgreSQL is not ready yet ({label}): {said}.", label=label, said=said),
+            remedy=msg("Try again in a moment."),
         )
     return DatabaseAwayError(
-        f"PostgreSQL cannot be reached ({label}): {said}.",
-        remedy="Check that the server runs and that HASAT_DATABASE_URL is right.",
+        msg("PostgreSQL cannot be reached ({label}): {said}.", label=label, said=said),
+        remedy=msg("Check that the server runs and that HASAT_DATABASE_URL is right."),
     )
 
 
@@ -71,14 +78,23 @@ def check_server(server_version: int, encoding: str | None, url: str) -> None:
     """
     if server_version < OLDEST_MAJOR * 10000:
         raise DatabaseError(
-            f"The server of {label_of(url)} is PostgreSQL {server_version // 10000}; Hasat "
-            f"needs {OLDEST_MAJOR} or later.",
-            remedy="Upgrade it, or leave HASAT_DATABASE_URL empty to use the embedded one.",
+            msg(
+                "The server of {url} is PostgreSQL {server_version}; Hasat needs "
+                "{oldest_major} or later.",
+                url=label_of(url),
+                server_version=server_version // 10000,
+                oldest_major=OLDEST_MAJOR,
+            ),
+            remedy=msg("Upgrade it, or leave HASAT_DATABASE_URL empty to use the embedded one."),
         )
     if encoding not in (None, "UTF8"):
         raise DatabaseError(
-            f"The database {label_of(url)} has the encoding {encoding}; Hasat needs UTF8.",
-            remedy="Make one: createdb --encoding=UTF8 --template=template0 NAME",
+            msg(
+                "The database {url} has the encoding {encoding}; Hasat needs UTF8.",
+                url=label_of(url),
+                encoding=encoding,
+            ),
+            remedy=msg("Make one: createdb --encoding=UTF8 --template=template0 NAME"),
         )
 
 
@@ -99,19 +115,33 @@ def sentence(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseErr
             return disk_full(error, label, embedded=embedded)
         case "53200":
             return DatabaseError(
-                f"PostgreSQL is out of memory ({label}): {_first_line(error)}.",
-                remedy="Give its machine more memory, or run fewer jobs at a time; the "
-                "transaction was undone, and nothing that was stored is lost.",
+                msg(
+                    "PostgreSQL is out of memory ({label}): {error}.",
+                    label=label,
+                    error=_first_line(error),
+                ),
+                remedy=msg(
+                    "Give its machine more memory, or run fewer jobs at a time; the "
+                    "transaction was undone, and nothing that was stored is lost."
+                ),
             )
         case "53300":
             return DatabaseAwayError(
-                f"PostgreSQL accepts no more connections ({label}): {_first_line(error)}.",
-                remedy="Raise its max_connections, or lower database.pool_size.",
+                msg(
+                    "PostgreSQL accepts no more connections ({label}): {error}.",
+                    label=label,
+                    error=_first_line(error),
+                ),
+                remedy=msg("Raise its max_connections, or lower database.pool_size."),
             )
         case str(code) if code.startswith("53"):
             return DatabaseError(
-                f"PostgreSQL is short of resources ({label}): {_first_line(error)}.",
-                remedy="See the server's log; the transaction was undone.",
+                msg(
+                    "PostgreSQL is short of resources ({label}): {error}.",
+                    label=label,
+                    error=_first_line(error),
+                ),
+                remedy=msg("See the server's log; the transaction was undone."),
             )
     return lost(error, label, embedded=embedded) if is_lost(error) else None
 
@@ -121,7 +151,11 @@ def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
         # A server that cannot write its log ends; why is only in that log.
         return disk_full(error, label, embedded=True)
     return DatabaseAwayError(
-        f"The connection to PostgreSQL was lost ({label}): {_first_line(error)}.",
+        msg(
+            "The connection to PostgreSQL was lost ({label}): {error}.",
+            label=label,
+            error=_first_line(error),
+        ),
         remedy=_EMBEDDED_REMEDY if embedded else "Check that the server runs, and try again.",
     )
 
@@ -129,9 +163,12 @@ def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
 def disk_full(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
     where = f" on {disk.mount_of(Path(label))}" if embedded else " on the database server"
     return DatabaseError(
-        f"PostgreSQL's disk is full ({label}): {_first_line(error)}.",
-        remedy=f"Free some space{where} and try again; the transaction was undone, and nothing "
-        "that was stored is lost.",
+        msg("PostgreSQL's disk is full ({label}): {error}.", label=label, error=_first_line(error)),
+        remedy=msg(
+            "Free some space{where} and try again; the transaction was undone, and "
+            "nothing that was stored is lost.",
+            where=where,
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.store.account import Account
 
 ROLE = "hasat"
@@ -131,9 +132,12 @@ class Layout:
             if account.may_write(folder):
                 return folder
         raise DatabaseError(
-            f"The database's user {account.name} can create no socket, neither in {self.run} "
-            "nor in /tmp.",
-            remedy="Make /tmp writable for everybody (chmod 1777 /tmp).",
+            msg(
+                "The database's user {account} can create no socket, neither in {run} nor in /tmp.",
+                account=account.name,
+                run=self.run,
+            ),
+            remedy=msg("Make /tmp writable for everybody (chmod 1777 /tmp)."),
         )
 
 
@@ -166,8 +170,12 @@ def make_private(folder: Path, account: Account) -> None:
 
 def _unsafe(folder: Path, account: Account) -> DatabaseError:
     return DatabaseError(
-        f"{folder} is not a folder of {account.name}, so it is not safe to use.",
-        remedy="Find out who put it there, and remove it.",
+        msg(
+            "{folder} is not a folder of {account}, so it is not safe to use.",
+            folder=folder,
+            account=account.name,
+        ),
+        remedy=msg("Find out who put it there, and remove it."),
     )
 
 

@@ -20,6 +20,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 
 from hasat.errors import DatabaseAwayError, DatabaseError
+from hasat.messages import msg
 from hasat.store.session import Session, session_class
 
 _RETRY_SECONDS = 1.0
@@ -87,8 +88,8 @@ class Liveness:
             await conn.execute("SELECT 1")
         except psycopg.Error:
             return DatabaseAwayError(
-                f"PostgreSQL does not respond ({self._label}).",
-                remedy="Check that the server runs and can be reached, from PgBouncer too.",
+                msg("PostgreSQL does not respond ({label}).", label=self._label),
+                remedy=msg("Check that the server runs and can be reached, from PgBouncer too."),
             )
         finally:
             timer.cancel()

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 
 _SAY_SO_AFTER_SECONDS = 3.0
 _GIVE_UP_AFTER_SECONDS = 600.0
@@ -54,8 +55,12 @@ class Patience:
         waited = time.monotonic() - self._began
         if waited > _GIVE_UP_AFTER_SECONDS:
             raise DatabaseError(
-                f"Gave up after {waited / 60:.0f} minutes of waiting for {self._waiting_for}"
-                f"{f' ({detail})' if detail else ''}.",
+                msg(
+                    "Gave up after {waited:.0f} minutes of waiting for {waiting_for}{detail}.",
+                    waited=waited / 60,
+                    waiting_for=self._waiting_for,
+                    detail=f" ({detail})" if detail else "",
+                ),
                 remedy=self._remedy,
             )
         if not self._told and waited > _SAY_SO_AFTER_SECONDS:

@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from hasat import __version__
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.store.statements import statement
 
 _LOCK_KEY = 0x6861736174  # "hasat"
@@ -94,17 +95,23 @@ async def migrate(
         raise await _somebody_holds(connection, current) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
-            f"The database role may not create what Hasat needs: {_message(error)}.",
-            remedy="Make the role the owner of the database (ALTER DATABASE ... OWNER TO ...), or "
-            "grant it CREATE on the database and on its schema public.",
+            msg(
+                "The database role may not create what Hasat needs: {error}.", error=_message(error)
+            ),
+            remedy=msg(
+                "Make the role the owner of the database (ALTER DATABASE ... OWNER TO "
+                "...), or grant it CREATE on the database and on its schema public."
+            ),
         ) from error
     except psycopg.Error as error:
         if connection.closed:
             raise
         what = f"The migration {current}" if current else "Migrating the database"
         raise DatabaseError(
-            f"{what} failed and nothing was changed: {_message(error)}.",
-            remedy="If the database also holds other things, give Hasat one of its own.",
+            msg(
+                "{what} failed and nothing was changed: {error}.", what=what, error=_message(error)
+            ),
+            remedy=msg("If the database also holds other things, give Hasat one of its own."),
         ) from error
     applied = [str(script) for script in scripts]
     if applied:
@@ -144,10 +151,15 @@ def pending(known: Sequence[Migration], applied: AppliedMap) -> list[Migration]:
         if found is None:
             if migration.immutable and migration.name < newest_applied.get(migration.set_name, ""):
                 raise DatabaseError(
-                    f"The migration {migration} is missing in the database, although later ones "
-                    "were applied.",
-                    remedy="Restore a backup (hasat db restore FILE), or install the Hasat that "
-                    "migrated this database.",
+                    msg(
+                        "The migration {migration} is missing in the database, although later "
+                        "ones were applied.",
+                        migration=migration,
+                    ),
+                    remedy=msg(
+                        "Restore a backup (hasat db restore FILE), or install the Hasat that "
+                        "migrated this database."
+                    ),
                 )
             steps.append(migration)
         elif migration.immutable and found.checksum != migration.checksum:
@@ -157,28 +169,46 @@ def pending(known: Sequence[Migration], applied: AppliedMap) -> list[Migration]:
 
 def _not_upgradable(migration: Migration, applied: Applied) -> DatabaseError:
     return DatabaseError(
-        f"This database cannot be upgraded: its migration {migration} (applied by Hasat "
-        f"{applied.hasat_version}) is not the one of this Hasat {__version__}. It was made before "
-        "migrations were frozen, or by changed files.",
-        remedy="Save what is in it with hasat db backup FILE, which works on such a database; the "
-        "version that made it can restore the file. Then start over: set HASAT_HOME to a new "
-        "folder or HASAT_DATABASE_URL to an empty database, and run hasat up. The sources are "
-        "read again; the history of changes, API keys and runs are not taken over, and followers "
-        "start again from an archive of the new epoch.",
+        msg(
+            "This database cannot be upgraded: its migration {migration} (applied by "
+            "Hasat {hasat_version}) is not the one of this Hasat {version}. It was "
+            "made before migrations were frozen, or by changed files.",
+            migration=migration,
+            hasat_version=applied.hasat_version,
+            version=__version__,
+        ),
+        remedy=msg(
+            "Save what is in it with hasat db backup FILE, which works on such a "
+            "database; the version that made it can restore the file. Then start "
+            "over: set HASAT_HOME to a new folder or HASAT_DATABASE_URL to an empty "
+            "database, and run hasat up. The sources are read again; the history of "
+            "changes, API keys and runs are not taken over, and followers start "
+            "again from an archive of the new epoch."
+        ),
     )
 
 
 def _unknown(name: str, applied: Applied, *, newer: bool) -> DatabaseError:
     if newer:
         return DatabaseError(
-            f"This database was migrated by a newer Hasat ({applied.hasat_version}, migration "
-            f"{name}); this is Hasat {__version__}.",
-            remedy="Install that version or a later one, or restore an older backup.",
+            msg(
+                "This database was migrated by a newer Hasat ({hasat_version}, migration "
+                "{name}); this is Hasat {version}.",
+                hasat_version=applied.hasat_version,
+                name=name,
+                version=__version__,
+            ),
+            remedy=msg("Install that version or a later one, or restore an older backup."),
         )
     return DatabaseError(
-        f"The database has the migration {name} (of Hasat {applied.hasat_version}), which this "
-        f"Hasat {__version__} does not know.",
-        remedy="Install the Hasat that migrated this database, or a later one.",
+        msg(
+            "The database has the migration {name} (of Hasat {hasat_version}), which "
+            "this Hasat {version} does not know.",
+            name=name,
+            hasat_version=applied.hasat_version,
+            version=__version__,
+        ),
+        remedy=msg("Install the Hasat that migrated this database, or a later one."),
     )
 
 
@@ -188,15 +218,26 @@ def _read(migration_set: MigrationSet) -> list[Migration]:
     for name in names:
         if not re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name):
             raise DatabaseError(
-                f"The migration file {migration_set.name}/{name} is not named like 0001_name.sql."
+                msg(
+                    "The migration file {migration_set}/{name} is not named like 0001_name.sql.",
+                    migration_set=migration_set.name,
+                    name=name,
+                )
             )
     numbers = [0, *(int(name[:4]) for name in names)]
     for before, number in pairwise(numbers):
         if number != before + 1:
             raise DatabaseError(
-                f"The migrations of {migration_set.name} jump from {before:04} to {number:04}.",
-                remedy="Number the files 0001, 0002, ... without gaps; if none was taken away, "
-                "install Hasat anew.",
+                msg(
+                    "The migrations of {migration_set} jump from {before:04} to {number:04}.",
+                    migration_set=migration_set.name,
+                    before=before,
+                    number=number,
+                ),
+                remedy=msg(
+                    "Number the files 0001, 0002, ... without gaps; if none was taken away, "
+                    "install Hasat anew."
+                ),
             )
     return [
         Migration(migration_set.name, name, (migration_set.folder / name).read_text("utf-8"))
@@ -243,8 +284,8 @@ async def _apply(connection: AsyncConnection[TupleRow], migration: Migration) ->
     await connection.execute(migration.text, prepare=False)
     if connection.info.transaction_status != TransactionStatus.INTRANS:
         raise DatabaseError(
-            f"The migration {migration} ends the transaction it runs in.",
-            remedy="Remove BEGIN and COMMIT from it.",
+            msg("The migration {migration} ends the transaction it runs in.", migration=migration),
+            remedy=msg("Remove BEGIN and COMMIT from it."),
         )
 
 
@@ -264,9 +305,12 @@ async def _somebody_holds(
     holders = ", ".join(row[0] for row in await cursor.fetchall())
     waited_for = f"a table that {current} changes" if current else "another Hasat that migrates"
     return DatabaseError(
-        f"The database could not be migrated: {waited_for} is still locked"
-        f"{f', probably by {holders}' if holders else ''}.",
-        remedy="Wait until that is done, or end it, and start again; nothing was changed.",
+        msg(
+            "The database could not be migrated: {waited_for} is still locked{by}.",
+            waited_for=waited_for,
+            by=(msg(", probably by {holders}", holders=holders) if holders else ""),
+        ),
+        remedy=msg("Wait until that is done, or end it, and start again; nothing was changed."),
     )
 
 

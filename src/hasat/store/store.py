@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hasat.errors import DatabaseError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import explain
 from hasat.store.embedded import EmbeddedServer
@@ -125,7 +126,7 @@ class Store:
         async with self.connection() as connection:
             row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
         if row is None:
-            raise DatabaseError("PostgreSQL did not tell the time.")
+            raise DatabaseError(msg("PostgreSQL did not tell the time."))
         moment: datetime = row[0]
         return moment
 
@@ -139,9 +140,13 @@ class Store:
         except DatabaseError as error:
             return error
         return DatabaseError(
-            f"No database connection became free within {self.pool.timeout:.0f} s: all "
-            f"{self.pool.max_size} are busy.",
-            remedy="Try again; if it happens often, raise database.pool_size.",
+            msg(
+                "No database connection became free within {timeout:.0f} s: all "
+                "{max_size} are busy.",
+                timeout=self.pool.timeout,
+                max_size=self.pool.max_size,
+            ),
+            remedy=msg("Try again; if it happens often, raise database.pool_size."),
         )
 
 
@@ -282,8 +287,12 @@ async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet])
             return await migrate(connection, migrations)
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
-            f"The role may not read what Hasat keeps in {reached.label}: {error}.",
-            remedy="Use the role that owns the database.",
+            msg(
+                "The role may not read what Hasat keeps in {reached}: {error}.",
+                reached=reached.label,
+                error=error,
+            ),
+            remedy=msg("Use the role that owns the database."),
         ) from error
     except psycopg.Error as error:
         trouble = explain.sentence(error, reached.label, embedded=reached.embedded)

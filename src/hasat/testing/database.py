@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from hasat.errors import ConflictError, SettingsError
+from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.store.account import Account
 from hasat.store.binaries import installed_folders
@@ -146,12 +147,18 @@ def _binaries(choice: str) -> Path | None:
     if choice == "embedded":
         return None
     if choice != "debian":
-        raise SettingsError(f"{CHOICE} is {choice!r}; it must be embedded, debian or a URL.")
+        raise SettingsError(
+            msg(
+                "{setting} is {choice!r}; it must be embedded, debian or a URL.",
+                setting=CHOICE,
+                choice=choice,
+            )
+        )
     folders = installed_folders()
     if not folders:
         raise SettingsError(
-            f"{CHOICE} is debian, but no PostgreSQL is installed.",
-            remedy="Install it: apt-get install postgresql",
+            msg("{setting} is debian, but no PostgreSQL is installed.", setting=CHOICE),
+            remedy=msg("Install it: apt-get install postgresql"),
         )
     return folders[0]
 

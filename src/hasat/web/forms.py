@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.serve.gate import check_own_page
 from hasat.web.frame import Frame
 from hasat.web.page import Asked
@@ -19,6 +20,8 @@ async def asked_by_form(request: Request, frame: Frame) -> Asked:
     try:
         fields = dict(parse_qsl((await request.body()).decode(), max_num_fields=_MOST_FIELDS))
     except ValueError as error:
-        raise UsageError("The form cannot be read.", remedy="Load the page again.") from error
+        raise UsageError(
+            msg("The form cannot be read."), remedy=msg("Load the page again.")
+        ) from error
     asked = frame.asked(request)
     return replace(asked, values={**fields, **asked.values})

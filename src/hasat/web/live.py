@@ -21,6 +21,7 @@ from starlette.routing import compile_path
 from hasat.doors import dumps
 from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
 from hasat.feed.bell import Bell
+from hasat.messages import msg
 from hasat.store.statements import statement
 from hasat.web.frame import Frame
 from hasat.web.page import Asked, Page
@@ -91,7 +92,9 @@ class Live:
         key = (at.path, at.query, language, operates)
         if key not in self.shown:
             if len(self.shown) >= _MOST_PAGES:
-                raise TooManyRequestsError("Too many different pages are open.", retry_after=30)
+                raise TooManyRequestsError(
+                    msg("Too many different pages are open."), retry_after=30
+                )
             for pattern, page in self._patterns:
                 if fits := pattern.match(at.path):
                     values = {**dict(parse_qsl(at.query)), **fits.groupdict()}
@@ -99,7 +102,7 @@ class Live:
                     self.shown[key] = Shown(page, asked, language)
                     break
             else:
-                raise NotFoundError(f"There is no page at {at.path!r}.")
+                raise NotFoundError(msg("There is no page at {path!r}.", path=at.path))
         return self.shown[key]
 
     async def events(self, shown: Shown) -> AsyncGenerator[bytes, None]:

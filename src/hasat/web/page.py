@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from hasat.errors import UsageError
 from hasat.jobs import Catalogue
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
@@ -43,8 +44,8 @@ class Asked:
         value = self.values.get(name, "").strip()
         if "\0" in value or len(value) > _LONGEST:
             raise UsageError(
-                f"The value of {name!r} cannot be looked for.",
-                remedy=f"Use at most {_LONGEST} characters, none of them NUL.",
+                msg("The value of {name!r} cannot be looked for.", name=name),
+                remedy=msg("Use at most {longest} characters, none of them NUL.", longest=_LONGEST),
             )
         return value
 
@@ -55,10 +56,13 @@ class Asked:
             return None
         digits = value.removeprefix("-")
         if not (digits.isascii() and digits.isdigit()):
-            raise UsageError(f"The value of {name!r} is not a number.", remedy="Correct it.")
+            raise UsageError(
+                msg("The value of {name!r} is not a number.", name=name), remedy=msg("Correct it.")
+            )
         if not 0 < int(value) <= _LARGEST:
             raise UsageError(
-                f"The value of {name!r} is out of range.", remedy=f"Use 1 to {_LARGEST:,}."
+                msg("The value of {name!r} is out of range.", name=name),
+                remedy=msg("Use 1 to {largest:,}.", largest=_LARGEST),
             )
         return int(value)
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hasat.errors import NotFoundError
+from hasat.messages import msg
 
 _FOR_EVER = "public, max-age=31536000, immutable"
 _SHORTLY = "public, max-age=300"
@@ -43,7 +44,7 @@ class Statics:
         name = "favicon.svg" if path.startswith("/favicon.") else path.removeprefix("/static/")
         file = self._files.get(name)
         if file is None:
-            raise NotFoundError(f"There is no file {path}.")
+            raise NotFoundError(msg("There is no file {path}.", path=path))
         kept = _FOR_EVER if request.query_params.get("v") == file.version else _SHORTLY
         return Response(file.content, media_type=file.kind, headers={"Cache-Control": kept})
 

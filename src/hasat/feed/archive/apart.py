@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from hasat.errors import HasatError
+from hasat.messages import msg
 from hasat.orphans import end_with_parent
 
 T = TypeVar("T")
@@ -33,8 +34,8 @@ async def apart(function: Callable[..., T], *arguments: Any) -> T:
         result, error = await asyncio.to_thread(ours.recv)
     except EOFError:
         raise HasatError(
-            "The process that was writing died.",
-            remedy="Run it again; if it dies again, see whether the machine is out of memory.",
+            msg("The process that was writing died."),
+            remedy=msg("Run it again; if it dies again, see whether the machine is out of memory."),
         ) from None
     finally:
         process.kill()

@@ -12,6 +12,7 @@ from obstore.store import S3Store
 
 from hasat.errors import UnavailableError
 from hasat.feed.archive.places import MissingError
+from hasat.messages import msg
 from hasat.settings.source_tree import Archives
 
 if TYPE_CHECKING:
@@ -129,13 +130,20 @@ class Bucket:
     def _away(self, error: Exception) -> UnavailableError:
         if isinstance(error, TimeoutError):
             return UnavailableError(
-                f"The archives in {self.label} cannot be reached: no response within "
-                f"{self._seconds:g} s.",
-                remedy="See whether the store is up; archives.response_timeout is the limit.",
+                msg(
+                    "The archives in {label} cannot be reached: no response within {seconds:g} s.",
+                    label=self.label,
+                    seconds=self._seconds,
+                ),
+                remedy=msg("See whether the store is up; archives.response_timeout is the limit."),
             )
         # The rest of the store's own words is a dump of its answer.
         reason = str(error).strip().splitlines()[0]
         return UnavailableError(
-            f"The archives in {self.label} cannot be reached: {reason}",
-            remedy="See the settings archives.* and whether the store is up.",
+            msg(
+                "The archives in {label} cannot be reached: {reason}",
+                label=self.label,
+                reason=reason,
+            ),
+            remedy=msg("See the settings archives.* and whether the store is up."),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hasat.errors import UnavailableError
 from hasat.feed.archive.places import PIECE, MissingError
+from hasat.messages import msg
 from hasat.store.disk import disk_full, is_disk_full
 
 
@@ -67,8 +68,12 @@ class Folder:
             if is_disk_full(error):
                 raise disk_full(self._root, "an archive") from error
             raise UnavailableError(
-                f"The archives in {self.label} cannot be used: {error.strerror}.",
-                remedy="See that archives.base_path is a folder that Hasat may use.",
+                msg(
+                    "The archives in {label} cannot be used: {strerror}.",
+                    label=self.label,
+                    strerror=error.strerror,
+                ),
+                remedy=msg("See that archives.base_path is a folder that Hasat may use."),
             ) from error
 
 

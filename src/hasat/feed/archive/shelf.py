@@ -15,6 +15,7 @@ from hasat.feed.archive.facts import Archive, Format, Written, formats_of, path_
 from hasat.feed.archive.places import MissingError, Place
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import is_filled
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -56,8 +57,8 @@ async def archive_named(store: Store, place: Place, dataset: str, name: str) -> 
                 raise MissingError(archive.path, place.label)
             return archive
     raise NoArchiveError(
-        f"{dataset} has no archive named {name!r}.",
-        remedy=f"GET /api/v1/{dataset}/archives lists them; old ones expire.",
+        msg("{dataset} has no archive named {name!r}.", dataset=dataset, name=name),
+        remedy=msg("GET /api/v1/{dataset}/archives lists them; old ones expire.", dataset=dataset),
     )
 
 
@@ -112,8 +113,8 @@ async def admit(
         cursor = await conn.execute("DELETE FROM feed.archive_leftover WHERE batch = %s", [batch])
         if not cursor.rowcount:
             raise ConflictError(
-                "The files were taken for leftovers and removed before they were complete.",
-                remedy="A worker tries again soon; `hasat archive write` does so at once.",
+                msg("The files were taken for leftovers and removed before they were complete."),
+                remedy=msg("A worker tries again soon; `hasat archive write` does so at once."),
             )
         for format_, (size, sha256) in written.files.items():
             await conn.execute(

@@ -21,6 +21,7 @@ from hasat.feed.archive.facts import Facts, Format, Written
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weight
 from hasat.feed.head import Head
+from hasat.messages import msg
 from hasat.store.disk import disk_full, is_disk_full
 from hasat.store.statements import statement
 from hasat.store.store import connect_blocking
@@ -74,14 +75,20 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
         written = Written(facts, {name: _sealed(path) for name, path in paths.items()})
     except psycopg.Error as error:
         raise HasatError(
-            f"The database stopped answering while {dataset.name} was archived: {error}",
-            remedy="A worker tries again soon; `hasat archive write` does so at once.",
+            msg(
+                "The database stopped answering while {dataset} was archived: {error}",
+                dataset=dataset.name,
+                error=error,
+            ),
+            remedy=msg("A worker tries again soon; `hasat archive write` does so at once."),
         ) from None
     except (OSError, ArrowException) as error:
         if is_disk_full(error):
             folder = next(iter(paths.values())).parent
             raise disk_full(folder, f"the archive of {dataset.name}") from error
-        raise HasatError(f"{dataset.name} could not be archived: {error}.") from None
+        raise HasatError(
+            msg("{dataset} could not be archived: {error}.", dataset=dataset.name, error=error)
+        ) from None
     return written
 
 
@@ -132,9 +139,18 @@ def _copy(
             behind.result()
     if records != facts.records or shift(EMPTY, total) != facts.digest:
         raise UnsoundError(
-            f"{dataset.name} has {records:,} records with the digest {shift(EMPTY, total).hex()}, "
-            f"but its head says {facts.records:,} with {facts.digest.hex()}.",
-            remedy="Something wrote to the mirror beside Hasat: restore a backup, or fill it anew.",
+            msg(
+                "{dataset} has {records:,} records with the digest {digest}, but its head "
+                "says {expected:,} with {expected_digest}.",
+                dataset=dataset.name,
+                records=records,
+                digest=shift(EMPTY, total).hex(),
+                expected=facts.records,
+                expected_digest=facts.digest.hex(),
+            ),
+            remedy=msg(
+                "Something wrote to the mirror beside Hasat: restore a backup, or fill it anew."
+            ),
         )
 
 

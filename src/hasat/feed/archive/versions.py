@@ -16,6 +16,7 @@ from hasat.clock import local_time
 from hasat.errors import NotFoundError
 from hasat.feed.cursor import Cursor
 from hasat.feed.read import ExpiredError, head_of
+from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.statements import statement
 
@@ -87,14 +88,23 @@ async def version_with_changes(conn: AsyncConnection[Any], dataset: str, number:
     found = await list_versions(conn, dataset, after=number - 1, limit=1)
     if not found or found[0].version != number:
         raise NotFoundError(
-            f"{dataset} has no version {number}.",
-            remedy=f"GET /api/v1/{dataset}/versions lists them.",
+            msg("{dataset} has no version {number}.", dataset=dataset, number=number),
+            remedy=msg("GET /api/v1/{dataset}/versions lists them.", dataset=dataset),
         )
     version = found[0]
     if version.filled:
-        raise ExpiredError(dataset, f"Version {number} filled {dataset}: it has no changes.")
+        raise ExpiredError(
+            dataset,
+            msg(
+                "Version {number} filled {dataset}: it has no changes.",
+                number=number,
+                dataset=dataset,
+            ),
+        )
     if not version.kept:
-        raise ExpiredError(dataset, f"The changes of version {number} are no longer kept.")
+        raise ExpiredError(
+            dataset, msg("The changes of version {number} are no longer kept.", number=number)
+        )
     return version
 
 
@@ -116,7 +126,10 @@ async def delta(store: Store, dataset: str, version: Version) -> AsyncIterator[b
             rows = await (await conn.execute(statement(_ROOM, "delta"), values)).fetchall()
         if not rows or rows[-1][0] != seq + len(rows):
             # Numbers are dense: a gap means that retention passed by while this was read.
-            raise ExpiredError(dataset, f"The changes of version {version.version} just expired.")
+            raise ExpiredError(
+                dataset,
+                msg("The changes of version {version} just expired.", version=version.version),
+            )
         seq = rows[-1][0]
         lines = "".join([f"{line}\n" for _, line in rows]).encode()
         yield await asyncio.to_thread(zipped.compress, lines)

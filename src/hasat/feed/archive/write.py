@@ -23,6 +23,7 @@ from hasat.feed.archive.shelf import (
 from hasat.feed.archive.snapshot import write_snapshot
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import head_of
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.locks import Patience, locked, try_lock
@@ -108,8 +109,8 @@ async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIt
     lock = try_lock(file)
     if lock is None:
         raise ArchivingError(
-            f"Another process of this machine archives {dataset.name}.",
-            remedy="If none is at work, look for one that hangs.",
+            msg("Another process of this machine archives {dataset}.", dataset=dataset.name),
+            remedy=msg("If none is at work, look for one that hangs."),
         )
     try:
         yield

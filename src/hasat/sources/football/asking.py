@@ -19,6 +19,7 @@ from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError
 from hasat.fetch import Asker, Client, Fetcher, Outcome, Question, Rules
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
+from hasat.messages import msg
 from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
@@ -101,8 +102,11 @@ class Api:
             leagues = (Followed(only, year),) if self.is_named and year else ()
             if not leagues:
                 self.remark(
-                    f"League {only} is not among the tracked_leagues, and no current season of it "
-                    "is known; name one with only_season."
+                    msg(
+                        "League {only} is not among the tracked_leagues, and no current season "
+                        "of it is known; name one with only_season.",
+                        only=only,
+                    )
                 )
         if season is not None:
             leagues = tuple({Followed(league.id, season): None for league in leagues})
@@ -144,8 +148,8 @@ class Api:
         """Ask nothing with a key that was refused lately, unless by hand."""
         if not self.by_hand and await refusals(self.store, self._key, self.now - _KEY_RESTS):
             raise SettingsError(
-                "API-Football refused the key less than an hour ago; nothing was asked.",
-                remedy="Correct API_FOOTBALL_KEY: another key is tried at once.",
+                msg("API-Football refused the key less than an hour ago; nothing was asked."),
+                remedy=msg("Correct API_FOOTBALL_KEY: another key is tried at once."),
             )
 
     async def ask(self, endpoint: str, **parameters: str | int) -> Answer | None:
@@ -168,7 +172,9 @@ class Api:
         except OutOfQuotaError as error:
             # If nothing was sent, it is the budget that has none left: that is clear enough.
             if self.requests > before and (why := await self._why_exhausted()):
-                raise OutOfQuotaError(f"{error.message} But {why}", until=error.until) from error
+                raise OutOfQuotaError(
+                    msg("{error} But {why}", error=error.message, why=why), until=error.until
+                ) from error
             raise
         finally:
             self.context.spent(self.requests - before)
@@ -184,12 +190,24 @@ class Api:
         self.refusal = reason if outcome in _REFUSED else None
         if fetched.answer is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
             self._unread += 1
-            self.remark(f"The answer of /{endpoint} could not be read: {reason}.")
+            self.remark(
+                msg(
+                    "The answer of /{endpoint} could not be read: {reason}.",
+                    endpoint=endpoint,
+                    reason=reason,
+                )
+            )
             return None
         self._answers += 1
         headers = {k: v for k, v in fetched.answer.headers.items() if "ratelimit" in k}
         if self.refusal is not None:
-            self.remark(f"The API refuses /{endpoint}: {reason.rstrip('.')}.")
+            self.remark(
+                msg(
+                    "The API refuses /{endpoint}: {reason}.",
+                    endpoint=endpoint,
+                    reason=reason.rstrip("."),
+                )
+            )
             if fetched.body:
                 status = fetched.answer.status
                 await self.load(Answer(endpoint, asked, fetched.body, status, headers))
@@ -238,8 +256,8 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
     football = context.settings.football
     if football.api_key is None:
         raise SettingsError(
-            "There is no key for API-Football.",
-            remedy="Set API_FOOTBALL_KEY, or football.api_key in a file.",
+            msg("There is no key for API-Football."),
+            remedy=msg("Set API_FOOTBALL_KEY, or football.api_key in a file."),
         )
     rules = Rules("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
     now = await context.store.now()
@@ -285,7 +303,7 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
         message = " ".join([*sorted(api.remarks), *api.reasons]) or None
         if api.understood_nothing:
             raise BrokenAnswerError(
-                message or "", remedy="The answers are in raw.set_aside; run it again later."
+                message or "", remedy=msg("The answers are in raw.set_aside; run it again later.")
             )
         return JobOutcome("done" if api.requests else "nothing", api.changed, message=message)
 

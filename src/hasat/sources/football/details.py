@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from hasat.messages import msg
 from hasat.sources.football.asking import Api
 from hasat.sources.football.seasons import (
     Season,
@@ -76,7 +77,7 @@ async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
         api.idle("The API refused matches by their ids less than an hour ago.")
         return
     for place in range(0, len(fixtures), AT_ONCE):
-        await api.progress(place, len(fixtures), "matches")
+        await api.progress(place, len(fixtures), msg("matches"))
         some = fixtures[place : place + AT_ONCE]
         await api.load(await api.ask("fixtures", ids="-".join(map(str, some))))
         if api.refusal is not None:
@@ -93,7 +94,7 @@ async def _ask_each(api: Api, seasons: Sequence[Season], due: Sequence[_Due]) ->
         return
     covering = {season.pair: season for season in seasons}
     for number, (fixture, *pair) in enumerate(due):
-        await api.progress(number, len(due), "matches")
+        await api.progress(number, len(due), msg("matches"))
         season = covering[pair[0], pair[1]]
         for endpoint, flag in BLOCK_OF.items():
             if season.has("fixtures", flag):

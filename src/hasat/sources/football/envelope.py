@@ -13,6 +13,7 @@ import orjson
 
 from hasat.errors import BrokenAnswerError
 from hasat.feed.digest import canonical
+from hasat.messages import msg
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ def read_envelope(body: bytes | str) -> Envelope:
     try:
         told, whole, mended = parsed(body)
     except ValueError as error:
-        raise BrokenAnswerError("The answer is not JSON.") from error
+        raise BrokenAnswerError(msg("The answer is not JSON.")) from error
     if not is_envelope(told):
-        raise BrokenAnswerError("The answer is not an envelope: response or errors is missing.")
+        raise BrokenAnswerError(
+            msg("The answer is not an envelope: response or errors is missing.")
+        )
     paging = told.get("paging")
     paging = paging if isinstance(paging, dict) else {}
     return Envelope(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from hasat.errors import HasatError, OutOfQuotaError
 from hasat.jobs import Outcome, RunContext
+from hasat.messages import msg
 from hasat.sources import upstreams
 from hasat.sources.football.asking import Api, collects, is_named, only_league
 from hasat.sources.football.datasets import SOURCE
@@ -108,7 +109,11 @@ async def _check_quota(api: Api) -> None:
         left = quota.windows.remaining
         if quota.windows.upstream == SOURCE and left is not None and left < least:
             raise OutOfQuotaError(
-                f"{left:,} requests are left today, and min_daily_quota is {least:,}.",
+                msg(
+                    "{left:,} requests are left today, and min_daily_quota is {least:,}.",
+                    left=left,
+                    least=least,
+                ),
                 until=quota.windows.ends_at,
             )
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
+from hasat.messages import msg
 from hasat.sources.football.asking import Api
 from hasat.sources.football.bootstrap import ensure_static, ensure_teams
 from hasat.sources.football.progress import UNREADABLE, Progress, load_progress, save_progress
@@ -59,7 +60,11 @@ async def backfill(api: Api) -> None:
     due.sort(key=lambda pair: (pair[1].completed, not pair[0].is_followed))
     chosen = due if api.is_named else due[: api.settings.backfill.fixtures_max_tasks_per_run]
     for number, (season, progress) in enumerate(chosen):
-        await api.progress(number, len(chosen), f"league {season.league_id}, {season.year}")
+        await api.progress(
+            number,
+            len(chosen),
+            msg("league {league_id}, {year}", league_id=season.league_id, year=season.year),
+        )
         await ensure_teams(api, season)
         if _in_windows(api, season, progress) and season.start and season.end:
             await _windows(api, season, season.start, season.end, progress)

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 
 from hasat.errors import UnavailableError
 from hasat.feed.archive.places import Place
+from hasat.messages import msg
 from hasat.sources.football.months import read_newest_first
 from hasat.sources.football.raw import Told, newest_first
 
@@ -58,8 +59,12 @@ async def _from_file(place: Place, archive: _Archive, copy: Path) -> AsyncGenera
             file.write(piece)
     if seen.digest() != archive.sha256:
         raise UnavailableError(
-            f"{archive.path} in {place.label} is not the file that was written.",
-            remedy="Bring the file back from a backup; nothing was changed.",
+            msg(
+                "{path} in {place} is not the file that was written.",
+                path=archive.path,
+                place=place.label,
+            ),
+            remedy=msg("Bring the file back from a backup; nothing was changed."),
         )
     for row in read_newest_first(copy):
         yield Told(

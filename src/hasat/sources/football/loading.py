@@ -10,6 +10,7 @@ from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.digest import canonical
 from hasat.feed.guard import Limits, share
 from hasat.feed.reconcile import Reconcile, Record, Version
+from hasat.messages import msg
 from hasat.sources.football.covers import listed_season
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.elements import Block, Extract, extract
@@ -85,7 +86,9 @@ async def load(
             await _keep_all(conn, read, asides, run, leagues)
             await _note_told(conn, read, fold, blocks)
         if unreadable:
-            raise NothingReadError(f"No record of {_origin(answers[0])} can be read.")
+            raise NothingReadError(
+                msg("No record of {answers} can be read.", answers=_origin(answers[0]))
+            )
         return None
     # Matches first: the details of those that leave the mirror leave it in the same version.
     details = [name for name in DETAILS if fold.covers("fixtures") and name not in named]
@@ -142,8 +145,13 @@ async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, rem
     [(known,)] = await cursor.fetchall()
     if share(removed, known) > Limits().removed:
         raise DoubtError(
-            f"The answer lacks {removed:,} of {known:,} {dataset.name} and was set aside.",
-            remedy="If they are gone indeed, run the job by hand with accept_removals=true.",
+            msg(
+                "The answer lacks {removed:,} of {known:,} {dataset} and was set aside.",
+                removed=removed,
+                known=known,
+                dataset=dataset.name,
+            ),
+            remedy=msg("If they are gone indeed, run the job by hand with accept_removals=true."),
         )
 
 

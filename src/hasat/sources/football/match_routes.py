@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from hasat.doors import Plain, TheReads
 from hasat.errors import NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
     Id,
@@ -140,7 +141,9 @@ async def head_to_head(
     """Every match between them that is in the mirror, the latest first."""
     one, other = map(int, teams.split("-"))
     if one == other:
-        raise UsageError("A team does not play itself.", remedy="Name two teams: h2h=33-34.")
+        raise UsageError(
+            msg("A team does not play itself."), remedy=msg("Name two teams: h2h=33-34.")
+        )
     asked = {
         "team": one,
         "opponent": other,
@@ -194,8 +197,8 @@ async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
     found = await read_page(conn, listings.FIXTURES, {"id": number})
     if not found.rows:
         raise NotFoundError(
-            f"There is no match {number} in the mirror.",
-            remedy="GET /api/v1/football/fixtures lists those there are.",
+            msg("There is no match {number} in the mirror.", number=number),
+            remedy=msg("GET /api/v1/football/fixtures lists those there are."),
         )
     return found.rows[0]
 

@@ -14,6 +14,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from hasat.errors import HasatError
 from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.messages import msg
 from hasat.store.statements import statement
 from hasat.store.store import connect_blocking
 
@@ -69,8 +70,10 @@ def write_month(url: str, month: date, draft: Path) -> Sealed:
     read = _tally(row for group in _groups(draft) for row in group)
     if read != written:
         raise HasatError(
-            f"The file for {month:%Y-%m} does not say what raw.api_responses says.",
-            remedy="The month stays in the database; see whether the disk is sound.",
+            msg(
+                "The file for {month:%Y-%m} does not say what raw.api_responses says.", month=month
+            ),
+            remedy=msg("The month stays in the database; see whether the disk is sound."),
         )
     with draft.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").digest()

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from pydantic import Field
 
 from hasat.errors import NotFoundError
+from hasat.messages import msg
 from hasat.sources.football import listings
 from hasat.sources.football.listings import read_page
 from hasat.sources.football.states import codes_in
@@ -208,7 +209,8 @@ class FootballQueries:
         if found := await fixtures_told(self._store, ids=[fixture], limit=1):
             return found[0]
         raise NotFoundError(
-            f"The mirror has no match {fixture}.", remedy="query_fixtures lists what it has."
+            msg("The mirror has no match {fixture}.", fixture=fixture),
+            remedy=msg("query_fixtures lists what it has."),
         )
 
     async def _details(

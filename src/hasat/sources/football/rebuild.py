@@ -16,6 +16,7 @@ from hasat.feed.copying import Chunk, pack
 from hasat.feed.mend import Mending, UnlikeError
 from hasat.feed.reconcile import Reconcile
 from hasat.feed.renew import Renewal, Renewed
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.ahead import ahead
 from hasat.sources.football.datasets import DATASETS
@@ -107,8 +108,8 @@ async def _put_all(
                 on_progress(answers.read)
     if not answers.read:
         raise NothingToDoError(
-            "There are no answers in raw.api_responses: there is nothing to rebuild from.",
-            remedy="CORE was left as it is.",
+            msg("There are no answers in raw.api_responses: there is nothing to rebuild from."),
+            remedy=msg("CORE was left as it is."),
         )
     return answers
 

@@ -11,6 +11,7 @@ from psycopg.errors import LockNotAvailable
 from hasat.errors import HasatError
 from hasat.feed.archive.places import Place, place_of
 from hasat.jobs import Job, Outcome, RunContext
+from hasat.messages import msg
 from hasat.sources.football.datasets import SOURCE
 from hasat.store.statements import statement
 
@@ -29,7 +30,7 @@ async def _archive(context: RunContext) -> Outcome:
     async with context.store.connection() as alone:
         cursor = await alone.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if await cursor.fetchone() != (True,):
-            return Outcome("skipped", message="Another process moves old months already.")
+            return Outcome("skipped", message=msg("Another process moves old months already."))
         due = await _old_months(alone, context.settings.football.raw_retention_days)
         for number, month in enumerate(due):
             await context.progress(number, len(due), f"{month:%Y-%m}")

@@ -1,5 +1,6 @@
 """A followed league that has begun a new season: told, never changed by itself."""
 
+from hasat.messages import msg
 from hasat.sources.football.asking import Api
 from hasat.sources.football.seasons import ensure_leagues
 from hasat.store.statements import statement
@@ -20,6 +21,12 @@ async def watch(api: Api) -> None:
     for league, name, year in rows:
         if year > wanted[league]:
             api.remark(
-                f"{name} (id {league}) has begun season {year}; season {wanted[league]} is "
-                "followed. Set it in tracked_leagues."
+                msg(
+                    "{name} (id {league}) has begun season {year}; season {wanted} is "
+                    "followed. Set it in tracked_leagues.",
+                    name=name,
+                    league=league,
+                    year=year,
+                    wanted=wanted[league],
+                )
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from hasat.messages import msg
 from hasat.sources.football.asking import Api
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.refusals import note_refusal, refusals
@@ -120,7 +121,15 @@ async def _remark_unlisted(
         years = sorted(known for of, known in listed if of == league)
         has = f"seasons of league {league} up to {years[-1]}" if years else f"no league {league}"
         how = "named" if api.is_named else "followed"
-        api.remark(f"League {league}, season {year}, is {how}, but the API lists {has}.")
+        api.remark(
+            msg(
+                "League {league}, season {year}, is {how}, but the API lists {has}.",
+                league=league,
+                year=year,
+                how=how,
+                has=has,
+            )
+        )
 
 
 async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from hasat.doors import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
 from hasat.errors import DatabaseError, NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
     Id,
@@ -44,7 +45,9 @@ async def teams(
 ) -> Response:
     """By name. With `league`, those with a match in it."""
     if season is not None and league is None:
-        raise UsageError("`season` alone chooses no team.", remedy="Name the league as well.")
+        raise UsageError(
+            msg("`season` alone chooses no team."), remedy=msg("Name the league as well.")
+        )
     of = None if league is None else [league, season]
     asked = {"id": number, "of": of, "country": country, "search": search}
     return await page_of(store, "teams", listings.TEAMS, asked, paging)
@@ -80,8 +83,12 @@ async def _tables(store: Store, league: int, season: int, team: int | None) -> R
         found = await read_page(conn, listings.STANDINGS, asked, size=_MOST_LINES)
         if not found.rows:
             raise NotFoundError(
-                f"There is no table of league {league}, season {season}, in the mirror.",
-                remedy="GET /api/v1/football/coverage says what there is.",
+                msg(
+                    "There is no table of league {league}, season {season}, in the mirror.",
+                    league=league,
+                    season=season,
+                ),
+                remedy=msg("GET /api/v1/football/coverage says what there is."),
             )
         groups = [
             {"group": name, "table": [row["body"] for row in rows]}

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, date, timedelta
 from typing import Final
 
+from hasat.messages import msg
 from hasat.sources.football.asking import Api, only_league
 from hasat.sources.football.progress import UNREADABLE, Progress, load_progress, save_progress
 from hasat.sources.football.seasons import (
@@ -141,7 +142,7 @@ async def team_statistics(api: Api) -> None:
     if seasons and not due:
         api.idle("No team is known that has played since its statistics were last asked for.")
     for number, (league, season, team) in enumerate(due):
-        await api.progress(number, len(due), "teams")
+        await api.progress(number, len(due), msg("teams"))
         answer = await api.ask("teams/statistics", league=league, season=season, team=team)
         loaded = await api.load(answer)
         await note_asked(api, answer if loaded else None, "teams/statistics", league, season, team)
@@ -183,7 +184,7 @@ async def _where_matches_ended(
     if lately := refused & {season.pair for season in seasons}:
         api.idle(f"The API refused /{endpoint} for {len(lately)} seasons less than a day ago.")
     for number, season in enumerate(due):
-        await api.progress(number, len(due), f"league {season.league_id}")
+        await api.progress(number, len(due), msg("league {league_id}", league_id=season.league_id))
         await _ask_season(api, endpoint, season)
 
 

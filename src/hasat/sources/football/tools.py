@@ -10,6 +10,7 @@ from pydantic import Field
 
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
+from hasat.messages import msg
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.finishing import MARKED
 from hasat.sources.football.leagues import resolve
@@ -219,8 +220,8 @@ class FootballTools:
         row = (await self._league_rows([league_id])).get(league_id)
         if row is None:
             raise NotFoundError(
-                f"No league {league_id} is known.",
-                remedy="The job bootstrap_leagues asks for all leagues.",
+                msg("No league {league_id} is known.", league_id=league_id),
+                remedy=msg("The job bootstrap_leagues asks for all leagues."),
             )
         return LeagueTold(ts_utc=await at(self._store), **row)
 

@@ -13,8 +13,11 @@ ListError                   the list cannot be used; the message says what and w
 """
 
 from hasat.errors import HasatError
+from hasat.messages import msg
 
-TRY_AGAIN = "Nothing was changed. Fetch the list again; if it stays so, the publisher must mend it."
+TRY_AGAIN = msg(
+    "Nothing was changed. Fetch the list again; if it stays so, the publisher must mend it."
+)
 
 
 class ListError(HasatError):

@@ -12,6 +12,7 @@ import structlog
 
 from hasat.errors import UnavailableError, UsageError
 from hasat.fetch.addresses import CheckedTransport
+from hasat.messages import msg
 from hasat.store.disk import room_for
 
 _PAUSES = (2.0, 4.0, 8.0)
@@ -44,14 +45,20 @@ async def obtain(
     if "://" not in source or source.startswith("file://"):
         if not trusted:
             raise UsageError(
-                f"The {name} list of a queued run must have an http(s) address.",
-                remedy="Files are read only by `hasat gib sync` on the command line.",
+                msg("The {name} list of a queued run must have an http(s) address.", name=name),
+                remedy=msg("Files are read only by `hasat gib sync` on the command line."),
             )
         return _local(source, name)
     if not source.lower().startswith(("http://", "https://")):
         raise UsageError(
-            f"The {name} list cannot be fetched from {source}: only http(s) is spoken here.",
-            remedy="Name an http(s) address, or fetch the list by other means and name the file.",
+            msg(
+                "The {name} list cannot be fetched from {source}: only http(s) is spoken here.",
+                name=name,
+                source=source,
+            ),
+            remedy=msg(
+                "Name an http(s) address, or fetch the list by other means and name the file."
+            ),
         )
     download = _Download(source, name, folder / f"{name.lower()}.zip")
     try:
@@ -72,9 +79,15 @@ async def obtain(
             return await download.run(client, pauses)
     except TimeoutError as error:
         raise UnavailableError(
-            f"The {name} list did not arrive within {timeout_seconds:.0f} seconds.",
-            remedy="What did arrive is kept and gone on with next time; "
-            "gib.download_timeout allows for more.",
+            msg(
+                "The {name} list did not arrive within {timeout_seconds:.0f} seconds.",
+                name=name,
+                timeout_seconds=timeout_seconds,
+            ),
+            remedy=msg(
+                "What did arrive is kept and gone on with next time; "
+                "gib.download_timeout allows for more."
+            ),
         ) from error
 
 
@@ -100,8 +113,10 @@ class _Download:
                 if pause is None:
                     why = str(error) or type(error).__name__
                     raise UnavailableError(
-                        f"The {self._name} list could not be fetched: {why}.",
-                        remedy=f"Try again later; the address is {self._url}.",
+                        msg(
+                            "The {name} list could not be fetched: {why}.", name=self._name, why=why
+                        ),
+                        remedy=msg("Try again later; the address is {url}.", url=self._url),
                     ) from error
                 log.warning("a download failed; trying again", list=self._name, error=str(error))
                 await asyncio.sleep(pause)
@@ -120,8 +135,12 @@ class _Download:
                 raise _PassingError(f"the server answered {answer.status_code}")
             if answer.status_code not in (200, 206):
                 raise UnavailableError(
-                    f"The server of the {self._name} list answered {answer.status_code}.",
-                    remedy=f"Check the address {self._url}.",
+                    msg(
+                        "The server of the {name} list answered {status_code}.",
+                        name=self._name,
+                        status_code=answer.status_code,
+                    ),
+                    remedy=msg("Check the address {url}.", url=self._url),
                 )
             resumed = answer.status_code == 206
             notes = begun if resumed and begun else self._notes_of(answer)
@@ -179,7 +198,7 @@ def _local(source: str, name: str) -> Path:
     path = Path(unquote(urlsplit(source).path) if source.startswith("file://") else source)
     if not path.is_file():
         raise UsageError(
-            f"There is no file {path} for the {name} list.",
-            remedy="Name a ZIP or XML file, or an http(s) address.",
+            msg("There is no file {path} for the {name} list.", path=path, name=name),
+            remedy=msg("Name a ZIP or XML file, or an http(s) address."),
         )
     return path.absolute()

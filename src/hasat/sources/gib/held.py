@@ -20,6 +20,7 @@ from hasat.feed.held_input import (
     remove_input,
     store_input,
 )
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.parts import BOXES
@@ -57,8 +58,15 @@ async def held_lists(
     for held in inputs.values():
         if not held.is_at(settings):
             raise ConflictError(
-                f"The lists of run {held_run} are on the machine {held.machine}.",
-                remedy=f"`hasat gib approve {held_run}` queues the approval for a worker there.",
+                msg(
+                    "The lists of run {held_run} are on the machine {machine}.",
+                    held_run=held_run,
+                    machine=held.machine,
+                ),
+                remedy=msg(
+                    "`hasat gib approve {held_run}` queues the approval for a worker there.",
+                    held_run=held_run,
+                ),
             )
     async with loaded_input(settings, inputs, run) as lists:
         yield lists
@@ -137,8 +145,8 @@ async def _inputs(conn: AsyncConnection[Any], run: int) -> dict[str, HeldInput]:
             )
             if (held := await inputs.fetchone()) is None:
                 raise NotFoundError(
-                    f"The {box} list of run {run} is not stored.",
-                    remedy="Reject the run and synchronise again.",
+                    msg("The {box} list of run {run} is not stored.", box=box, run=run),
+                    remedy=msg("Reject the run and synchronise again."),
                 )
             found[box] = held
     return found
@@ -149,6 +157,9 @@ async def _cannot_decide(conn: AsyncConnection[Any], run: int) -> ConflictError 
     row = await cursor.fetchone()
     if row is None:
         return NotFoundError(
-            f"There is no held run {run}.", remedy="`hasat gib runs` shows which ones are."
+            msg("There is no held run {run}.", run=run),
+            remedy=msg("`hasat gib runs` shows which ones are."),
         )
-    return ConflictError(f"Run {run} does not wait for a decision: it is {row[0]}.")
+    return ConflictError(
+        msg("Run {run} does not wait for a decision: it is {row}.", run=run, row=row[0])
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 Kind = Literal["VKN", "TCKN"]
 
@@ -74,8 +75,16 @@ def check_identifier(identifier: str) -> None:
     """Reject what cannot be one; whether its checksum fits does not matter."""
     if (found := malformed(identifier)) is not None:
         raise MalformedIdentifierError(
-            f"{identifier[:40]!r} {found.reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
-            remedy=f"Did you mean {found.likely}?" if found.likely else "Correct it and ask again.",
+            msg(
+                "{identifier!r} {reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
+                identifier=identifier[:40],
+                reason=found.reason,
+            ),
+            remedy=(
+                msg("Did you mean {likely}?", likely=found.likely)
+                if found.likely
+                else msg("Correct it and ask again.")
+            ),
         )
 
 

@@ -17,6 +17,7 @@ from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.jobs.model import Location
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.errors import ListError
@@ -61,7 +62,7 @@ async def _run(context: RunContext, began: float) -> Outcome:
     await _sweep(context)
     approve = context.params.get("approve")
     if approve is None:
-        await context.progress(0, None, "fetching the lists")
+        await context.progress(0, None, msg("fetching the lists"))
         return await _synchronise(context, await _fetch(context), began)
     async with held_lists(
         context.store, context.settings, int(approve), run=context.run_id

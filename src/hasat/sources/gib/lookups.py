@@ -10,6 +10,7 @@ from psycopg import AsyncConnection, sql
 from hasat.errors import NotFoundError
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import head_of, record_as_of
+from hasat.messages import msg
 from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
 from hasat.sources.gib.times import moment
 
@@ -63,7 +64,14 @@ def malformed_entry(identifier: str, found: Malformed) -> dict[str, Any]:
 
 
 def not_there(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
-    return NotATaxpayerError(f"{identifier} is not an active taxpayer of {where}{when}.")
+    return NotATaxpayerError(
+        msg(
+            "{identifier} is not an active taxpayer of {where}{when}.",
+            identifier=identifier,
+            where=where,
+            when=when,
+        )
+    )
 
 
 def taxpayer(body: Mapping[str, Any]) -> dict[str, Any]:

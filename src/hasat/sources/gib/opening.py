@@ -12,6 +12,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from hasat.messages import msg
 from hasat.sources.gib.errors import ArchiveError, ListError, NotAListError, TooLargeError
 
 # Small enough to stay in the processor's cache from inflating to hashing.
@@ -61,7 +62,7 @@ class ListFile:
             if start[:2] == b"PK":
                 yield from self._unpacked(file)
             elif not start:
-                raise NotAListError(f"{self.name} is an empty file.")
+                raise NotAListError(msg("{name} is an empty file.", name=self.name))
             else:
                 yield from self._capped(_reading(file), packed=None)
 
@@ -75,7 +76,9 @@ class ListFile:
                 self.source.seek(0)
                 yield self.source
         except OSError as error:
-            raise ListError(f"{self.name} cannot be read: {error}.") from error
+            raise ListError(
+                msg("{name} cannot be read: {error}.", name=self.name, error=error)
+            ) from error
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         try:
@@ -88,22 +91,43 @@ class ListFile:
                 checksum = isal_zlib.crc32(block, checksum)
                 yield block
         except _BAD_ZIP as error:  # type: ignore[misc]  # isal's stub hides that its error is one
-            raise ArchiveError(f"{self.name} is not a whole ZIP: {error}.") from error
+            raise ArchiveError(
+                msg("{name} is not a whole ZIP: {error}.", name=self.name, error=error)
+            ) from error
         if done != entry.file_size:
-            raise ArchiveError(f"{self.name} should hold {entry.file_size} bytes and holds {done}.")
+            raise ArchiveError(
+                msg(
+                    "{name} should hold {file_size} bytes and holds {done}.",
+                    name=self.name,
+                    file_size=entry.file_size,
+                    done=done,
+                )
+            )
         if checksum != entry.CRC:
-            raise ArchiveError(f"{self.name} is damaged: its bytes do not have their CRC-32.")
+            raise ArchiveError(
+                msg("{name} is damaged: its bytes do not have their CRC-32.", name=self.name)
+            )
 
     def _only_entry(self, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         entries = [one for one in archive.infolist() if one.filename.lower().endswith(".xml")]
         if len(entries) != 1:
-            raise ArchiveError(f"{self.name} holds {len(entries)} XML files instead of one.")
+            raise ArchiveError(
+                msg(
+                    "{name} holds {count} XML files instead of one.",
+                    name=self.name,
+                    count=len(entries),
+                )
+            )
         entry = entries[0]
         if entry.flag_bits & _ENCRYPTED:
-            raise ArchiveError(f"{self.name} is encrypted.")
+            raise ArchiveError(msg("{name} is encrypted.", name=self.name))
         if entry.compress_type not in _STORED_OR_DEFLATED:
             raise ArchiveError(
-                f"{self.name} is packed by the unknown method {entry.compress_type}."
+                msg(
+                    "{name} is packed by the unknown method {compress_type}.",
+                    name=self.name,
+                    compress_type=entry.compress_type,
+                )
             )
         return entry
 
@@ -117,10 +141,20 @@ class ListFile:
     def _check_size(self, size: int, packed: int | None) -> None:
         limits = self.limits
         if size > limits.max_bytes:
-            raise TooLargeError(f"{self.name} has more than {limits.max_bytes} bytes of XML.")
+            raise TooLargeError(
+                msg(
+                    "{name} has more than {max_bytes} bytes of XML.",
+                    name=self.name,
+                    max_bytes=limits.max_bytes,
+                )
+            )
         if packed is not None and size > max(_RATIO_FROM, limits.max_ratio * packed):
             raise TooLargeError(
-                f"{self.name} unpacks to more than {limits.max_ratio} times its size."
+                msg(
+                    "{name} unpacks to more than {max_ratio} times its size.",
+                    name=self.name,
+                    max_ratio=limits.max_ratio,
+                )
             )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hasat.errors import HasatError
+from hasat.messages import msg
 from hasat.orphans import end_with_parent
 from hasat.sources.gib.fingerprints import SIZE, Known
 from hasat.sources.gib.lines import identifier_of, token_of
@@ -156,6 +157,8 @@ class Processes:
             return await loop.run_in_executor(self._pool, function, *arguments)
         except BrokenProcessPool as error:
             raise HasatError(
-                "A process that was reading the lists died; nothing was changed.",
-                remedy="Run it again; if it dies again, see whether the machine is out of memory.",
+                msg("A process that was reading the lists died; nothing was changed."),
+                remedy=msg(
+                    "Run it again; if it dies again, see whether the machine is out of memory."
+                ),
             ) from error

@@ -17,6 +17,7 @@ from hasat.errors import HasatError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.jobs.queue import enqueue
+from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import search_table
 from hasat.store import Store
@@ -173,7 +174,7 @@ async def run(context: RunContext) -> Outcome:
     """Prepare what is missing."""
     prepared = await prepare_search(context.store, context.progress)
     if not prepared:
-        return Outcome("nothing", message="The search is prepared, or about to be by another.")
+        return Outcome("nothing", message=msg("The search is prepared, or about to be by another."))
     return Outcome(detail={"prepared": prepared})
 
 

@@ -32,6 +32,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from hasat.messages import msg
 from hasat.sources.gib.errors import (
     DamagedListError,
     EmptyListError,
@@ -235,8 +236,12 @@ class Reader:
             offset += len(data) - len(carry)
             if len(carry) > self.file.limits.max_record:
                 raise DamagedListError(
-                    f"{self.file.name} has a User of more than {self.file.limits.max_record} "
-                    f"bytes, from byte {offset} on."
+                    msg(
+                        "{file} has a User of more than {max_record} bytes, from byte {offset} on.",
+                        file=self.file.name,
+                        max_record=self.file.limits.max_record,
+                        offset=offset,
+                    )
                 )
         if self._share == 0:
             yield self._tail(carry, offset)
@@ -335,8 +340,11 @@ class Reader:
         """Read what is legible of a damaged stretch and set the rest aside."""
         if _ROOT_END in content:
             raise DamagedListError(
-                f"{self.file.name} goes on with Users after its end, at byte "
-                f"{offset + content.index(_ROOT_END)}."
+                msg(
+                    "{file} goes on with Users after its end, at byte {offset}.",
+                    file=self.file.name,
+                    offset=offset + content.index(_ROOT_END),
+                )
             )
         cuts = [0, *(match.start() for match in _USER_START(content)), len(content)]
         for start, end in pairwise(cuts):
@@ -381,14 +389,21 @@ class Reader:
             end = tail.rfind(_ROOT_END)
             if end < 0:
                 raise TruncatedListError(
-                    f"{self.file.name} ends at byte {offset + len(tail)} without having closed "
-                    "its root."
+                    msg(
+                        "{file} ends at byte {offset} without having closed its root.",
+                        file=self.file.name,
+                        offset=offset + len(tail),
+                    )
                 ) from error
             try:
                 outermost_elements(tail[end:], closed=True)
             except MalformedError:
                 raise DamagedListError(
-                    f"{self.file.name} does not end where its root does, at byte {offset + end}."
+                    msg(
+                        "{file} does not end where its root does, at byte {offset}.",
+                        file=self.file.name,
+                        offset=offset + end,
+                    )
                 ) from error
             self._salvage(tail[:end], offset, batch)
         else:
@@ -425,13 +440,22 @@ def conclude(tally: Tally, name: str) -> None:
     """Refuse a list of which, all in all, too little is legible."""
     if tally.undecodable * 2 > tally.users + tally.set_aside:
         raise ListEncodingError(
-            f"{name} is not written in UTF-8: {tally.undecodable} of its Users are not."
+            msg(
+                "{name} is not written in UTF-8: {undecodable} of its Users are not.",
+                name=name,
+                undecodable=tally.undecodable,
+            )
         )
     if not tally.users and not tally.set_aside:
-        raise EmptyListError(f"{name} names nobody.")
+        raise EmptyListError(msg("{name} names nobody.", name=name))
     if not tally.users or tally.set_aside > max(_MANY, tally.users):
         raise DamagedListError(
-            f"{name} is hardly legible: {tally.set_aside} Users are not, {tally.users} are."
+            msg(
+                "{name} is hardly legible: {set_aside} Users are not, {users} are.",
+                name=name,
+                set_aside=tally.set_aside,
+                users=tally.users,
+            )
         )
 
 

@@ -26,6 +26,7 @@ from hasat.feed.guard import (
     share,
 )
 from hasat.feed.reconcile import Reconcile, Record, Version
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.source_tree import Gib
 from hasat.sources.gib.bulk_load import load_everything
@@ -183,7 +184,9 @@ async def synchronise(
         for box in BOXES:
             # It was opened several times: only one and the same file has that hash and these users.
             if file_of(lists[box]) != files[box]:
-                raise ReplacedListError(f"The {box} list was replaced while it was read.")
+                raise ReplacedListError(
+                    msg("The {box} list was replaced while it was read.", box=box)
+                )
         measures = _measures(settings, task, found)
         if exceeded(measures) and approving is None:
             some = {dataset.name: await _examples(work, dataset) for dataset in DATASETS}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
+from hasat.messages import msg
 from hasat.sources.gib.errors import DamagedListError
 from hasat.sources.gib.markup import tag_end
 
@@ -83,4 +84,10 @@ def whole_elements(
         needed = begun if depth >= 2 else max(base, parser.CurrentByteIndex)
         held, base = held[needed - base :], needed
         if len(held) > longest:
-            raise DamagedListError(f"An element of more than {longest} bytes begins at {base}.")
+            raise DamagedListError(
+                msg(
+                    "An element of more than {longest} bytes begins at {base}.",
+                    longest=longest,
+                    base=base,
+                )
+            )

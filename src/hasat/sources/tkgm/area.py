@@ -16,6 +16,7 @@ from shapely.errors import ShapelyError
 from shapely.geometry import shape
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 Area = Polygon | MultiPolygon
 
@@ -30,8 +31,8 @@ def read_area(text: str) -> Area:
     area = _box(text)
     if area is None:
         raise UsageError(
-            f"{text!r} is neither a file nor a box.",
-            remedy="Name a GeoJSON, KML or GeoPackage file, or give west,south,east,north.",
+            msg("{text!r} is neither a file nor a box.", text=text),
+            remedy=msg("Name a GeoJSON, KML or GeoPackage file, or give west,south,east,north."),
         )
     return area
 
@@ -52,8 +53,8 @@ def area_of(told: Any) -> Area:
         ShapelyError,
     ) as error:
         raise UsageError(
-            f"The area is neither a box nor GeoJSON: {error}.",
-            remedy="Give west,south,east,north in degrees, or a GeoJSON polygon.",
+            msg("The area is neither a box nor GeoJSON: {error}.", error=error),
+            remedy=msg("Give west,south,east,north in degrees, or a GeoJSON polygon."),
         ) from error
 
 
@@ -76,8 +77,10 @@ def _box(text: str) -> Area | None:
     west, south, east, north = corners
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise UsageError(
-            f"The box {text} is empty or not on the earth.",
-            remedy="Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91.",
+            msg("The box {text} is empty or not on the earth.", text=text),
+            remedy=msg(
+                "Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91."
+            ),
         )
     return box(west, south, east, north)
 
@@ -100,8 +103,12 @@ def _from_file(path: Path) -> Area:
         ]
     except DataSourceError as error:
         raise UsageError(
-            f"{path} cannot be read as an area: {str(error).partition(';')[0].rstrip('.')}.",
-            remedy="Use a GeoJSON, KML or GeoPackage file.",
+            msg(
+                "{path} cannot be read as an area: {partition}.",
+                path=path,
+                partition=str(error).partition(";")[0].rstrip("."),
+            ),
+            remedy=msg("Use a GeoJSON, KML or GeoPackage file."),
         ) from error
     return _whole(found, str(path))
 
@@ -111,14 +118,21 @@ def _whole(found: list[Any], name: str) -> Area:
     grounds = [part for part in shapely.get_parts(whole).tolist() if isinstance(part, Polygon)]
     if not grounds:
         raise UsageError(
-            f"{name} has no area in it, only points or lines, or nothing.",
-            remedy="Draw a polygon and save it again.",
+            msg("{name} has no area in it, only points or lines, or nothing.", name=name),
+            remedy=msg("Draw a polygon and save it again."),
         )
     west, south, east, north = shapely.total_bounds(grounds).tolist()
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise UsageError(
-            f"{name} is not on the earth: {west}, {south} to {east}, {north}.",
-            remedy="Save it with its coordinate system, or in degrees (WGS 84).",
+            msg(
+                "{name} is not on the earth: {west}, {south} to {east}, {north}.",
+                name=name,
+                west=west,
+                south=south,
+                east=east,
+                north=north,
+            ),
+            remedy=msg("Save it with its coordinate system, or in degrees (WGS 84)."),
         )
     return grounds[0] if len(grounds) == 1 else MultiPolygon(grounds)
 

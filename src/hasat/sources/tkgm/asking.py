@@ -22,6 +22,7 @@ from hasat.fetch import (
     read_workers,
 )
 from hasat.fetch import Question as Request
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.tkgm.outcomes import classify
@@ -162,13 +163,22 @@ class Registry:
             waiting.extend(part for part in (again[:half], again[half:]) if part)
         if given_up:
             raise UnavailableError(
-                f"{given_up} of {len(questions)} points were left unanswered {most_tries} times.",
-                remedy="Ask again later.",
+                msg(
+                    "{given_up} of {count} points were left unanswered {most_tries} times.",
+                    given_up=given_up,
+                    count=len(questions),
+                    most_tries=most_tries,
+                ),
+                remedy=msg("Ask again later."),
             )
         if unreadable := sum(map(self.is_unreadable, questions)):
             raise BrokenAnswerError(
-                f"The responses to {unreadable} of {len(questions)} questions cannot be read.",
-                remedy="They are in raw.set_aside.",
+                msg(
+                    "The responses to {unreadable} of {count} questions cannot be read.",
+                    unreadable=unreadable,
+                    count=len(questions),
+                ),
+                remedy=msg("They are in raw.set_aside."),
             )
 
     async def some(self, questions: Sequence[Question], asker: Asker) -> list[Told]:
@@ -223,7 +233,10 @@ class Registry:
                 return None
             case _:
                 raise BrokenAnswerError(
-                    f"The registry's answer could not be used: {fetched.verdict.reason}."
+                    msg(
+                        "The registry's answer could not be used: {reason}.",
+                        reason=fetched.verdict.reason,
+                    )
                 )
 
 

@@ -20,6 +20,7 @@ import structlog
 
 from hasat.errors import HasatError, UsageError
 from hasat.fetch import Asker, most_tries, read_workers
+from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.sources.tkgm.asking import registry
 from hasat.sources.tkgm.lookup import Known, Lookup, point_at
@@ -229,7 +230,8 @@ def _point(coordinate: Coordinate) -> Point:
         return point_at(float(lat), float(lon))
     except (KeyError, TypeError, ValueError):
         raise UsageError(
-            f"{coordinate!r} is not a coordinate.", remedy="Give (lat, lon) pairs."
+            msg("{coordinate!r} is not a coordinate.", coordinate=coordinate),
+            remedy=msg("Give (lat, lon) pairs."),
         ) from None
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from hasat.budget import Budget, Remaining
 from hasat.errors import BrokenAnswerError, SettingsError
 from hasat.fetch import Asker, Client, Fetched, Fetcher, Outcome, Question, Rules
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.tkgm.outcomes import classify
@@ -30,8 +31,12 @@ class Direct:
             )
         if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
             raise BrokenAnswerError(
-                f"The registry's answer to {path} could not be used: {fetched.verdict.reason}.",
-                remedy="Check tkgm.registry.url.",
+                msg(
+                    "The registry's answer to {path} could not be used: {reason}.",
+                    path=path,
+                    reason=fetched.verdict.reason,
+                ),
+                remedy=msg("Check tkgm.registry.url."),
             )
         return fetched
 
@@ -42,9 +47,11 @@ async def direct(store: Store, settings: Settings) -> AsyncIterator[Direct]:
     url = settings.tkgm.registry.url
     if url is None:
         raise SettingsError(
-            "The address of the registry is not set, so it cannot be asked directly.",
-            remedy="If you are permitted to ask it, set tkgm.registry.url, for example to "
-            "https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api.",
+            msg("The address of the registry is not set, so it cannot be asked directly."),
+            remedy=msg(
+                "If you are permitted to ask it, set tkgm.registry.url, for example to "
+                "https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api."
+            ),
         )
     upstream = upstreams.tkgm_registry(settings)
     async with (

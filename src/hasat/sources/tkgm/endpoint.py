@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hasat.clock import ISTANBUL, system_clock
 from hasat.errors import HasatError, OutOfQuotaError, UnavailableError, UsageError
 from hasat.fetch import Fetched, Outcome
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.asking import MOST_AT_ONCE
 from hasat.sources.tkgm.direct import Direct
@@ -119,7 +120,9 @@ class _Endpoint:
             async with asyncio.timeout(patience):
                 return await self._direct.ask(path, JOB, patience=patience)
         except TimeoutError:
-            raise UnavailableError(f"The registry did not answer {path} in time.") from None
+            raise UnavailableError(
+                msg("The registry did not answer {path} in time.", path=path)
+            ) from None
 
 
 async def _coordinates(request: Request) -> list[Point]:
@@ -127,20 +130,28 @@ async def _coordinates(request: Request) -> list[Point]:
     async for part in request.stream():
         body += part
         if len(body) > _LARGEST_BODY:
-            raise UsageError("The body is too large for 20 coordinates.")
+            raise UsageError(msg("The body is too large for 20 coordinates."))
     try:
         given = json.loads(body)["coordinates"]
         points = [point_at(_degrees(one["lat"]), _degrees(one["lon"])) for one in given]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError('The body must be {"coordinates": [{"lat": ..., "lon": ...}]}.') from None
+        raise UsageError(
+            msg('The body must be {{"coordinates": [{{"lat": ..., "lon": ...}}]}}.')
+        ) from None
     if not 1 <= len(points) <= MOST_AT_ONCE:
-        raise UsageError(f"A batch has 1 to {MOST_AT_ONCE} coordinates, not {len(points)}.")
+        raise UsageError(
+            msg(
+                "A batch has 1 to {most_at_once} coordinates, not {count}.",
+                most_at_once=MOST_AT_ONCE,
+                count=len(points),
+            )
+        )
     return points
 
 
 def _degrees(told: Any) -> float:
     if isinstance(told, bool) or (isinstance(told, str) and not _DEGREES.fullmatch(told)):
-        raise UsageError(f"{told!r} is not a number of degrees.")
+        raise UsageError(msg("{told!r} is not a number of degrees.", told=told))
     return float(told)
 
 

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection, sql
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sources.tkgm.looking import TOUCHES, sides_of
 from hasat.sources.tkgm.selection import Box
 from hasat.sources.tkgm.wire import geodesic_area
@@ -63,14 +64,17 @@ def read_drawn(text: str) -> Polygon:
             raise ValueError("not an area")
     except (ValueError, TypeError, shapely.errors.ShapelyError) as error:
         raise UsageError(
-            f"{text[:80]!r} is not an area.",
-            remedy="Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91, "
-            "or at least three corners lon,lat with a space between, whose edges do not cross.",
+            msg("{text!r} is not an area.", text=text[:80]),
+            remedy=msg(
+                "Give west,south,east,north in degrees, for example "
+                "32.84,39.89,32.86,39.91, or at least three corners lon,lat with a space "
+                "between, whose edges do not cross."
+            ),
         ) from error
     if geodesic_area(area) > LARGEST_KM2 * 1e6:
         raise UsageError(
-            f"The area is larger than {LARGEST_KM2:,.0f} km².",
-            remedy="Draw a smaller one: scans are for towns and villages.",
+            msg("The area is larger than {largest_km2:,.0f} km².", largest_km2=LARGEST_KM2),
+            remedy=msg("Draw a smaller one: scans are for towns and villages."),
         )
     return area
 

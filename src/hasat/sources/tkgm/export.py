@@ -23,6 +23,7 @@ from shapely.geometry import shape
 from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sources.tkgm.aims import Unknown
 from hasat.store.disk import disk_full, is_short, room_for
 from hasat.text import csv_text
@@ -139,7 +140,8 @@ def check_name(path: Path) -> None:
     """Refuses a name whose ending names no form."""
     if path.suffix.lower() not in _FORMS:
         raise UsageError(
-            f"{path.name} has no ending that names a form.", remedy=f"Use one of {_endings()}."
+            msg("{path} has no ending that names a form.", path=path.name),
+            remedy=msg("Use one of {endings}.", endings=_endings()),
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from hasat.errors import OutOfQuotaError, UsageError
 from hasat.fetch import Asker
 from hasat.jobs import Job, Outcome, RunContext
+from hasat.messages import msg
 from hasat.settings import Settings, kinds
 from hasat.sources.tkgm.aims import Quality
 from hasat.sources.tkgm.datasets import SOURCE
@@ -30,7 +31,8 @@ async def run(context: RunContext) -> Outcome:
     workers = context.settings.tkgm.workers_file
     if workers is None:
         raise UsageError(
-            "There are no endpoints to ask.", remedy="Name your workers.json in tkgm.workers_file."
+            msg("There are no endpoints to ask."),
+            remedy=msg("Name your workers.json in tkgm.workers_file."),
         )
     wish = _wish(context.params)
     async with registry(context.store, context.settings, workers, waiting=context.waiting) as asked:
@@ -73,8 +75,8 @@ def _wish(params: Any) -> Any:
 
     if not params.get("area"):
         raise UsageError(
-            "Which area?",
-            remedy="Give the parameter area: west,south,east,north in degrees, or GeoJSON.",
+            msg("Which area?"),
+            remedy=msg("Give the parameter area: west,south,east,north in degrees, or GeoJSON."),
         )
     quality: Quality = params.get("quality") or "standard"
     return Wish(area_of(params["area"]), quality, max_questions=params.get("max_queries"))

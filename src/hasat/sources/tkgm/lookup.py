@@ -11,6 +11,7 @@ from shapely.geometry import shape
 
 from hasat.errors import UsageError
 from hasat.fetch import Asker
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.asking import MOST_AT_ONCE, Registry, Told, spelled
 from hasat.sources.tkgm.features import feature_of
@@ -48,8 +49,12 @@ def point_at(lat: float, lon: float) -> Point:
     # Also false for what is not a number.
     if not (-90 <= lat <= 90 and -180 <= lon <= 180):
         raise UsageError(
-            f"{lat}, {lon} is not a place: latitude comes first and is from -90 to 90, "
-            "longitude from -180 to 180."
+            msg(
+                "{lat}, {lon} is not a place: latitude comes first and is from -90 to "
+                "90, longitude from -180 to 180.",
+                lat=lat,
+                lon=lon,
+            )
         )
     return Point(float(lat), float(lon))
 

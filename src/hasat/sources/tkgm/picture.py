@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from shapely import Geometry
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 from hasat.sources.tkgm.aims import Unknown
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Point
@@ -35,8 +36,8 @@ def check_name(path: Path) -> None:
     """Refuses a name for which there is no form of picture."""
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(
-            f"{path.name} has no ending that names a kind of picture.",
-            remedy=f"Use one of {', '.join(_ENDINGS)}.",
+            msg("{path} has no ending that names a kind of picture.", path=path.name),
+            remedy=msg("Use one of {endings}.", endings=", ".join(_ENDINGS)),
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from hasat.errors import NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.direct import Direct, direct
 from hasat.sources.tkgm.wire import Outline, Place, parse_object, read_places, read_storable
@@ -40,8 +41,8 @@ class Found:
     def boundary(self) -> Outline:
         if self.place.boundary is None:
             raise NotFoundError(
-                f"The registry tells no boundary for {'/'.join(self.path)}.",
-                remedy="Draw the area and name the file.",
+                msg("The registry tells no boundary for {path}.", path="/".join(self.path)),
+                remedy=msg("Draw the area and name the file."),
             )
         return self.place.boundary
 
@@ -60,8 +61,10 @@ class Places:
         parts = [part.strip() for part in text.strip("/ ").split("/")]
         if not all(parts) or len(parts) > len(_LISTS):
             raise UsageError(
-                f"{text!r} is not the name of a place.",
-                remedy="Write province/district/neighbourhood, such as Ankara/Çankaya/Kızılay.",
+                msg("{text!r} is not the name of a place.", text=text),
+                remedy=msg(
+                    "Write province/district/neighbourhood, such as Ankara/Çankaya/Kızılay."
+                ),
             )
         path: tuple[str, ...] = ()
         place: Place | None = None
@@ -135,14 +138,23 @@ def choose(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) ->
     if alike:
         ids = ", ".join(f"{place.name} ({place.id})" for place in alike)
         raise UsageError(
-            f"{part!r} can be several {kind}s{of_it}: {ids}.",
-            remedy=f"Write the id instead of the name: {'/'.join([*within, str(alike[0].id)])}.",
+            msg(
+                "{part!r} can be several {kind}s{of_it}: {ids}.",
+                part=part,
+                kind=kind,
+                of_it=of_it,
+                ids=ids,
+            ),
+            remedy=msg(
+                "Write the id instead of the name: {path}.",
+                path="/".join([*within, str(alike[0].id)]),
+            ),
         )
     names = {_bare(place.name): place.name for place in listed}
     near = [names[name] for name in get_close_matches(_bare(part), names, _NEAR)]
     command = f"`hasat tkgm places{f' {where!r}' if where else ''}` lists all {len(listed)}."
     raise NotFoundError(
-        f"There is no {kind} {part!r}{of_it}.",
+        msg("There is no {kind} {part!r}{of_it}.", kind=kind, part=part, of_it=of_it),
         remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command,
     )
 

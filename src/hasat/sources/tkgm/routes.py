@@ -9,6 +9,7 @@ from starlette.responses import Response
 from hasat.doors import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.digest import record_digest
+from hasat.messages import msg
 from hasat.sources.tkgm import ogc, overlooking
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.looking import extent, look, look_up
@@ -201,7 +202,8 @@ async def numbered(
 def _check_collection(name: str) -> None:
     if name != PARCELS.name:
         raise NotFoundError(
-            f"There is no collection {name!r}.", remedy=f"The only one is {PARCELS.name!r}."
+            msg("There is no collection {name!r}.", name=name),
+            remedy=msg("The only one is {parcels!r}.", parcels=PARCELS.name),
         )
 
 
@@ -215,9 +217,11 @@ async def _item(key: str, request: Request, store: Store, pages: ogc.Pages) -> R
     feature = await look_up(store, key)
     if feature is None:
         raise NotFoundError(
-            f"No parcel {key!r} is known.",
-            remedy="Keys are mahalleId/adaNo/parselNo. Ask the registry for it with "
-            "`hasat tkgm parcel`, or scan its area.",
+            msg("No parcel {key!r} is known.", key=key),
+            remedy=msg(
+                "Keys are mahalleId/adaNo/parselNo. Ask the registry for it with `hasat "
+                "tkgm parcel`, or scan its area."
+            ),
         )
     etag = record_digest(feature.encode()).hex()
     return answer_unless_known(request, pages.item(key, feature), etag, media=ogc.GEOJSON)

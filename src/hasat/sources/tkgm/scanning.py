@@ -17,6 +17,7 @@ from hasat.errors import BrokenAnswerError, HasatError, HeldError, OutOfQuotaErr
 from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
 from hasat.jobs.pace import per_second
+from hasat.messages import msg
 from hasat.sources.tkgm.aims import Estimate, Forecast, Unknown
 from hasat.sources.tkgm.asking import Registry, Told, spelled
 from hasat.sources.tkgm.checking import Checking, inside_point
@@ -345,10 +346,15 @@ class Scan:
             # When the endpoints are repaired, the scan goes on with these questions.
             await record.forget_unanswered()
             raise BrokenAnswerError(
-                f"The responses to {self._unreadable} of {self._unreadable + self.asked} questions "
-                "cannot be read.",
-                remedy="See raw.set_aside for what the endpoints send, and start the scan again "
-                "when they are repaired; what was read is stored.",
+                msg(
+                    "The responses to {unreadable} of {count} questions cannot be read.",
+                    unreadable=self._unreadable,
+                    count=self._unreadable + self.asked,
+                ),
+                remedy=msg(
+                    "See raw.set_aside for what the endpoints send, and start the scan again "
+                    "when they are repaired; what was read is stored."
+                ),
             )
 
     async def _alone(
@@ -410,8 +416,14 @@ class Scan:
         if self.removals == "hold" and len(gone) > limit:
             self.complete = False
             raise HeldError(
-                f"{len(gone)} of {known} parcels known before seem to be gone; none was removed.",
-                remedy="Scan again with removals accept to remove them, or reject to keep them.",
+                msg(
+                    "{count} of {known} parcels known before seem to be gone; none was removed.",
+                    count=len(gone),
+                    known=known,
+                ),
+                remedy=msg(
+                    "Scan again with removals accept to remove them, or reject to keep them."
+                ),
             )
         if gone and self.removals != "reject":
             await self._publish(gone)

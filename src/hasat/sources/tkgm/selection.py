@@ -10,6 +10,7 @@ import shapely
 from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
+from hasat.messages import msg
 
 FEW = 10
 MOST = 10_000
@@ -107,7 +108,7 @@ def read_selection(given: Mapping[str, str]) -> Selection:
     since, until = _span(given["datetime"]) if "datetime" in given else (None, None)
     after = given.get("after", "")
     if "\0" in after:
-        raise UsageError("`after` has a character that no key has.")
+        raise UsageError(msg("`after` has a character that no key has."))
     return Selection(_box(given), since, until, _limit(given.get("limit")), after)
 
 
@@ -115,7 +116,9 @@ def _limit(text: str | None) -> int:
     if text is None:
         return FEW
     if not (text.isascii() and text.isdigit() and int(text[:9])):
-        raise UsageError(f"`limit` is {text!r}; it must be a whole number, 1 or more.")
+        raise UsageError(
+            msg("`limit` is {text!r}; it must be a whole number, 1 or more.", text=text)
+        )
     return min(int(text[:9]), MOST)
 
 
@@ -124,7 +127,7 @@ def _box(given: Mapping[str, str]) -> Box | None:
     if not point:
         return read_box(given["bbox"]) if "bbox" in given else None
     if len(point) == 1 or "bbox" in given:
-        raise UsageError("A point is `lat` and `lon` together, and without `bbox`.")
+        raise UsageError(msg("A point is `lat` and `lon` together, and without `bbox`."))
     return read_box(",".join(point * 2), "`lat` and `lon` are")
 
 
@@ -141,8 +144,8 @@ def read_box(text: str, what: str = "`bbox` is") -> Box:
         if -90 <= south <= north <= 90 and all(-180 <= side <= 180 for side in (west, east)):
             return Box(west, south, east, north)
     raise UsageError(
-        f"{what} not on the earth: {text!r}.",
-        remedy="Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91.",
+        msg("{what} not on the earth: {text!r}.", what=what, text=text),
+        remedy=msg("Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91."),
     )
 
 
@@ -152,15 +155,17 @@ def _span(text: str) -> tuple[datetime | None, datetime | None]:
     ends = [first, last if slash else first]
     opened = [end in ("", "..") for end in ends]
     if all(opened):
-        raise UsageError("`datetime` names no time.", remedy=_TIMES)
+        raise UsageError(msg("`datetime` names no time."), remedy=_TIMES)
     since = None if opened[0] else _moment(ends[0], time.min)
     until = None if opened[1] else _moment(ends[1], time.max)
     if since and until and since > until:
-        raise UsageError("`datetime` ends before it begins.", remedy=_TIMES)
+        raise UsageError(msg("`datetime` ends before it begins."), remedy=_TIMES)
     return since, until
 
 
-_TIMES = "Write 2026-11-01T00:00:00Z, 2026-11-01T00:00:00Z/2026-12-01T00:00:00Z, or `..` for open."
+_TIMES = msg(
+    "Write 2026-11-01T00:00:00Z, 2026-11-01T00:00:00Z/2026-12-01T00:00:00Z, or `..` for open."
+)
 
 
 def _moment(text: str, of_a_day: time) -> datetime:
@@ -171,4 +176,4 @@ def _moment(text: str, of_a_day: time) -> datetime:
             moment = datetime.combine(moment, of_a_day)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r} is not a time.", remedy=_TIMES) from error
+        raise UsageError(msg("{text!r} is not a time.", text=text), remedy=_TIMES) from error

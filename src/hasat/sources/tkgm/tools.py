@@ -8,6 +8,7 @@ from shapely import Point
 from shapely.geometry import shape
 
 from hasat.errors import NotFoundError
+from hasat.messages import msg
 from hasat.sources.registry import Tool, Workshop
 from hasat.sources.tooling import Limit, Text, Told, at, tools
 from hasat.store.statements import statement
@@ -62,8 +63,8 @@ class TkgmTools:
             if feature["geometry"] is not None and shape(feature["geometry"]).covers(point):
                 return await self._parcel(feature, told_at)
         raise NotFoundError(
-            f"The mirror has no parcel at {lat}, {lon}.",
-            remedy="Perhaps nobody asked there yet: `hasat tkgm parcel LAT LON` asks.",
+            msg("The mirror has no parcel at {lat}, {lon}.", lat=lat, lon=lon),
+            remedy=msg("Perhaps nobody asked there yet: `hasat tkgm parcel LAT LON` asks."),
         )
 
     async def get_parcel(self, mahalle_id: int, ada_no: Text, parsel_no: Text) -> ParcelTold:
@@ -78,8 +79,10 @@ class TkgmTools:
             row = await cursor.fetchone()
         if row is None:
             raise NotFoundError(
-                f"The mirror has no parcel {key}.",
-                remedy="Perhaps nobody asked for it yet: `hasat tkgm parcel --mahalle ...` asks.",
+                msg("The mirror has no parcel {key}.", key=key),
+                remedy=msg(
+                    "Perhaps nobody asked for it yet: `hasat tkgm parcel --mahalle ...` asks."
+                ),
             )
         return await self._parcel(*row)
 

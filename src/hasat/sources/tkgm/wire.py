@@ -18,6 +18,7 @@ from shapely.errors import ShapelyError
 from shapely.geometry import shape
 
 from hasat.errors import BrokenAnswerError
+from hasat.messages import msg
 from hasat.sources.tkgm.numerals import read_area
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import ParcelKey, Point
@@ -89,7 +90,7 @@ def check_location(parcel: Registered, point: Point) -> None:
     # Also false for what is not a number.
     if not away <= MAX_METRES_AWAY:
         raise BrokenAnswerError(
-            f"The parcel lies {away:.0f} metres from the point that was asked about."
+            msg("The parcel lies {away:.0f} metres from the point that was asked about.", away=away)
         )
 
 
@@ -98,7 +99,7 @@ def read_storable(told: Any) -> Any:
     try:
         return storable(told)
     except ValueError as error:
-        raise BrokenAnswerError(f"The response contains {error}.") from error
+        raise BrokenAnswerError(msg("The response contains {error}.", error=error)) from error
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -106,9 +107,11 @@ def parse_object(body: bytes) -> dict[str, Any]:
     try:
         told = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BrokenAnswerError("The registry answered something that is not JSON.") from error
+        raise BrokenAnswerError(msg("The registry answered something that is not JSON.")) from error
     if not isinstance(told, dict):
-        raise BrokenAnswerError(f"The registry answered a {type(told).__name__}, not an object.")
+        raise BrokenAnswerError(
+            msg("The registry answered a {name}, not an object.", name=type(told).__name__)
+        )
     return told
 
 
@@ -117,16 +120,18 @@ def read_feature(feature: Mapping[str, Any], *, keyed: bool = True) -> Registere
     feature = read_storable(feature)
     properties = feature.get("properties")
     if feature.get("type") != "Feature" or not isinstance(properties, dict):
-        raise BrokenAnswerError("The registry's answer is not a parcel.")
+        raise BrokenAnswerError(msg("The registry's answer is not a parcel."))
     if "geometry" not in feature:
-        raise BrokenAnswerError("The parcel has no member `geometry`.")
+        raise BrokenAnswerError(msg("The parcel has no member `geometry`."))
     outline = read_outline(feature["geometry"])
     if outline is None and feature["geometry"] is not None:
         # Only an explicit null means that a parcel has no ground.
-        raise BrokenAnswerError("A parcel's outline encloses no ground.")
+        raise BrokenAnswerError(msg("A parcel's outline encloses no ground."))
     size = None if outline is None else geodesic_area(outline)
     if size is not None and not size <= MAX_SQUARE_METRES:
-        raise BrokenAnswerError(f"A parcel's outline encloses {size / 1e6:,.0f} square kilometres.")
+        raise BrokenAnswerError(
+            msg("A parcel's outline encloses {size:,.0f} square kilometres.", size=size / 1000000.0)
+        )
     told = properties.get("alan")
     area = None
     if told not in (None, ""):
@@ -139,10 +144,16 @@ def _key(properties: Mapping[str, Any]) -> ParcelKey:
     mahalle, ada, parsel = (properties.get(name) for name in ("mahalleId", "adaNo", "parselNo"))
     texts = [str(one).strip() if _is_scalar(one) else "" for one in (mahalle, ada, parsel)]
     if not _MAHALLE.fullmatch(texts[0]):
-        raise BrokenAnswerError(f"A parcel without a neighbourhood: {mahalle!r:.100}.")
+        raise BrokenAnswerError(
+            msg("A parcel without a neighbourhood: {mahalle!r:.100}.", mahalle=mahalle)
+        )
     if not all(map(_NUMBER.fullmatch, texts[1:])):
         raise BrokenAnswerError(
-            f"A parcel without a number: ada {ada!r:.100}, parsel {parsel!r:.100}."
+            msg(
+                "A parcel without a number: ada {ada!r:.100}, parsel {parsel!r:.100}.",
+                ada=ada,
+                parsel=parsel,
+            )
         )
     return int(texts[0]), texts[1], texts[2]
 
@@ -159,7 +170,9 @@ def read_outline(geometry: Any) -> Outline | None:
         case {"type": "Polygon" | "MultiPolygon" as kind, "coordinates": list(coordinates)}:
             polygons = [coordinates] if kind == "Polygon" else coordinates
         case _:
-            raise BrokenAnswerError(f"This is no outline of a parcel: {geometry!r:.100}.")
+            raise BrokenAnswerError(
+                msg("This is no outline of a parcel: {geometry!r:.100}.", geometry=geometry)
+            )
     if not coordinates:
         return None
     try:
@@ -169,7 +182,9 @@ def read_outline(geometry: Any) -> Outline | None:
         drawn = shape({"type": "MultiPolygon", "coordinates": flat})
         found = shapely.make_valid(drawn, method="structure")
     except (ShapelyError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise BrokenAnswerError(f"A parcel's outline cannot be read: {error!s:.200}.") from error
+        raise BrokenAnswerError(
+            msg("A parcel's outline cannot be read: {error!s:.200}.", error=error)
+        ) from error
     # Corners that were rounded onto one another leave lines and points beside the polygon.
     grounds = [
         part
@@ -211,7 +226,7 @@ def _successors(properties: Mapping[str, Any]) -> tuple[Registered, ...]:
 def _features(collection: Any) -> list[Mapping[str, Any]]:
     features = collection.get("features") if isinstance(collection, dict) else None
     if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
-        raise BrokenAnswerError("The registry's answer is not a list of features.")
+        raise BrokenAnswerError(msg("The registry's answer is not a list of features."))
     return features
 
 
@@ -220,4 +235,6 @@ def _place(feature: Mapping[str, Any]) -> Place:
         case {"id": int(number), "text": str(name)} if 0 <= number < 2**63:
             return Place(number, name, read_outline(feature.get("geometry")))
         case other:
-            raise BrokenAnswerError(f"A place without an id or a name: {other!r:.100}.")
+            raise BrokenAnswerError(
+                msg("A place without an id or a name: {other!r:.100}.", other=other)
+            )

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hasat.errors import NotAllowedError
+from hasat.messages import msg
 from hasat.store.audit import ACTIONS, AuditRecord, list_audit
 from hasat.web.page import Asked, Page
 
@@ -46,7 +47,8 @@ async def audit(asked: Asked) -> AuditPage:
     """Return one page of records, newest first."""
     if not asked.may_operate:
         raise NotAllowedError(
-            "The audit record is for who may operate.", remedy="Use a key with the scope operate."
+            msg("The audit record is for who may operate."),
+            remedy=msg("Use a key with the scope operate."),
         )
     actor, action = asked.text("actor"), asked.text("action")
     found = await list_audit(

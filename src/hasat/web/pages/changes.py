@@ -12,6 +12,7 @@ from hasat.doors import dumps
 from hasat.errors import NotFoundError
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import KINDS, Change, history
+from hasat.messages import msg
 from hasat.store.statements import statement
 from hasat.web.page import Asked, House, Page
 
@@ -132,7 +133,8 @@ def dataset_named(house: House, name: str) -> Dataset:
     known = {one.name: one for source in house.sources for one in source.datasets}
     if name not in known:
         raise NotFoundError(
-            f"There is no dataset named {name!r}.", remedy=f"There are: {', '.join(known)}."
+            msg("There is no dataset named {name!r}.", name=name),
+            remedy=msg("There are: {known}.", known=", ".join(known)),
         )
     return known[name]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
 from hasat.jobs.runs import workers_alive
+from hasat.messages import msg
 from hasat.serve import findings
 from hasat.serve.findings import Finding
 from hasat.web import held
@@ -26,7 +27,8 @@ async def doctor(asked: Asked) -> Doctor:
     if not asked.may_operate:
         # Where things are on this machine is nobody else's business.
         raise NotAllowedError(
-            "The findings are for who may operate.", remedy="Use a key with the scope operate."
+            msg("The findings are for who may operate."),
+            remedy=msg("Use a key with the scope operate."),
         )
     house, store, settings = asked.house, asked.store, asked.house.settings
     found = [findings.python(), *findings.about_machine(settings)]
@@ -34,19 +36,28 @@ async def doctor(asked: Asked) -> Doctor:
     found += await findings.about_database(store, settings, house.sources)
     workers = await workers_alive(store, settings)
     if workers:
-        found.append(Finding("workers", "ok", f"{workers} alive"))
+        found.append(Finding("workers", "ok", msg("{workers} alive", workers=workers)))
     else:
         found.append(
-            Finding("workers", "warning", "No worker is alive.", "Start one: `hasat worker`.")
+            Finding(
+                "workers", "warning", msg("No worker is alive."), msg("Start one: `hasat worker`.")
+            )
         )
     if waiting := await held.waiting(house):
         told = ", ".join(str(one.run) for one in waiting)
         found.append(
-            Finding("guard", "warning", f"Held runs wait for a decision: {told}.", "Decide them.")
+            Finding(
+                "guard",
+                "warning",
+                msg("Held runs wait for a decision: {told}.", told=told),
+                msg("Decide them."),
+            )
         )
     if await list_deliveries(store, state="dead", limit=1):
         found.append(
-            Finding("delivery", "warning", "There are dead letters.", "See the page Delivery.")
+            Finding(
+                "delivery", "warning", msg("There are dead letters."), msg("See the page Delivery.")
+            )
         )
     for source in house.sources:
         if source.lacks is not None and (lacking := source.lacks(settings)):

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from hasat.errors import NotFoundError, UsageError
+from hasat.messages import msg
 from hasat.sources.football.states import state_of
 from hasat.store.statements import statement
 from hasat.web.page import Asked, House, Page
@@ -105,7 +106,7 @@ async def football(asked: Asked) -> Football:
     house = asked.house
     source = next((one for one in house.sources if one.name == "football"), None)
     if source is None:
-        raise NotFoundError("The source football is not installed here.")
+        raise NotFoundError(msg("The source football is not installed here."))
     tracked = house.settings.football.tracked_leagues
     chosen = asked.number("league")
     day = _day(asked, (await house.store.now()).astimezone(house.zone).date())
@@ -126,7 +127,9 @@ def _day(asked: Asked, today: date) -> date:
     try:
         return date.fromisoformat(given) if given else today
     except ValueError as error:
-        raise UsageError(f"{given!r} is not a day.", remedy="Write it as 2026-11-16.") from error
+        raise UsageError(
+            msg("{given!r} is not a day.", given=given), remedy=msg("Write it as 2026-11-16.")
+        ) from error
 
 
 async def _rows(house: House, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from hasat.errors import NotFoundError
 from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
+from hasat.messages import msg
 from hasat.sources.gib.held import reject as drop_held
 from hasat.sources.gib.job import NAME as GIB_SYNC
 from hasat.store.statements import statement
@@ -202,7 +203,7 @@ async def reject(asked: Asked) -> str:
 def _number(asked: Asked) -> int:
     number = asked.number("run")
     if number is None:
-        raise NotFoundError("There is no run without a number.")
+        raise NotFoundError(msg("There is no run without a number."))
     return number
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hasat.errors import NotFoundError
 from hasat.feed.read import head_of
+from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
 from hasat.sources.gib.lookups import look_up, taxpayer
@@ -53,7 +54,7 @@ async def taxpayers(asked: Asked) -> Taxpayers:
     too_short = bool(text) and not alias and len(text) < LEAST_LETTERS
     personal = asked.house.settings.gib.search_personal_numbers
     if not any(source.name == "gib" for source in asked.house.sources):
-        raise NotFoundError("The source gib is not installed here.")
+        raise NotFoundError(msg("The source gib is not installed here."))
     found = []
     async with asked.store.connection() as conn:
         for dataset in DATASETS:

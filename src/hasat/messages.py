@@ -1,0 +1,221 @@
+"""Texts for people: an English template with named parameters, translated where they are shown.
+
+    raise NotFoundError(msg("There is no run {run_id}.", run_id=7))
+
+The English template is the key in the catalogue of a language (`locale/tr/LC_MESSAGES/hasat.po`).
+A parameter may be a message itself; a number with a format, such as `{count:,}`, and a point in
+time are written as the language writes them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime
+from functools import cache
+from importlib.resources import files
+from string import Formatter
+from typing import Any, Literal, TypeAlias, get_args
+
+Language = Literal["en", "tr"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+DEFAULT_LANGUAGE: Language = "en"
+
+Param: TypeAlias = "Message | str | int | float | datetime | date | None"
+
+_TEMPLATE, _PARAMS, _TIME, _DATE = "template", "params", "time", "date"
+
+
+class Message(str):
+    """A text in English that keeps its template and parameters, so that it can be translated.
+
+    It is a string, so that logs, JSON and comparisons need not know the difference.
+    """
+
+    __slots__ = ("params", "template")
+
+    template: str
+    params: Mapping[str, Param]
+
+    def __new__(cls, template: str, params: Mapping[str, Param]) -> "Message":
+        message = super().__new__(cls, template.format_map(params))
+        message.template = template
+        message.params = params
+        return message
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, Param]]:  # type: ignore[override]
+        return self.template, self.params
+
+    def map(self, change: Callable[[str], str]) -> "Message":
+        """Return the message with a function applied to every text among its parameters."""
+        return Message(
+            self.template,
+            {
+                name: value.map(change)
+                if isinstance(value, Message)
+                else change(value)
+                if isinstance(value, str)
+                else value
+                for name, value in self.params.items()
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the template and the parameters as JSON can hold them."""
+        params = {name: _param_to_json(value) for name, value in self.params.items()}
+        return {_TEMPLATE: self.template, _PARAMS: params}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Message":
+        """Return the message that `to_json` was called on."""
+        params = {name: _param_from_json(value) for name, value in data[_PARAMS].items()}
+        return cls(data[_TEMPLATE], params)
+
+
+def msg(template: str, /, **params: object) -> Message:
+    """Make a message; a parameter that is neither text, number nor time becomes text."""
+    return Message(template, {name: _param(value) for name, value in params.items()})
+
+
+def join(parts: Iterable[str], separator: str = " ") -> Message:
+    """Make one message of several, each translated by itself."""
+    params = {f"part{number}": part for number, part in enumerate(parts, 1)}
+    return Message(separator.join(f"{{{name}}}" for name in params), params)
+
+
+def translate(text: str, language: Language) -> str:
+    """Return a message in another language; a text that is no message stays as it is."""
+    if not isinstance(text, Message):
+        return text
+    if language == DEFAULT_LANGUAGE:
+        return str(text)
+    template = catalogue(language).get(text.template) or text.template
+    return _LocalFormatter(language).vformat(template, (), text.params)
+
+
+def is_translated(text: str, language: Language) -> bool:
+    """Whether the catalogue of a language has all that is to be translated in a text."""
+    if language == DEFAULT_LANGUAGE:
+        return True
+    if not isinstance(text, Message):
+        return False
+    inner = [value for value in text.params.values() if isinstance(value, Message)]
+    is_joined = not text.template.format_map(dict.fromkeys(text.params, "")).strip(" ,;:.\n")
+    known = is_joined or text.template in catalogue(language)
+    return known and all(is_translated(value, language) for value in inner)
+
+
+@cache
+def catalogue(language: Language) -> Mapping[str, str]:
+    """Return the translations of a language by their English templates."""
+    # Babel takes longer to load than most commands need.
+    from babel.messages.pofile import read_po
+
+    file = files("hasat") / "locale" / language / "LC_MESSAGES" / "hasat.po"
+    with file.open("rb") as stream:
+        found = read_po(stream, locale=language)
+    return {
+        str(entry.id): str(entry.string)
+        for entry in found
+        if entry.id and entry.string and not entry.fuzzy
+    }
+
+
+class _LocalFormatter(Formatter):
+    """Fills a template by the rules of a language."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Message):
+            value = translate(value, self._language)
+        elif isinstance(value, datetime):
+            return format_time(value, self._language)
+        elif isinstance(value, date):
+            return format_date(value, self._language)
+        elif isinstance(value, int | float) and format_spec:
+            return format_number(value, format_spec, self._language)
+        return str(super().format_field(value, format_spec))
+
+
+def format_number(value: float, spec: str, language: Language) -> str:
+    """Write a number by a Python format such as `,`, `.1f` or `.0%`, with a language's signs."""
+    from babel.numbers import format_decimal, format_percent
+
+    kind = spec[-1] if spec[-1].isalpha() or spec[-1] == "%" else "d"
+    if kind == "g":
+        return format_decimal(float(format(value, spec)), locale=language)
+    _, _, digits = spec.rstrip("f%").partition(".")
+    places = int(digits) if digits else 6 if kind in "f%" else 0
+    pattern = "#,##0" + ("." + "0" * places if places else "")
+    if kind == "%":
+        return format_percent(value, f"%{pattern}" if language == "tr" else f"{pattern}%", language)
+    return format_decimal(value, pattern, locale=language)
+
+
+def format_time(value: datetime, language: Language) -> str:
+    """Write a point in time in its own zone, to the minute."""
+    from babel.dates import format_datetime
+
+    pattern = "dd.MM.yyyy HH:mm" if language == "tr" else "yyyy-MM-dd HH:mm"
+    return format_datetime(value, pattern, tzinfo=value.tzinfo, locale=language)
+
+
+def format_date(value: date, language: Language) -> str:
+    """Write a day."""
+    from babel.dates import format_date as babel_date
+
+    return babel_date(value, "dd.MM.yyyy" if language == "tr" else "yyyy-MM-dd", locale=language)
+
+
+def preferred_language(header: str) -> Language:
+    """Return the language that an Accept-Language header ranks highest."""
+    ranked: list[tuple[float, Language]] = []
+    for part in header.split(","):
+        tag, _, weight = part.strip().partition(";q=")
+        short = tag.split("-")[0].lower()
+        if short in LANGUAGES:
+            try:
+                ranked.append((float(weight or 1), short))
+            except ValueError:
+                continue
+    best = max(ranked, key=lambda one: one[0], default=None)
+    return best[1] if best and best[0] > 0 else DEFAULT_LANGUAGE
+
+
+def language_of_environment(environment: Mapping[str, str]) -> Language:
+    """Return the language of a terminal: HASAT_LANG, else that of the locale."""
+    for name in ("HASAT_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if given := environment.get(name):
+            short = given.replace("-", "_").split("_")[0].split(".")[0].lower()
+            return short if short in LANGUAGES else DEFAULT_LANGUAGE
+    return DEFAULT_LANGUAGE
+
+
+def _param(value: object) -> Param:
+    if value is None or isinstance(value, str | int | float | datetime | date):
+        return value
+    # An error's text is a message again, and keeps being one.
+    return str(value)
+
+
+def _param_to_json(value: Param) -> Any:
+    if isinstance(value, Message):
+        return value.to_json()
+    if isinstance(value, datetime):
+        return {_TIME: value.isoformat()}
+    if isinstance(value, date):
+        return {_DATE: value.isoformat()}
+    return value
+
+
+def _param_from_json(value: Any) -> Param:
+    match value:
+        case {"template": str(), "params": dict()}:
+            return Message.from_json(value)
+        case {"time": str(text)}:
+            return datetime.fromisoformat(text)
+        case {"date": str(text)}:
+            return date.fromisoformat(text)
+        case None | str() | int() | float():
+            return value
+        case _:
+            return str(value)
