@@ -44,6 +44,7 @@ from hasat.store.audit import (
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of
 from hasat.web import add_pages
+from hasat.web.login import MAX_REFUSALS_PER_MINUTE
 from hasat.web.pages import ACTIONS as FORMS
 from hasat.web.words import texts
 
@@ -435,6 +436,19 @@ async def test_logins_and_logouts_are_recorded_without_the_key(
     assert (left.action, left.actor, left.object) == ("logout", "ops", record.object)
     await guarded.post("/logout", headers=OWN | cookies)
     assert (await newest(store)).id == left.id, "no login was ended"
+
+
+async def test_a_flood_of_wrong_keys_does_not_bury_the_other_records(
+    guarded: httpx2.AsyncClient, store: Store
+) -> None:
+    _, token = await create_key(store, "ops", "operate")
+    for number in range(MAX_REFUSALS_PER_MINUTE + 20):
+        failed = await guarded.post("/login", data={"key": f"hsk_guess_{number}"}, headers=OWN)
+        assert failed.status_code == 401
+    refused = await list_audit(store, action="login", limit=1000)
+    assert MAX_REFUSALS_PER_MINUTE <= len(refused) < MAX_REFUSALS_PER_MINUTE + 20
+    await guarded.post("/login", data={"key": token}, headers=OWN)
+    assert told(await newest(store))[::2] == ("login", "done")
 
 
 async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, store: Store) -> None:

@@ -7,10 +7,14 @@ from hasat.doors import actor_of
 from hasat.errors import NotKnownError
 from hasat.serve.gate import is_open, login_cookie
 from hasat.serve.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
+from hasat.serve.limits import RateLimits
 from hasat.store.audit import audited
 from hasat.web.forms import asked_by_form
 from hasat.web.frame import Frame
 from hasat.web.words import Words, language_of
+
+MAX_REFUSALS_PER_MINUTE = 30
+"""How many failed logins a process records: anybody can cause them, and records stay for long."""
 
 
 def add_to(app: FastAPI, frame: Frame) -> None:
@@ -18,6 +22,7 @@ def add_to(app: FastAPI, frame: Frame) -> None:
     store, settings = frame.house.store, frame.house.settings
     keys: KeyRing = app.state.keys
     cookie = login_cookie(settings)
+    refusals = RateLimits()
 
     def form(request: Request, to: str, failed: str | None = None) -> Response:
         return frame.html(
@@ -30,6 +35,17 @@ def add_to(app: FastAPI, frame: Frame) -> None:
             failed=failed,
         )
 
+    async def recorded_login(request: Request, key: str) -> str:
+        """Log in; a flood of wrong keys leaves no more than some audit records."""
+        try:
+            await keys.check(key)
+        except NotKnownError:
+            allowance = await refusals.draw("login", MAX_REFUSALS_PER_MINUTE)
+            if allowance is not None and allowance.retry_after is not None:
+                raise
+        async with audited(store, actor_of(request), "login"):
+            return await log_in(store, keys, key)
+
     @app.get("/login", include_in_schema=False)
     async def ask(request: Request) -> Response:
         target = _inside(request.query_params.get("to", "/"))
@@ -40,8 +56,7 @@ def add_to(app: FastAPI, frame: Frame) -> None:
         asked = await asked_by_form(request, frame)
         target = _inside(asked.text("to") or "/")
         try:
-            async with audited(store, actor_of(request), "login"):
-                login = await log_in(store, keys, asked.text("key"))
+            login = await recorded_login(request, asked.text("key"))
         except NotKnownError as error:
             return form(request, target, error.message)
         answer = RedirectResponse(target, 303)
