@@ -82,7 +82,8 @@ def _plain_letter(letter: str) -> str:
 
 # Letters whose mark Unicode does not take for one.
 _UNMARKED = dict(zip("ıøđłħŧſŀŉ", "iodlhtsln", strict=True))
-_FORMULA = re.compile(r"[\s\x00-\x1f\ufeff]*[=+\-@]|[\t\r]")
+# The full-width signs begin a formula too, in East Asian versions of Excel.
+_FORMULA = re.compile("[\\s\\x00-\\x1f\ufeff]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\\t\\r\\n]")
 _SPACES = re.compile(" {2,}")
 _FOLDED: dict[int, str | None] = {
     **{ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"},

@@ -39,7 +39,22 @@ def test_folding_is_the_same_for_any_case(text: str) -> None:
     assert fold(text) == fold(upper(text)) == fold(text.upper()) == fold(fold(text))
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+90", "-5", "@SUM(A1)", "\t=1", " =1", "\r=1", "\ttab"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1+1",
+        "+90",
+        "-5",
+        "@SUM(A1)",
+        "\t=1",
+        " =1",
+        "\r=1",
+        "\ttab",
+        "\nline",
+        "\uff1d1",
+        "\uff201",
+    ],
+)
 def test_a_text_that_a_spreadsheet_would_calculate_gets_an_apostrophe(text: str) -> None:
     assert csv_text(text) == f"'{text}"
 
