@@ -6,8 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import typer.main
 from pydantic import TypeAdapter, ValidationError
+from typer.core import TyperCommand, TyperGroup
 
+from hasat.cli import app
 from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, platform_jobs
 from hasat.jobs.params import check_params, param_types
@@ -64,6 +67,29 @@ def test_every_numeric_parameter_of_a_job_has_a_range(name: str) -> None:
         usual = job.params.get(param)
         if usual is not None:
             TypeAdapter(kind).validate_python(usual, strict=True)
+
+
+def numeric_options(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every option and argument of a command and those below it that takes a number."""
+    if isinstance(command, TyperGroup):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from numeric_options(command.get_command(context, name), (*words, name))
+        return
+    assert isinstance(command, TyperCommand)
+    for param in command.params:
+        # The message of `point_at` also says which of the two comes first.
+        if words == ("tkgm", "parcel") and param.name in ("lat", "lon"):
+            continue
+        kind = TypeAdapter(param.type_descriptor.annotation).json_schema()
+        if kind.get("type") in ("integer", "number"):
+            yield " ".join((*words, param.name)), param
+
+
+def test_every_numeric_option_of_a_command_has_a_range() -> None:
+    options = dict(numeric_options(typer.main.get_command(app)))
+    assert {"jobs history limit", "tkgm scan step", "sim run speed"} <= options.keys()
+    assert [name for name, one in options.items() if None in (one.min, one.max)] == []
 
 
 def numeric() -> list[tuple[Job, str]]:

@@ -19,7 +19,9 @@ PortFlag = Annotated[
     int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
 ]
 SeedFlag = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same world.")]
-SpeedFlag = Annotated[float, typer.Option(help="Seconds of its clock per real second.")]
+SpeedFlag = Annotated[
+    float, typer.Option(min=0, max=10**6, help="Seconds of its clock per real second.")
+]
 
 
 @app.command("list")
@@ -73,10 +75,14 @@ def gib(
         int, typer.Option(min=1, max=10**8, help="Taxpayers on the lists at first.")
     ] = 100_000,
     every: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of its clock between two publications.")
+        float,
+        typer.Option(min=0.001, max=10**9, help="Seconds of its clock between two publications."),
     ] = 21_600.0,
     churn: Annotated[
-        float, typer.Option(min=0.001, help="How many times the usual changes a publication has.")
+        float,
+        typer.Option(
+            min=0.001, max=10**6, help="How many times the usual changes a publication has."
+        ),
     ] = 1.0,
     began: Annotated[
         str | None, typer.Option(metavar="TIME", help="When the first lists were published.")

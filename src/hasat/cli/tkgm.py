@@ -115,7 +115,9 @@ def scan(
     method: Annotated[
         Literal["coverage", "grid"], typer.Option(help="By coverage, or a plain grid with pruning.")
     ] = "coverage",
-    step: Annotated[float, typer.Option(min=1, help="Metres between the grid's points.")] = 20.0,
+    step: Annotated[
+        float, typer.Option(min=1, max=1000, help="Metres between the grid's points.")
+    ] = 20.0,
     max_queries: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Stop after so many questions.")
     ] = None,
