@@ -26,8 +26,8 @@ from hasat.feed.archive import write_archives
 from hasat.feed.copying import Chunk, pack
 from hasat.feed.digest import canonical
 from hasat.feed.reconcile import Reconcile
-from hasat.sim.gib_taxpayers import ENDINGS, FIRST, TRADES
 from hasat.sources.gib.datasets import EINVOICE
+from hasat.sources.gib.simulator.taxpayers import ENDINGS, FIRST, TRADES
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import database_server, throw_away_database
 

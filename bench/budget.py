@@ -29,9 +29,9 @@ import structlog
 from hasat.budget import Budget, Lane, Remaining, Upstream, read_quota
 from hasat.errors import DatabaseError, OutOfQuotaError
 from hasat.settings import load_settings
-from hasat.sim.metered import Metered
 from hasat.store import Store, open_store
 from hasat.store.store import connect
+from hasat.testing.metered import Metered
 
 DAY = datetime(2026, 3, 10, tzinfo=UTC)
 LEAD = timedelta(hours=3)

@@ -35,9 +35,9 @@ import structlog
 from psycopg import sql
 
 from hasat.cli.house import open_house
-from hasat.serve.listen import bind
+from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
-from hasat.sim.gib_lists import BOXES, Publisher, Wish
+from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
 from hasat.sources.tkgm.features import key_text
 from hasat.sources.tkgm.publishing import publish
 from hasat.sources.tkgm.wire import read_feature

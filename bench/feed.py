@@ -21,13 +21,13 @@ from uuid import UUID
 import structlog
 from psycopg import AsyncConnection
 
+from hasat.api import create_app
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.digest import canonical
 from hasat.feed.reconcile import Reconcile, Record
+from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
-from hasat.serve import create_app
-from hasat.serve.listen import Listener, bind
 from hasat.sources.registry import Source
 from hasat.store import Store, open_store
 from hasat.store.store import connect

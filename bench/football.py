@@ -8,7 +8,7 @@ Scenes, each with a database and a world of its own, over real HTTP on loopback:
 - `catalogue`: 1,200 leagues through one day, as a share of 75,000 requests. Half of them are cups
   without a table and each plays once a week, as in the API's own list;
 - `week`: seven days with every fault, and windows and leagues changed in the middle of a backfill:
-  the mirror is compared with what was published (tests/integration/test_football_week.py).
+  the mirror is compared with what was published (tests/integration/football/test_week.py).
 
 Days pass as fast as the work is done: the database's clock is turned over the idle time.
 
@@ -41,10 +41,10 @@ from hasat.budget import Budget
 from hasat.settings import Settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sim.football import FOOTBALL, KEY, Football
-from hasat.sim.football_world import EXTRA, FULL, TOLD_LATE_AFTER, Moment
 from hasat.sources.football import asking
 from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
+from hasat.sources.football.simulator.world import EXTRA, FULL, TOLD_LATE_AFTER, Moment
 from hasat.store import MigrationSet, open_store
 from hasat.testing.clock import hands_on
 from hasat.testing.database import database_server, throw_away_database
@@ -320,7 +320,7 @@ async def week() -> Proof:
     began = time.monotonic()
     seed = random.randrange(1, 10**6)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "tests/integration/test_football_week.py"),
+        *(sys.executable, "-m", "pytest", "-q", "tests/integration/football/test_week.py"),
         env=os.environ | {"HASAT_WEEK_DAYS": "7", "HASAT_WEEK_SEED": str(seed)},
         cwd=Path(__file__).parent.parent,
         stdout=sys.stderr,

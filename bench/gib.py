@@ -39,7 +39,7 @@ import structlog
 from _gib_peer import seed_pipeline
 from hasat.cli.house import open_house
 from hasat.settings import Settings, load_settings
-from hasat.sim.gib_lists import BOXES, Publisher, Wish
+from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
 
 BLOCK = 1 << 20
 MEGABYTE = 1 << 20

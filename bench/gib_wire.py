@@ -26,8 +26,8 @@ import psutil  # type: ignore[import-untyped]
 
 from hasat.feed.copying import pack_row
 from hasat.feed.digest import record_digest
-from hasat.sim.gib_lists import Publisher
-from hasat.sim.gib_taxpayers import LAYOUTS
+from hasat.sources.gib.simulator.lists import Publisher
+from hasat.sources.gib.simulator.taxpayers import LAYOUTS
 from hasat.sources.gib.wire import (
     DOCUMENT_OF,
     Known,

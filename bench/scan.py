@@ -28,11 +28,11 @@ import numpy as np
 import shapely
 from shapely import MultiPolygon, Polygon
 
-from hasat.sim.cadastre import Cadastre, CadastreParcel, read_cadastre
-from hasat.sim.townscape import generate_cadastre
 from hasat.sources.tkgm.grid import GridPlanner
 from hasat.sources.tkgm.planner import Planner
 from hasat.sources.tkgm.questions import Empty, Number, Parcel, ParcelKey, Point
+from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel, read_cadastre
+from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 
 COUNTED_SQUARE_METRES = 60.0
 SCALE_TOWN = 2000

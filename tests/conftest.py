@@ -10,11 +10,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from football_api import Collecting, collecting_from
 from hasat.settings import Settings, load_settings
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
-from house import House, furnish
+from support.football_api import Collecting, collecting_from
+from support.house import House, furnish
 
 # A loaded machine is slow; that is no failure of the code.
 hypothesis_settings.register_profile(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from archive_tools import GIB, files_in, sync, taxpayers
 from hasat.feed.archive import place_of
 from hasat.feed.archive.shelf import is_current, list_archives
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store, open_store
-from house import PATIENCE_SECONDS, eventually
+from support.archive_tools import GIB, files_in, sync, taxpayers
+from support.house import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 

@@ -17,13 +17,13 @@ from hasat.budget import Budget, Lane, Upstream, read_quota
 from hasat.clock import Clock
 from hasat.errors import DatabaseError
 from hasat.settings import load_settings
-from hasat.sim.metered import Metered
 from hasat.store import Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.metered import Metered
 
 pytestmark = pytest.mark.anyio
 
-HAMMER = Path(__file__).parents[1] / "budget_hammer.py"
+HAMMER = Path(__file__).parents[1] / "support" / "budget_hammer.py"
 PROCESSES = 4
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from house import House, eventually, free_port
+from support.house import House, eventually, free_port
 
 SILENT = 300
 MAX_LOG_BYTES = 20_000

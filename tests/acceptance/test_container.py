@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from container_context import copy_context
-from house import House, eventually
+from support.container_context import copy_context
+from support.house import House, eventually
 
 PROJECT = Path(__file__).parents[2]
 

@@ -21,7 +21,6 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from feed_toys import TOYS, head_of, make_table, run
 from hasat.deliver import Event, announce
 from hasat.deliver.loop import Deliverer
 from hasat.deliver.outbox import list_deliveries
@@ -29,8 +28,9 @@ from hasat.logs import configure_logging
 from hasat.settings import load_settings
 from hasat.store import Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from nats_server import nats_server
-from receivers import Behave, Received, answer, receiving, reset, slow
+from support.feed_toys import TOYS, head_of, make_table, run
+from support.nats_server import nats_server
+from support.receivers import Behave, Received, answer, receiving, reset, slow
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from house import House, eventually
+from support.house import House, eventually
 
 
 def test_the_demo_fills_itself_and_tells_its_story(house: House) -> None:

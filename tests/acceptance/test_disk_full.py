@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from gib_town import KINDS, Town, bodies, simple_bodies
 from hasat.cli.house import open_house
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
+from support.gib_town import KINDS, Town, bodies, simple_bodies
 
 pytestmark = [
     pytest.mark.anyio,

@@ -22,13 +22,13 @@ import psycopg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-import followers
-from followers import FOLLOWERS
 from hasat.clock import local_time, parse_local_time
-from hasat.sim.gib_lists import Publisher
+from hasat.sources.gib.simulator.lists import Publisher
 from hasat.store import MigrationSet
 from hasat.testing.database import throw_away_database
-from house import House, eventually
+from support import followers
+from support.followers import FOLLOWERS
+from support.house import House, eventually
 
 KILLS = int(os.environ.get("HASAT_CAMPAIGN", "10"))
 GIB = MigrationSet("gib", files("hasat.sources.gib") / "migrations")

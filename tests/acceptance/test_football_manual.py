@@ -14,7 +14,7 @@ import pytest
 
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sim.football import FOOTBALL, KEY
+from hasat.sources.football.simulator.server import FOOTBALL, KEY
 from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-import s3_server
-from gib_town import MIGRATIONS
 from hasat.store import MigrationSet
 from hasat.testing.database import ThrowAwayDatabase
-from house import eventually
+from support import s3_server
+from support.gib_town import MIGRATIONS
+from support.house import eventually
 
 pytestmark = pytest.mark.any_server
 

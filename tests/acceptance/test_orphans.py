@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from house import eventually
+from support.house import eventually
 
 STARTER = """
 import asyncio, os, time

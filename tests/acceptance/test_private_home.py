@@ -9,8 +9,8 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from hasat.sim import Simulation, simulate
-from hasat.sim.gib import GIB
-from house import House
+from hasat.sources.gib.simulator.server import GIB
+from support.house import House
 
 
 @pytest.fixture(autouse=True)

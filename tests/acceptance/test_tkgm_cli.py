@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hasat.sim.tkgm import API, KEY
-from house import House, eventually
+from hasat.sources.tkgm.simulator.server import API, KEY
+from support.house import House, eventually
 
 
 @pytest.fixture

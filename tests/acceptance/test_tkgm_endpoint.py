@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 from shapely.geometry import shape
 
-from hasat.sim.tkgm import API
-from house import PATIENCE_SECONDS, House, eventually, free_port
+from hasat.sources.tkgm.simulator.server import API
+from support.house import PATIENCE_SECONDS, House, eventually, free_port
 
 PROGRAM = """
 import json, sys

@@ -15,16 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from gib_town import MIGRATIONS
 from hasat.jobs import Catalogue, run_in_foreground
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.sources.gib.job import SYNC
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from house import eventually
-from pgbouncers import pgbouncer
-from sync_workers import HOLD, Lists, Workers, check_feed, finished, settings_for, workers_on
+from support.gib_town import MIGRATIONS
+from support.house import eventually
+from support.pgbouncers import pgbouncer
+from support.sync_workers import (
+    HOLD,
+    Lists,
+    Workers,
+    check_feed,
+    finished,
+    settings_for,
+    workers_on,
+)
 
 pytestmark = pytest.mark.anyio
 

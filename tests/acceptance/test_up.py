@@ -13,7 +13,7 @@ import pytest
 
 from hasat.cli.family import Family
 from hasat.errors import HasatError
-from house import House, eventually
+from support.house import House, eventually
 
 
 def _children(pid: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from complaints import Complaints
+from support.complaints import Complaints
 
 
 @pytest.fixture(scope="module")

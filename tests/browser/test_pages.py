@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from complaints import Complaints
-from house import House, eventually
+from support.complaints import Complaints
+from support.house import House, eventually
 
 # One browser is enough.
 pytestmark = pytest.mark.xdist_group("browser")

@@ -8,12 +8,12 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from playwright.sync_api import Browser, Page, expect
 
-from complaints import Complaints
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import throw_away_database
-from house import PATIENCE_SECONDS, House, eventually
-from parcel_toys import SOUTH, STEP, WEST, publish_features, street
+from support.complaints import Complaints
+from support.house import PATIENCE_SECONDS, House, eventually
+from support.parcel_toys import SOUTH, STEP, WEST, publish_features, street
 
 # One browser is enough.
 pytestmark = pytest.mark.xdist_group("browser")

@@ -19,7 +19,7 @@ from hasat.errors import DatabaseError, UsageError
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 KEEP_REQUESTS_DAYS = 14
 KEEP_USAGE_DAYS = 400
@@ -30,8 +30,8 @@ _CONNECTIONS = 4
 _MAX_COUNT = 2**31 - 1
 _PATIENCE_SECONDS = 10.0
 
-_ACQUIRE = statement("hasat.budget", "acquire")
-_SETTLE = statement("hasat.budget", "settle")
+_ACQUIRE = load_query("hasat.budget", "acquire")
+_SETTLE = load_query("hasat.budget", "settle")
 
 Sleep = Callable[[float], Awaitable[None]]
 Waiting = Callable[[float], AbstractAsyncContextManager[None]]
@@ -286,7 +286,7 @@ class Budget:
             return await cursor.fetchone() == (True,)
 
         async def grant(conn: Connection) -> int | None:
-            cursor = await conn.execute(statement("hasat.budget", "grant_recheck"), values)
+            cursor = await conn.execute(load_query("hasat.budget", "grant_recheck"), values)
             row = await cursor.fetchone()
             return cast(int | None, row[0]) if row else None
 
@@ -302,7 +302,7 @@ class Budget:
     async def _tidy(self) -> None:
         async def tidy(conn: Connection) -> None:
             await conn.execute(
-                statement("hasat.budget", "tidy"),
+                load_query("hasat.budget", "tidy"),
                 {"request_days": KEEP_REQUESTS_DAYS, "usage_days": KEEP_USAGE_DAYS},
             )
 

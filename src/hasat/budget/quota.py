@@ -12,7 +12,7 @@ from hasat.errors import NotFoundError
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import record_action
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 T = TypeVar("T")
 
@@ -185,5 +185,5 @@ async def _rows(
     conn: AsyncConnection[Any], kind: type[T], name: str, values: dict[str, Any]
 ) -> list[T]:
     async with conn.cursor(row_factory=class_row(kind)) as cursor:
-        await cursor.execute(statement("hasat.budget", name), values)
+        await cursor.execute(load_query("hasat.budget", name), values)
         return await cursor.fetchall()

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from hasat.clock import zone as zone_named
 from hasat.errors import SettingsError
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 @dataclass(frozen=True)
@@ -129,5 +129,5 @@ async def declare(
         "endpoint_days": [limit.day for limit in upstream.endpoints.values()],
         "endpoint_spacings": [limit.seconds for limit in upstream.endpoints.values()],
     }
-    await conn.execute(statement("hasat.budget", "declare"), values)
-    await conn.execute(statement("hasat.budget", "learn"), values)
+    await conn.execute(load_query("hasat.budget", "declare"), values)
+    await conn.execute(load_query("hasat.budget", "learn"), values)

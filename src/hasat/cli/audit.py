@@ -35,7 +35,7 @@ def audit(
 
     Examples: `hasat audit` · `hasat audit --action hold` · `hasat audit --actor ops --json`
     """
-    from hasat.serve.audit import document
+    from hasat.api.audit import document
 
     settings = manners.settings_of(ctx)
     found = in_house(

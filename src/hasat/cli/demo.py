@@ -63,8 +63,8 @@ def demo(ctx: typer.Context) -> None:
 
     Examples: `hasat demo` · `hasat --home OTHER --set serve.port=9000 demo`
     """
-    from hasat.serve.listen import address_of
-    from hasat.sim.story import Past, settings_for, workers_of
+    from hasat.demo import Past, settings_for, workers_of
+    from hasat.http.listener import address_of
     from hasat.web.story import WORDS, spoken
 
     flags = flags_of(ctx)
@@ -115,7 +115,7 @@ def _alone_in(home: Path, words: Mapping[str, str]) -> Path:
 
 def _port(home: Path) -> int:
     """Where the upstreams listen: where they did before, or to Hasat they would be new ones."""
-    from hasat.serve.listen import bind
+    from hasat.http.listener import bind
 
     try:
         workers = json.loads((home / "workers.json").read_text("utf-8"))["workers"]
@@ -156,7 +156,7 @@ def _write_settings(
 
 def _tell_story(settings: Settings, upstreams: str, language: "Language") -> None:
     """The narrated first screen."""
-    from hasat.serve.listen import address_of
+    from hasat.http.listener import address_of
     from hasat.web.story import WORDS, told
 
     zone = ZoneInfo(settings.jobs.timezone)
@@ -180,10 +180,10 @@ def _tell_story(settings: Settings, upstreams: str, language: "Language") -> Non
 
 async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -> None:
     """Queue what fills the house, and show how it fills."""
+    from hasat.demo import MATCHES, PARCELS, TAXPAYERS
     from hasat.jobs.link import AWAY
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
-    from hasat.sim.story import MATCHES, PARCELS, TAXPAYERS
 
     catalogue = catalogue_of(settings)
     scan = await _scan(store, settings, catalogue)
@@ -212,9 +212,9 @@ async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -
 
 async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
     """The run that scans the town: the one of an earlier start, unless that went wrong."""
+    from hasat.demo import AREA
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import list_runs
-    from hasat.sim.story import AREA
     from hasat.sources.tkgm.job import NAME
 
     town = {"area": json.loads((settings.home / AREA).read_text("utf-8"))}

@@ -7,11 +7,11 @@ from dataclasses import asdict
 import typer
 from rich.text import Text
 
+from hasat.api import findings
+from hasat.api.findings import Finding, Grade
 from hasat.cli import manners
 from hasat.errors import HasatError, SettingsError
 from hasat.messages import msg
-from hasat.serve import findings
-from hasat.serve.findings import Finding, Grade
 from hasat.settings import Settings
 
 _MARKS: dict[Grade, tuple[str, str]] = {
@@ -61,7 +61,7 @@ async def _jobs(settings: Settings) -> Finding:
 
 
 async def _port(settings: Settings) -> Finding:
-    from hasat.serve.listen import address_of, free_port_or_fail
+    from hasat.http.listener import address_of, free_port_or_fail
 
     address = address_of(settings)
     try:

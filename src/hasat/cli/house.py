@@ -58,7 +58,7 @@ def migrations_of() -> tuple[MigrationSet, ...]:
 
 def health_of(store: Store, settings: Settings) -> "Health":
     """How to find out how the sources are: their own checks, by name."""
-    from hasat.serve.reports import report_of
+    from hasat.api.reports import report_of
 
     async def checks() -> dict[str, Mapping[str, Any]]:
         reports = [await report_of(source, store, settings) for source in all_sources()]

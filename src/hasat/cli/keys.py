@@ -10,11 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hasat.api.keys import CACHE_SECONDS, ApiKey, create_key, limit_key, list_keys, revoke_key
 from hasat.cli import manners
 from hasat.cli.house import acting, open_house
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.serve.keys import CACHE_SECONDS, ApiKey, create_key, limit_key, list_keys, revoke_key
 from hasat.settings import Settings
 from hasat.settings.kinds import parse_duration
 

@@ -34,7 +34,7 @@ def mcp(
 
 
 async def _over_stdio(settings: Settings, operate: bool) -> None:
-    from hasat.assistant import Assistant
+    from hasat.mcp import Assistant
     from hasat.sources.registry import Workshop, all_sources
 
     async with open_house(settings, for_requests=True) as store:
@@ -48,12 +48,12 @@ async def _listen(settings: Settings, operate: bool) -> None:
 
     from fastapi import FastAPI
 
-    from hasat.assistant import Assistant
-    from hasat.assistant.http import SSE_PATH, add_sse, streamable
-    from hasat.serve import check_may_start
-    from hasat.serve.app import put_behind_the_gate
-    from hasat.serve.connections import ConnectionLimits
-    from hasat.serve.listen import Listener, address_of, bind
+    from hasat.api import check_may_start
+    from hasat.api.app import put_behind_the_gate
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, address_of, bind
+    from hasat.mcp import Assistant
+    from hasat.mcp.http import SSE_PATH, add_sse, streamable
     from hasat.sources.registry import Workshop, all_sources
 
     # The gate looks at where it listens: here that is the place of the tools.

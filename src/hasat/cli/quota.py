@@ -64,7 +64,7 @@ def quota(
     if watch:
         manners.run_async(_watch(settings, upstream, json=json))
         return
-    from hasat.serve.quota import document
+    from hasat.api.quota import document
 
     quotas = manners.run_async(once())
     manners.emit(document(quotas), json=json, human=lambda: told(quotas))
@@ -87,7 +87,7 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
 
 
 async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> None:
-    from hasat.serve.quota import document
+    from hasat.api.quota import document
 
     async with open_house(settings) as store:
         if json:

@@ -83,10 +83,10 @@ async def run_up(
 
     `when_ready` is done, and says that it is ready, once it is.
     """
-    from hasat.serve.listen import free_port_or_fail
+    from hasat.http.listener import free_port_or_fail
 
     async with _patient_house(settings) as store:
-        from hasat.serve import check_may_start
+        from hasat.api import check_may_start
 
         await check_may_start(settings, store)
         free_port_or_fail(settings)
@@ -108,7 +108,7 @@ async def run_up(
 
 def say_ready(settings: Settings, store: Store, language: "Language" = "en") -> None:
     """Where everything is."""
-    from hasat.serve.listen import address_of
+    from hasat.http.listener import address_of
     from hasat.web.story import WORDS
 
     words = WORDS[language]
@@ -153,12 +153,12 @@ async def _beside_family(
 
 
 async def _serve(settings: Settings) -> None:
-    from hasat.assistant import Assistant
-    from hasat.assistant.http import streamable
-    from hasat.serve import check_may_start, create_app
-    from hasat.serve.connections import ConnectionLimits
-    from hasat.serve.listen import Listener, address_of, bind
-    from hasat.serve.routes import put_together
+    from hasat.api import check_may_start, create_app
+    from hasat.api.routes import put_together
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, address_of, bind
+    from hasat.mcp import Assistant
+    from hasat.mcp.http import streamable
     from hasat.sources.registry import Workshop, all_sources
     from hasat.web import add_pages
 

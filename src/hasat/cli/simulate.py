@@ -30,20 +30,18 @@ def list_upstreams(json: manners.JsonFlag = False) -> None:
 
     Example: `hasat sim list --json`
     """
-    from hasat.sim import UPSTREAMS
     from hasat.sim.faults import COMMON
+    from hasat.sources.registry import all_simulators
 
     found = [
         {"name": u.name, "summary": u.summary, "faults": {**COMMON, **u.faults}}
-        for u in UPSTREAMS.values()
+        for u in all_simulators().values()
     ]
 
-    def human() -> Table | str:
-        if not found:
-            return "This version has no simulated upstream yet."
+    def human() -> Table:
         table = Table("upstream", "what it is", "faults")
-        for upstream in UPSTREAMS.values():
-            table.add_row(upstream.name, upstream.summary, ", ".join({**COMMON, **upstream.faults}))
+        for one in all_simulators().values():
+            table.add_row(one.name, one.summary, ", ".join({**COMMON, **one.faults}))
         return table
 
     manners.emit(found, json=json, human=human)
@@ -115,7 +113,7 @@ def story(
     Example: `hasat sim story --folder .demo`
     """
     from hasat.clock import system_clock
-    from hasat.sim.story import Past, Story
+    from hasat.demo import Past, Story
 
     manners.settings_of(ctx)
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,11 +125,11 @@ def _serve(
 ) -> None:
     from hasat.sim import Simulation, simulate
     from hasat.sim.clock import TurnableClock
-    from hasat.sim.frame import upstream_named
+    from hasat.sources.registry import simulator_named
 
     manners.settings_of(ctx)
-    upstream = upstream_named(name)
-    simulation = Simulation(upstream, seed=seed, clock=TurnableClock(speed=speed), options=options)
+    clock = TurnableClock(speed=speed)
+    simulation = Simulation(simulator_named(name), seed=seed, clock=clock, options=options)
 
     _until_told_to_end(simulate(simulation, port))
 

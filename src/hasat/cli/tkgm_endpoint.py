@@ -42,8 +42,8 @@ def endpoint(
 
 async def serve_endpoint(settings: Settings) -> None:
     """Until a signal ends it."""
-    from hasat.serve.connections import ConnectionLimits
-    from hasat.serve.listen import Listener, bind
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, bind
     from hasat.sources.tkgm.direct import direct
     from hasat.sources.tkgm.endpoint import endpoint_app
 

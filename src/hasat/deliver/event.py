@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from hasat.settings.kinds import EventName
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 Severity = Literal["Info", "Warning", "Critical"]
 Kind = Literal[EventName, "Test"]
@@ -31,7 +31,7 @@ class Event:
 async def announce(conn: AsyncConnection[Any], event: Event) -> None:
     """Put the event into the outbox: it is told if the transaction commits, and only then."""
     await conn.execute(
-        statement("hasat.deliver", "announce"),
+        load_query("hasat.deliver", "announce"),
         {
             "kind": event.kind,
             "severity": event.severity,

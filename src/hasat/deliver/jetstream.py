@@ -37,7 +37,7 @@ from hasat.feed.read import Change, ExpiredError, changes_after, head_of
 from hasat.messages import msg
 from hasat.settings.source_tree import Nats
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 Body = dict[str, Any]
 NATS_AWAY = (NatsError, UnavailableError, TimeoutError)
@@ -145,7 +145,7 @@ class JetStreamSink:
     async def _behind(self) -> list[str]:
         """The datasets of which something is not known to be published."""
         async with self._store.connection() as conn:
-            cursor = await conn.execute(statement("hasat.deliver", "behind"))
+            cursor = await conn.execute(load_query("hasat.deliver", "behind"))
             return [row[0] for row in await cursor.fetchall()]
 
     async def _publish_some(self, dataset: str) -> bool:
@@ -302,7 +302,7 @@ class JetStreamSink:
     async def _save(self, dataset: str, place: Place) -> None:
         async with self._store.connection() as conn:
             await conn.execute(
-                statement("hasat.deliver", "save_position"),
+                load_query("hasat.deliver", "save_position"),
                 {"dataset": dataset, "epoch": place.epoch, "seq": place.seq},
             )
 
@@ -320,7 +320,7 @@ class JetStreamSink:
         """Store why a dataset cannot be published; without one, of all that are behind."""
         async with self._store.connection() as conn:
             await conn.execute(
-                statement("hasat.deliver", "save_failure"),
+                load_query("hasat.deliver", "save_failure"),
                 {
                     "dataset": dataset,
                     "error": str(error) or f"NATS does not respond ({type(error).__name__}).",

@@ -7,7 +7,7 @@ through PgBouncer, and that of a killed process ends by itself.
 from uuid import UUID
 
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 LEASE_SECONDS = 15.0
 """How long what a killed process was at waits for another, besides what one try may take."""
@@ -17,7 +17,7 @@ async def hold(store: Store, name: str, holder: UUID, seconds: float) -> bool:
     """Take the lease, or prolong it; False while another holds it."""
     async with store.connection() as conn:
         taken = await conn.execute(
-            statement("hasat.deliver", "lease_hold"),
+            load_query("hasat.deliver", "lease_hold"),
             {"name": name, "holder": holder, "seconds": seconds},
         )
         return taken.rowcount == 1

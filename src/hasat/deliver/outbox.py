@@ -15,10 +15,10 @@ from hasat.messages import msg
 from hasat.settings.source_tree import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 State = Literal["waiting", "delivered", "dead"]
-_ROOM = "hasat.deliver"
+_PACKAGE = "hasat.deliver"
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ async def subscribe(store: Store, endpoints: Sequence[Endpoint]) -> None:
     The endpoints that are not among them are removed.
     """
     async with store.connection() as conn:
-        await conn.execute(statement(_ROOM, "subscribe"), _subscriptions(endpoints))
+        await conn.execute(load_query(_PACKAGE, "subscribe"), _subscriptions(endpoints))
 
 
 async def renew(store: Store, endpoints: Sequence[Endpoint]) -> None:
     """Record that the endpoints are still configured, whatever other processes have."""
     async with store.connection() as conn:
-        await conn.execute(statement(_ROOM, "renew_subscriptions"), _subscriptions(endpoints))
+        await conn.execute(load_query(_PACKAGE, "renew_subscriptions"), _subscriptions(endpoints))
 
 
 def _subscriptions(endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
@@ -117,20 +117,20 @@ def _subscriptions(endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
 async def hand_out(store: Store) -> int:
     """Create a delivery of every new event for its subscribers; how many events were new."""
     async with store.connection() as conn:
-        done = await conn.execute(statement(_ROOM, "hand_out"))
+        done = await conn.execute(load_query(_PACKAGE, "hand_out"))
         return done.rowcount
 
 
 async def next_delivery(store: Store, endpoint: str) -> Waiting | None:
     """The endpoint's oldest delivery that waits, if it is due."""
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Waiting)) as cursor:
-        await cursor.execute(statement(_ROOM, "next_delivery"), {"endpoint": endpoint})
+        await cursor.execute(load_query(_PACKAGE, "next_delivery"), {"endpoint": endpoint})
         return await cursor.fetchone()
 
 
 async def note_delivered(store: Store, delivery: int, status: int) -> None:
     async with store.connection() as conn:
-        await conn.execute(statement(_ROOM, "delivered"), {"id": delivery, "status": status})
+        await conn.execute(load_query(_PACKAGE, "delivered"), {"id": delivery, "status": status})
 
 
 async def note_failed(
@@ -146,7 +146,7 @@ async def note_failed(
     """Write a failed try down; what became of the delivery, or None if it was settled meanwhile."""
     async with store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "failed"),
+            load_query(_PACKAGE, "failed"),
             {
                 "id": delivery,
                 "error": error.replace("\0", "\ufffd"),
@@ -193,7 +193,7 @@ async def replay(
                 raise ConflictError(msg("Delivery {one} waits already.", one=one))
     async with store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "replay"),
+            load_query(_PACKAGE, "replay"),
             {"ids": None if deliveries is None else list(deliveries), "endpoint": endpoint},
         )
         sent = sorted(row[0] for row in await cursor.fetchall())
@@ -204,7 +204,7 @@ async def replay(
 
 async def tallies(store: Store) -> list[Tally]:
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Tally)) as cursor:
-        await cursor.execute(statement(_ROOM, "delivery_counts"))
+        await cursor.execute(load_query(_PACKAGE, "delivery_counts"))
         return await cursor.fetchall()
 
 
@@ -213,13 +213,13 @@ async def tidy(store: Store, webhooks: Webhooks, endpoints: Sequence[Endpoint]) 
     names = [endpoint.name for endpoint in endpoints]
     async with store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "bury"), {"endpoints": names, "max_age": webhooks.max_age}
+            load_query(_PACKAGE, "bury"), {"endpoints": names, "max_age": webhooks.max_age}
         )
-        await conn.execute(statement(_ROOM, "forget"), {"days": webhooks.keep_days})
+        await conn.execute(load_query(_PACKAGE, "forget"), {"days": webhooks.keep_days})
 
 
 async def _read(store: Store, **values: Any) -> list[Delivery]:
     every = {"id": None, "endpoint": None, "state": None, "before": None, "limit": 1}
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Delivery)) as cursor:
-        await cursor.execute(statement(_ROOM, "list_deliveries"), every | values)
+        await cursor.execute(load_query(_PACKAGE, "list_deliveries"), every | values)
         return await cursor.fetchall()

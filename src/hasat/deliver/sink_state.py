@@ -6,7 +6,7 @@ from datetime import datetime
 
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 MAX_LAG_SECONDS = 300.0
 """A stream that lacks a change for longer than this needs attention."""
@@ -54,7 +54,7 @@ async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkSta
     """
     configured = settings.nats.url is not None
     return await store.rows(
-        SinkState, statement("hasat.deliver", "sink_states"), {"configured": configured}
+        SinkState, load_query("hasat.deliver", "sink_states"), {"configured": configured}
     )
 
 
@@ -67,4 +67,4 @@ def describe_degraded(states: Sequence[SinkState], *, with_error: bool = True) -
 async def save_sink_seen(store: Store) -> None:
     """Record that a worker that publishes to NATS runs."""
     async with store.connection() as conn:
-        await conn.execute(statement("hasat.deliver", "sink_seen"))
+        await conn.execute(load_query("hasat.deliver", "sink_seen"))

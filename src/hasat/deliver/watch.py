@@ -10,12 +10,12 @@ from hasat.clock import local_time
 from hasat.deliver.event import Event, Severity, announce
 from hasat.feed.cursor import Cursor
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 Health = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
 """The checks of all sources: a `status` (Healthy, Degraded, Unhealthy) and a `description` each."""
 
-_ROOM = "hasat.deliver"
+_PACKAGE = "hasat.deliver"
 _SEVERITIES: dict[str, Severity] = {"Unhealthy": "Critical", "Degraded": "Warning"}
 
 
@@ -25,13 +25,13 @@ async def announce_versions(store: Store) -> int:
     The position moves in the same transaction, so each version is announced once over all machines.
     """
     async with store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "unseen_versions"))
+        cursor = await conn.execute(load_query(_PACKAGE, "unseen_versions"))
         if await cursor.fetchone() == (False,):
             return 0
-        await conn.execute(statement(_ROOM, "see_datasets"))
+        await conn.execute(load_query(_PACKAGE, "see_datasets"))
         await conn.execute("SELECT FROM deliver.seen_version ORDER BY dataset FOR UPDATE")
         async with conn.cursor(row_factory=dict_row) as versions:
-            await versions.execute(statement(_ROOM, "new_versions"))
+            await versions.execute(load_query(_PACKAGE, "new_versions"))
             rows = await versions.fetchall()
         for row in rows:
             if row["added"] or row["modified"] or row["removed"]:

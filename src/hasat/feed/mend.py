@@ -14,7 +14,7 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.digest import EMPTY, shift
 from hasat.feed.reconcile import Reconcile
 from hasat.feed.renew import How, Renewed
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 # A piece is small and every table may be large: whatever statistics say, keys are looked up.
 _BY_KEY = "SELECT " + ", ".join(
@@ -42,7 +42,7 @@ class Mending:
 
     async def open(self) -> None:
         await self._work.connection.execute(_BY_KEY)
-        query = sql.SQL(statement("hasat.feed", "stage")).format(staged=_PIECE)
+        query = sql.SQL(load_query("hasat.feed", "stage")).format(staged=_PIECE)
         await self._work.connection.execute(query)
 
     async def add(self, name: str, chunk: Chunk) -> None:
@@ -50,7 +50,7 @@ class Mending:
         if self._work.never_filled(dataset):
             raise UnlikeError
         await self._work.copy(_PIECE, chunk)
-        query = sql.SQL(statement("hasat.feed", "mend")).format(table=dataset.table, staged=_PIECE)
+        query = sql.SQL(load_query("hasat.feed", "mend")).format(table=dataset.table, staged=_PIECE)
         done = await self._work.connection.execute(query, {"dataset": name})
         await self._work.connection.execute(sql.SQL("TRUNCATE {}").format(_PIECE))
         self._mended[name] += done.rowcount

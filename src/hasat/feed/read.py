@@ -17,7 +17,7 @@ from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.head import Head
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 Kind = Literal["added", "modified", "removed"]
 KINDS: dict[int, Kind] = {1: "added", 2: "modified", 3: "removed"}
@@ -117,7 +117,7 @@ async def changes_after(
         "before": before,
         "keys": None if keys is None else list(keys),
     }
-    query = sql.SQL(statement("hasat.feed", name)).format(
+    query = sql.SQL(load_query("hasat.feed", name)).format(
         form=sql.SQL("text" if as_text else "jsonb")
     )
     rows = await (await conn.execute(query, values)).fetchall()
@@ -172,7 +172,7 @@ async def changes_between(
 async def head_of(conn: AsyncConnection[Any], dataset: str) -> Head:
     """Where the feed stands."""
     async with conn.cursor(row_factory=class_row(Head)) as cursor:
-        await cursor.execute(statement("hasat.feed", "head"), {"dataset": dataset})
+        await cursor.execute(load_query("hasat.feed", "head"), {"dataset": dataset})
         head = await cursor.fetchone()
     if head is None or head.committed_at is None:
         raise never_filled(dataset)
@@ -202,7 +202,7 @@ async def record_as_of(
     conn: AsyncConnection[Any], dataset: Dataset, key: str, at: datetime
 ) -> AsOf:
     """One record as it was observed to be at a moment; for a moment to come, as it is now."""
-    query = sql.SQL(statement("hasat.feed", "record_as_of")).format(table=dataset.table)
+    query = sql.SQL(load_query("hasat.feed", "record_as_of")).format(table=dataset.table)
     values = {"dataset": dataset.name, "key": key, "at": at}
     async with conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(query, values)
@@ -265,5 +265,5 @@ async def _rows(
     conn: AsyncConnection[Any], name: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
     async with conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement("hasat.feed", name), values)
+        await cursor.execute(load_query("hasat.feed", name), values)
         return await cursor.fetchall()

@@ -34,7 +34,7 @@ from hasat.feed.head import Head
 from hasat.feed.read import KINDS, Kind
 from hasat.messages import msg
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 CHANNEL = "hasat_feed"
 
@@ -323,7 +323,7 @@ class Reconcile:
     async def _execute(
         self, name: str, values: dict[str, Any] | None = None, **parts: sql.Composable
     ) -> AsyncCursor[Any]:
-        query = sql.SQL(statement("hasat.feed", name)).format(**parts)
+        query = sql.SQL(load_query("hasat.feed", name)).format(**parts)
         return await self.connection.execute(query, values)
 
     async def _value(self, name: str, values: dict[str, Any]) -> Any:
@@ -342,7 +342,7 @@ async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) ->
         )
         async with conn.cursor(row_factory=class_row(Head)) as cursor:
             await cursor.execute(
-                f"{statement('hasat.feed', 'head')} FOR UPDATE", {"dataset": dataset.name}
+                f"{load_query('hasat.feed', 'head')} FOR UPDATE", {"dataset": dataset.name}
             )
             head = await cursor.fetchone()
             assert head is not None

@@ -22,7 +22,7 @@ from hasat.feed.guard import Counts, Limits, share
 from hasat.feed.head import Head
 from hasat.feed.reconcile import Put, Reconcile, lock_heads, staged_table
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _NO_CHANGES = Counts()
 
@@ -126,7 +126,7 @@ class Renewal:
             await self._execute("new_life", dataset)
             heads = await lock_heads(conn, [dataset])
         alone = Reconcile(conn, [dataset], heads)
-        query = sql.SQL(statement("hasat.feed", "fill"))
+        query = sql.SQL(load_query("hasat.feed", "fill"))
         at = await self._work.moment([dataset])
         await conn.execute(
             query.format(table=dataset.table, staged=staged_table(dataset)), {"at": at}
@@ -135,7 +135,7 @@ class Renewal:
         return alone
 
     async def _execute(self, name: str, dataset: Dataset) -> int:
-        query: Any = sql.SQL(statement("hasat.feed", name)).format(
+        query: Any = sql.SQL(load_query("hasat.feed", name)).format(
             table=dataset.table, staged=staged_table(dataset)
         )
         cursor = await self._work.connection.execute(query, {"dataset": dataset.name})

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from hasat.fetch.sketch import LatencySketch
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -51,7 +51,7 @@ async def read_endpoints(
 ) -> list[EndpointReport]:
     """Every endpoint of an upstream, also those that are no longer declared."""
     values = {"upstream": upstream, "zone": zone}
-    return await store.rows(EndpointReport, statement("hasat.fetch", "endpoints"), values)
+    return await store.rows(EndpointReport, load_query("hasat.fetch", "endpoints"), values)
 
 
 class EndpointMetrics(Collector):

@@ -18,7 +18,7 @@ from hasat.fetch.workers import Endpoint
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import Pool
 
 _ALIKE_WINDOW_SECONDS = 600.0
@@ -148,7 +148,7 @@ class SharedState:
         """Every endpoint, in the order in which they were declared."""
         async with self._quick() as conn:
             cursor = conn.cursor(row_factory=class_row(Seen))
-            await cursor.execute(statement("hasat.fetch", "look"), self._names | {"kind": kind})
+            await cursor.execute(load_query("hasat.fetch", "look"), self._names | {"kind": kind})
             seen = {row.url: row for row in await cursor.fetchall()}
         if len(seen) < len(self._endpoints):
             # The database was restored from a time before they were declared.
@@ -158,13 +158,13 @@ class SharedState:
 
     async def _declare(self) -> None:
         async with self._store.connection() as conn:
-            await conn.execute(statement("hasat.fetch", "declare"), self._names)
+            await conn.execute(load_query("hasat.fetch", "declare"), self._names)
 
     async def probe(self, holder: UUID, question: Question) -> bool:
         """Whether we are the one who asks a rested upstream whether it is back."""
         values = {"holder": holder, "lease": _lease(question)}
         async with self._store.connection() as conn:
-            done = await conn.execute(statement("hasat.fetch", "probe"), self._names | values)
+            done = await conn.execute(load_query("hasat.fetch", "probe"), self._names | values)
             return done.rowcount == 1
 
     async def claim(self, url: str, holder: UUID, question: Question, apart: float) -> Claim | None:
@@ -181,7 +181,7 @@ class SharedState:
         }
         async with self._quick() as conn:
             cursor = conn.cursor(row_factory=class_row(_Claimed))
-            await cursor.execute(statement("hasat.fetch", "claim"), self._names | values)
+            await cursor.execute(load_query("hasat.fetch", "claim"), self._names | values)
             row = await cursor.fetchone()
         if row is None:
             return None
@@ -198,7 +198,7 @@ class SharedState:
         values = {"holder": holder, "points": question.points}
         async with self._store.connection() as conn:
             await conn.execute(_END_PROBE, self._names | values)
-            await conn.execute(statement("hasat.fetch", "release"), self._names | values)
+            await conn.execute(load_query("hasat.fetch", "release"), self._names | values)
 
     async def settle(self, claim: Claim, question: Question, done: Done, *, opening: bool) -> None:
         """Write what came of a claim, and what it says about the upstream as a whole.
@@ -229,18 +229,18 @@ class SharedState:
         there = answered or (verdict is not None and verdict.outcome is Outcome.DAY_EXHAUSTED)
         if verdict is None or (there and not opening):
             async with self._quick() as conn:
-                await conn.execute(statement("hasat.fetch", "settle"), self._names | values)
+                await conn.execute(load_query("hasat.fetch", "settle"), self._names | values)
             return
         async with self._quick() as conn, conn.transaction():
             # Always the upstream's row before an endpoint's, so that two never wait for each other.
             await conn.execute(_LOCK_UPSTREAM, self._names)
-            await conn.execute(statement("hasat.fetch", "settle"), self._names | values)
+            await conn.execute(load_query("hasat.fetch", "settle"), self._names | values)
             if there:
-                await conn.execute(statement("hasat.fetch", "open"), self._names)
+                await conn.execute(load_query("hasat.fetch", "open"), self._names)
                 return
             if verdict.outcome is Outcome.UNAUTHORISED:
                 refused = {"rest": _REFUSED_REST_SECONDS, "cause": verdict.reason}
-                await conn.execute(statement("hasat.fetch", "refuse"), self._names | refused)
+                await conn.execute(load_query("hasat.fetch", "refuse"), self._names | refused)
             else:
                 alike = {
                     "holder": claim.holder,
@@ -251,7 +251,7 @@ class SharedState:
                     "retry_after": verdict.retry_after or 0.0,
                     "cause": verdict.reason,
                 }
-                await conn.execute(statement("hasat.fetch", "alike"), self._names | alike)
+                await conn.execute(load_query("hasat.fetch", "alike"), self._names | alike)
 
 
 def _lease(question: Question) -> float:

@@ -26,7 +26,7 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.disk import explain_disk_full
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 MOST_ATTEMPTS = 3
 STOPPED = msg("Stopped by hand before it was finished.")
@@ -90,7 +90,7 @@ class Attempt:
         """The attempt, or None if the run is over or the queue's row is no longer ours."""
         async with link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "queue_start"),
+                load_query("hasat.jobs", "queue_start"),
                 {"run": run_id, "queue_id": queue_id, "worker_id": worker_id, "worker": worker},
             )
             if await cursor.fetchone() is None:
@@ -103,7 +103,7 @@ class Attempt:
         async def keep(progress: Mapping[str, Any] | None, requests: int) -> bool:
             async with link.transaction() as connection:
                 cursor = await connection.execute(
-                    statement("hasat.jobs", "run_progress"),
+                    load_query("hasat.jobs", "run_progress"),
                     {
                         "run": run_id,
                         "attempt": run.attempt,
@@ -260,7 +260,7 @@ class Attempt:
             "attempt": self.run.attempt,
             "requests": self.context.unkept_requests,
         }
-        cursor = await connection.execute(statement("hasat.jobs", name), values)
+        cursor = await connection.execute(load_query("hasat.jobs", name), values)
         row = await cursor.fetchone()
         return row is not None and bool(row[0])
 

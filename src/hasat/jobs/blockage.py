@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hasat.jobs.link import Connection
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 STUCK_SECONDS = 60
 """Longer than a frozen or cut-off process can keep a session by itself."""
@@ -37,10 +37,10 @@ class Blockages:
 async def find_blockages(connection: Connection) -> Blockages:
     """Return what is stuck at this moment."""
     cursor = await connection.execute(
-        statement("hasat.jobs", "stuck_sessions"), {"seconds": STUCK_SECONDS}
+        load_query("hasat.jobs", "stuck_sessions"), {"seconds": STUCK_SECONDS}
     )
     sessions = tuple(session for (session,) in await cursor.fetchall())
     cursor = await connection.execute(
-        statement("hasat.jobs", "run_repeatedly_skipped"), {"times": MIN_SKIPS}
+        load_query("hasat.jobs", "run_repeatedly_skipped"), {"times": MIN_SKIPS}
     )
     return Blockages(sessions, tuple(job for (job,) in await cursor.fetchall()))

@@ -11,7 +11,7 @@ import structlog
 from hasat.errors import ConflictError
 from hasat.jobs.link import Connection, Link
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import Fence
 
 _WAIT_MS = 2000
@@ -45,7 +45,8 @@ async def terminate_replaced(link: Link, run: int | None = None) -> None:
     try:
         async with link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "run_terminate_replaced"), {"run": run, "wait_ms": _WAIT_MS}
+                load_query("hasat.jobs", "run_terminate_replaced"),
+                {"run": run, "wait_ms": _WAIT_MS},
             )
             ended = await cursor.fetchall()
     except psycopg.errors.InsufficientPrivilege as error:

@@ -27,7 +27,7 @@ from hasat.jobs.runs import get_run
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _LOOK_SECONDS = 0.25
 _RECORD_SECONDS = 60.0
@@ -155,7 +155,7 @@ class _Foreground:
         self, connection: Connection, job: Job, params: Mapping[str, Any]
     ) -> _Claim | None:
         cursor = await connection.execute(
-            statement("hasat.jobs", "run_insert"),
+            load_query("hasat.jobs", "run_insert"),
             {
                 "job": job.name,
                 "params": Jsonb(dict(params)),
@@ -167,7 +167,7 @@ class _Foreground:
         assert inserted is not None
         run_id: int = inserted[0]
         cursor = await connection.execute(
-            statement("hasat.jobs", "queue_take"),
+            load_query("hasat.jobs", "queue_take"),
             {
                 "run": run_id,
                 "job": job.name,
@@ -186,7 +186,7 @@ class _Foreground:
     async def _refuse(self, job: Job, params: Mapping[str, Any], holder: Holder) -> int:
         async with self._link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "run_refuse"),
+                load_query("hasat.jobs", "run_refuse"),
                 {
                     "job": job.name,
                     "params": Jsonb(dict(params)),
@@ -272,5 +272,5 @@ def _is_alive(holder: Holder, first: Holder) -> bool:
 
 async def _holder(connection: Connection, job: Job) -> Holder | None:
     cursor = connection.cursor(row_factory=class_row(Holder))
-    await cursor.execute(statement("hasat.jobs", "queue_holder"), {"job": job.name})
+    await cursor.execute(load_query("hasat.jobs", "queue_holder"), {"job": job.name})
     return await cursor.fetchone()

@@ -8,7 +8,7 @@ from hasat.jobs.archives import archive_job
 from hasat.jobs.context import RunContext
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.queue import TASK
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 async def _housekeeping(context: RunContext) -> Outcome:
@@ -17,7 +17,7 @@ async def _housekeeping(context: RunContext) -> Outcome:
     for what in ("forget_runs", "forget_set_aside", "drop_unwanted", "sweep_queue"):
         async with context.store.connection() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", f"housekeeping_{what}"), {"days": days, "task": TASK}
+                load_query("hasat.jobs", f"housekeeping_{what}"), {"days": days, "task": TASK}
             )
             detail[what] = cursor.rowcount
     async with context.store.connection() as connection:

@@ -7,7 +7,7 @@ import structlog
 
 from hasat.jobs.link import AWAY, Link
 from hasat.settings import Settings
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _FENCE = 0.75
 """The part of stalled_seconds after which a silent worker stops its own jobs: before others act."""
@@ -74,7 +74,7 @@ class Pulse:
     async def _beat_once(self) -> bool:
         async with self._link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "queue_beat"), {"worker_id": self._worker_id}
+                load_query("hasat.jobs", "queue_beat"), {"worker_id": self._worker_id}
             )
             row = await cursor.fetchone()
         if row is not None and row[0]:

@@ -15,7 +15,7 @@ from hasat.jobs.runs import get_run
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import AuditOutcome, describe_action, record_action
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 TASK = "hasat.run"
 """The one task that procrastinate knows; its argument is the run."""
@@ -43,7 +43,7 @@ async def enqueue(
 ) -> int | None:
     """The number of the new run, or None if this due time was fired before."""
     cursor = await connection.execute(
-        statement("hasat.jobs", "run_insert"),
+        load_query("hasat.jobs", "run_insert"),
         {
             "job": job.name,
             "params": Jsonb(dict(job.params if params is None else params)),
@@ -55,7 +55,7 @@ async def enqueue(
     if row is None:
         return None
     await connection.execute(
-        statement("hasat.jobs", "queue_put"),
+        load_query("hasat.jobs", "queue_put"),
         {
             "run": row[0],
             "job": job.name,
@@ -121,9 +121,9 @@ async def record_run(
 
 
 async def _refuse_second(connection: Connection, job: Job) -> None:
-    await connection.execute(statement("hasat.jobs", "queue_one_at_a_time"), {"job": job.name})
+    await connection.execute(load_query("hasat.jobs", "queue_one_at_a_time"), {"job": job.name})
     cursor = await connection.execute(
-        statement("hasat.jobs", "schedule_busy_with"), {"job": job.name}
+        load_query("hasat.jobs", "schedule_busy_with"), {"job": job.name}
     )
     if (row := await cursor.fetchone()) is not None:
         raise AlreadyRunningError(
@@ -144,9 +144,9 @@ async def stop_run(store: Store, run_id: int) -> Run:
     async with store.connection() as connection:
         # On its own: PostgreSQL checks constraints against the row that a statement began with,
         # so the next one must begin after a worker that is taking the run has committed.
-        await connection.execute(statement("hasat.jobs", "queue_lock"), {"run": run_id})
+        await connection.execute(load_query("hasat.jobs", "queue_lock"), {"run": run_id})
         cursor = await connection.execute(
-            statement("hasat.jobs", "queue_stop"),
+            load_query("hasat.jobs", "queue_stop"),
             {"run": run_id, "message": "Stopped by hand while it waited."},
         )
         found = await cursor.fetchone()
@@ -171,7 +171,7 @@ async def stop_run(store: Store, run_id: int) -> Run:
         # On its own: whoever ends the run takes these two rows in the other order.
         async with store.connection() as connection:
             await connection.execute(
-                statement("hasat.jobs", "run_stopping"),
+                load_query("hasat.jobs", "run_stopping"),
                 {"run": run_id, "message": "It is being stopped by hand."},
             )
     return await get_run(store, run_id)

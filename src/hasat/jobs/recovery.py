@@ -11,7 +11,7 @@ from hasat.jobs.fencing import terminate_replaced
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.queue import PRIVATE, TASK
 from hasat.settings import Settings
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class Recovery:
             if worker_id is not None:
                 await self._let_go(connection, worker_id, in_hand)
             cursor = await connection.execute(
-                statement("hasat.jobs", "queue_take_up"),
+                load_query("hasat.jobs", "queue_take_up"),
                 {
                     "task": TASK,
                     "private": PRIVATE,
@@ -74,7 +74,7 @@ class Recovery:
                 },
             )
             taken_up = await cursor.fetchall()
-            cursor = await connection.execute(statement("hasat.jobs", "queue_close_strays"))
+            cursor = await connection.execute(load_query("hasat.jobs", "queue_close_strays"))
             strays = await cursor.fetchall()
         await terminate_replaced(self._link)
         for run, job, fate, attempt, worker in taken_up:
@@ -86,13 +86,13 @@ class Recovery:
             log.warning("a run lost its place in the queue", run=run)
 
     async def _give_up_silent(self, connection: Connection) -> None:
-        cursor = await connection.execute(statement("hasat.jobs", "queue_beats"))
+        cursor = await connection.execute(load_query("hasat.jobs", "queue_beats"))
         rows = await cursor.fetchall()
         now = rows[0][0]
         beats = {worker: beat for _, worker, beat in rows if worker is not None}
         if silent := self._watch.silent(beats, now, time.monotonic()):
             cursor = await connection.execute(
-                statement("hasat.jobs", "queue_give_up_workers"),
+                load_query("hasat.jobs", "queue_give_up_workers"),
                 {"ids": list(silent), "beats": list(silent.values())},
             )
             for (worker,) in await cursor.fetchall():
@@ -103,13 +103,13 @@ class Recovery:
     ) -> None:
         """PostgreSQL may have handed out a row and gone away before it could say so."""
         cursor = await connection.execute(
-            statement("hasat.jobs", "queue_held"), {"worker_id": worker_id}
+            load_query("hasat.jobs", "queue_held"), {"worker_id": worker_id}
         )
         unknown = {row for (row,) in await cursor.fetchall()} - set(in_hand)
         # Seen twice: a row that is on its way into our hands is unknown for a moment.
         if forgotten := unknown & self._not_in_hand:
             await connection.execute(
-                statement("hasat.jobs", "queue_let_go"),
+                load_query("hasat.jobs", "queue_let_go"),
                 {"ids": sorted(forgotten), "worker_id": worker_id},
             )
         self._not_in_hand = unknown

@@ -13,7 +13,7 @@ from hasat.jobs.model import Job, Run
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ async def schedule_overview(store: Store, catalogue: Catalogue) -> list[Schedule
     async with store.connection() as connection:
         cursor = connection.cursor(row_factory=class_row(Run))
         await cursor.execute(
-            statement("hasat.jobs", "run_last_of_each"), {"jobs": [job.name for job in catalogue]}
+            load_query("hasat.jobs", "run_last_of_each"), {"jobs": [job.name for job in catalogue]}
         )
         last = {run.job: run async for run in cursor}
     now = await store.now()
@@ -73,7 +73,7 @@ async def workers_alive(store: Store, settings: Settings) -> int:
     """How many processes that take up runs have lately given a sign of life."""
     async with store.connection() as connection:
         cursor = await connection.execute(
-            statement("hasat.jobs", "queue_workers"), {"seconds": settings.jobs.stalled_seconds}
+            load_query("hasat.jobs", "queue_workers"), {"seconds": settings.jobs.stalled_seconds}
         )
         row = await cursor.fetchone()
     return row[0] if row else 0
@@ -92,7 +92,7 @@ async def select_runs(
     """The same as `list_runs`, inside a transaction."""
     cursor = connection.cursor(row_factory=class_row(Run))
     await cursor.execute(
-        statement("hasat.jobs", "run_list"),
+        load_query("hasat.jobs", "run_list"),
         {
             "id": run_id,
             "job": job,

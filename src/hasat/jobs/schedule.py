@@ -10,7 +10,7 @@ from hasat.jobs.cron import Due, due_now
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.model import Job
 from hasat.jobs.queue import enqueue
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Schedule:
         jobs = list(self._catalogue)
         async with self._link.transaction() as connection:
             await connection.execute(
-                statement("hasat.jobs", "schedule_announce"),
+                load_query("hasat.jobs", "schedule_announce"),
                 {
                     "job": [job.name for job in jobs],
                     "source": [job.source for job in jobs],
@@ -65,7 +65,7 @@ class Schedule:
     async def _read(self) -> tuple[datetime, dict[str, datetime]]:
         async with self._link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "schedule_read"),
+                load_query("hasat.jobs", "schedule_read"),
                 {"jobs": [job.name for job, _ in self._timed]},
             )
             rows = await cursor.fetchall()
@@ -74,7 +74,7 @@ class Schedule:
     async def _deal_with(self, job: Job, due: Due, now: datetime) -> None:
         async with self._link.transaction() as connection:
             cursor = await connection.execute(
-                statement("hasat.jobs", "schedule_move"), {"job": job.name, "due": due.at}
+                load_query("hasat.jobs", "schedule_move"), {"job": job.name, "due": due.at}
             )
             if await cursor.fetchone() is None:
                 return
@@ -106,7 +106,7 @@ class Schedule:
 
 async def _open_run(connection: Connection, job: Job) -> int | None:
     cursor = await connection.execute(
-        statement("hasat.jobs", "schedule_busy_with"), {"job": job.name}
+        load_query("hasat.jobs", "schedule_busy_with"), {"job": job.name}
     )
     row = await cursor.fetchone()
     return row[0] if row else None
@@ -114,11 +114,11 @@ async def _open_run(connection: Connection, job: Job) -> int | None:
 
 async def _skip(connection: Connection, job: Job, due: datetime, behind: int) -> None:
     cursor = await connection.execute(
-        statement("hasat.jobs", "run_refuse_again"), {"job": job.name, "behind": behind}
+        load_query("hasat.jobs", "run_refuse_again"), {"job": job.name, "behind": behind}
     )
     if await cursor.fetchone() is None:
         await connection.execute(
-            statement("hasat.jobs", "run_refuse"),
+            load_query("hasat.jobs", "run_refuse"),
             {
                 "job": job.name,
                 "params": Jsonb(dict(job.params)),

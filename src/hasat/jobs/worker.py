@@ -21,7 +21,7 @@ from procrastinate.worker import Worker
 from hasat.jobs.link import AWAY, Link
 from hasat.jobs.queue import TASK
 from hasat.jobs.slots import Slots
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _NEVER = 365 * 86_400.0
 _LOOK_SECONDS = 10.0
@@ -85,7 +85,7 @@ class FencedManager(JobManager):
         try:
             async with self._link.transaction() as connection:
                 await connection.execute(
-                    statement("hasat.jobs", "queue_release"),
+                    load_query("hasat.jobs", "queue_release"),
                     {"id": job.id, "worker_id": job.worker_id, "attempts": job.attempts},
                 )
         except AWAY:

@@ -12,7 +12,7 @@ from hasat.errors import ConflictError, NotFoundError, UsageError
 from hasat.feed.digest import EMPTY, record_digest, shift, weight
 from hasat.messages import msg
 from hasat.replica.target import Row, State
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 class SqlTarget(ABC):
@@ -133,7 +133,7 @@ class SqlTarget(ABC):
         self._execute(self._statement("write_state"), **asdict(state))
 
     def _statement(self, name: str) -> str:
-        return statement("hasat.replica", name).format_map(self._names)
+        return load_query("hasat.replica", name).format_map(self._names)
 
     _kind: str
     _for_update: str

@@ -1,13 +1,8 @@
-"""Upstreams to practise on: a process on loopback, with a seed, a clock to turn and faults by name.
+"""The frame of the simulators: loopback servers with a seed, a clock to set and named faults.
 
-Nothing in the product imports this room except the command line, the demo and `hasat.testing`.
+Each simulator is in its source. The product does not use them, except for the demo.
 """
 
-from hasat.sim.football import FOOTBALL
-from hasat.sim.frame import UPSTREAMS, Simulation, Upstream, simulate
-from hasat.sim.gib import GIB
-from hasat.sim.tkgm import TKGM
+from hasat.sim.frame import Simulation, Simulator, simulate
 
-UPSTREAMS.update({upstream.name: upstream for upstream in (GIB, TKGM, FOOTBALL)})
-
-__all__ = ["UPSTREAMS", "Simulation", "Upstream", "simulate"]
+__all__ = ["Simulation", "Simulator", "simulate"]

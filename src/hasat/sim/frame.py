@@ -1,4 +1,4 @@
-"""The frame that simulated upstreams plug into."""
+"""The frame that simulators plug into."""
 
 import asyncio
 import random
@@ -15,9 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.errors import HasatError, UsageError
-from hasat.messages import msg
-from hasat.serve.listen import Listener, bind
+from hasat.errors import HasatError
+from hasat.http.listener import Listener, bind
 from hasat.sim.clock import TurnableClock
 from hasat.sim.faults import Faults
 
@@ -25,8 +24,8 @@ CONTROL = "/_sim"
 
 
 @dataclass(frozen=True)
-class Upstream:
-    """A kind of upstream that can be simulated."""
+class Simulator:
+    """A local stand-in for an upstream."""
 
     name: str
     summary: str
@@ -34,31 +33,28 @@ class Upstream:
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
-UPSTREAMS: dict[str, Upstream] = {}
-
-
 class Simulation:
     """One running upstream: everything random comes from its seed, all time from its clock."""
 
     def __init__(
         self,
-        upstream: Upstream,
+        simulator: Simulator,
         *,
         seed: int = 0,
         clock: TurnableClock | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.upstream = upstream
+        self.simulator = simulator
         self.seed = seed
-        self.random = random.Random(f"{upstream.name}:{seed}")  # noqa: S311 - a simulation
+        self.random = random.Random(f"{simulator.name}:{seed}")  # noqa: S311 - a simulation
         self.clock = clock or TurnableClock()
         self.options = dict(options or {})
         # Its own generator, so that switching a fault on does not change the upstream's world.
-        self.faults = Faults(upstream.faults, random.Random(f"faults:{seed}"))  # noqa: S311
+        self.faults = Faults(simulator.faults, random.Random(f"faults:{seed}"))  # noqa: S311
         self.requests: Counter[str] = Counter()
         # What the upstream shows to tests of its inside.
         self.inside: Any = None
-        self.app: ASGIApp = _with_controls(self, _Unreliable(self, upstream.build(self)))
+        self.app: ASGIApp = _with_controls(self, _Unreliable(self, simulator.build(self)))
 
 
 class _Unreliable:
@@ -118,7 +114,7 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
     async def show(_request: Request) -> JSONResponse:
         return JSONResponse(
             {
-                "upstream": simulation.upstream.name,
+                "upstream": simulation.simulator.name,
                 "seed": simulation.seed,
                 "now": simulation.clock().isoformat(),
                 "speed": simulation.clock.speed,
@@ -163,17 +159,6 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
         ],
         exception_handlers={HasatError: refuse, ValueError: refuse, TypeError: refuse},
     )
-
-
-def upstream_named(name: str) -> Upstream:
-    try:
-        return UPSTREAMS[name]
-    except KeyError:
-        known = ", ".join(sorted(UPSTREAMS)) or "none yet"
-        raise UsageError(
-            msg("There is no simulated upstream named {name!r}.", name=name),
-            remedy=msg("There are: {known}.", known=known),
-        ) from None
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
-from hasat.errors import SettingsError
+from hasat.errors import SettingsError, UsageError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Catalogue, Job
 from hasat.messages import msg
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from pydantic import BaseModel
 
-    from hasat.doors import Access
+    from hasat.http.routes import Access
+    from hasat.sim import Simulator
 
 GROUP = "hasat.sources"
 
@@ -89,11 +90,30 @@ class Source:
     """What must be set before its jobs can run, as a sentence; None when nothing is missing."""
     metrics: MetricsHook | None = field(default=None, hash=False)
     """What the source adds to /metrics, from the database and the traffic of this process."""
+    simulator: "Callable[[], Simulator] | None" = field(default=None, hash=False)
+    """The local stand-in for its upstream; loaded on demand."""
 
 
 def all_datasets() -> Sequence[Dataset]:
     """Every dataset of this installation, in the order of the sources."""
     return [dataset for source in all_sources() for dataset in source.datasets]
+
+
+def all_simulators() -> "Mapping[str, Simulator]":
+    """Return every simulator of this installation by name."""
+    found = [source.simulator() for source in all_sources() if source.simulator]
+    return {simulator.name: simulator for simulator in found}
+
+
+def simulator_named(name: str) -> "Simulator":
+    """Return one simulator by the name of its upstream."""
+    simulators = all_simulators()
+    if name not in simulators:
+        raise UsageError(
+            msg("There is no simulator named {name!r}.", name=name),
+            remedy=msg("Choose one of: {names}.", names=", ".join(sorted(simulators))),
+        )
+    return simulators[name]
 
 
 @cache

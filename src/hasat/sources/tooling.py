@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from hasat.doors import Plain
+from hasat.http.routes import Plain
 from hasat.sources.registry import Tool
 from hasat.store import Store
 from hasat.store.audit import MAX_TEXT

@@ -24,7 +24,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from hasat.errors import DatabaseError, HasatError
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import Store
 from hasat.text import mask_addresses
 
@@ -111,7 +111,7 @@ class AuditEntry:
             "outcome": outcome,
             "detail": Jsonb(_clean(caller | self.detail)),
         }
-        await connection.execute(statement("hasat.store", "audit_write"), values)
+        await connection.execute(load_query("hasat.store", "audit_write"), values)
         self.written = True
 
 
@@ -205,7 +205,7 @@ async def list_audit(
 ) -> list[AuditRecord]:
     """Return records, newest first; `action` is a code or its first word."""
     values = {"actor": actor, "action": action, "before": before, "limit": limit}
-    return await store.rows(AuditRecord, statement("hasat.store", "audit_list"), values)
+    return await store.rows(AuditRecord, load_query("hasat.store", "audit_list"), values)
 
 
 async def is_there(connection: AsyncConnection[Any]) -> bool:
@@ -227,7 +227,7 @@ async def carry_over(store: Store, records: Sequence[Mapping[str, Any]]) -> None
     """Add the records that are missing, such as those that a restored backup does not have."""
     values = [{**one, "detail": Jsonb(one["detail"])} for one in records]
     async with store.connection() as connection, connection.cursor() as cursor:
-        await cursor.executemany(statement("hasat.store", "audit_carry"), values)
+        await cursor.executemany(load_query("hasat.store", "audit_carry"), values)
 
 
 async def _record_error(store: Store, entry: AuditEntry, error: BaseException) -> None:

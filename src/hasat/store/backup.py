@@ -20,7 +20,7 @@ from hasat.store.migrate import (
     known_migrations,
     pending,
 )
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import Reached, connect
 
 _MAGIC = b"PGDMP"
@@ -119,7 +119,7 @@ async def restore(
     await _check(client, pg_restore, file)
     pending(known_migrations(migrations), await _applied_in(client, pg_restore, file))
     async with await connect(reached.url) as connection:
-        cursor = await connection.execute(statement("hasat.store", "other_users"))
+        cursor = await connection.execute(load_query("hasat.store", "other_users"))
         if others := ", ".join(row[0] for row in await cursor.fetchall()):
             raise ConflictError(
                 msg(
@@ -127,7 +127,7 @@ async def restore(
                 ),
                 remedy=msg("Stop them first."),
             )
-        cursor = await connection.execute(statement("hasat.store", "is_empty"))
+        cursor = await connection.execute(load_query("hasat.store", "is_empty"))
         if await cursor.fetchone() != (True,) and not replace:
             raise UsageError(
                 msg(
@@ -221,7 +221,7 @@ async def _feed(
         raise HasatError(msg("PostgreSQL's programs could not be connected."))
     psql.stdin.write(
         f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s';\n"
-        f"SET LOCAL client_min_messages = warning;\n{statement('hasat.store', 'wipe')}\n".encode()
+        f"SET LOCAL client_min_messages = warning;\n{load_query('hasat.store', 'wipe')}\n".encode()
     )
     try:
         for _ in range(_HEADER_LINES):
@@ -232,7 +232,7 @@ async def _feed(
             psql.stdin.write(piece)
             await psql.stdin.drain()
         if await script.wait() == 0:
-            psql.stdin.write(f"\n{statement('hasat.store', 'new_epoch')}\nCOMMIT;\n".encode())
+            psql.stdin.write(f"\n{load_query('hasat.store', 'new_epoch')}\nCOMMIT;\n".encode())
         psql.stdin.close()
         await psql.stdin.wait_closed()
     except (BrokenPipeError, ConnectionResetError):

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from hasat import __version__
 from hasat.errors import DatabaseError
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _LOCK_KEY = 0x6861736174  # "hasat"
 _WAIT_FOR_MIGRATION_SECONDS = 60.0
@@ -64,7 +64,7 @@ class Applied:
 
 AppliedMap = Mapping[tuple[str, str], Applied]
 
-PLATFORM = MigrationSet("platform", files("hasat.store") / "sql")
+PLATFORM = MigrationSet("platform", files("hasat.store") / "migrations")
 
 
 async def migrate(
@@ -263,7 +263,7 @@ async def _prepare(connection: AsyncConnection[TupleRow], wait_seconds: float) -
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute("SET LOCAL search_path = public")
     await connection.execute("SET LOCAL client_min_messages = warning")
-    await connection.execute(statement("hasat.store", "record_table"))
+    await connection.execute(load_query("hasat.store", "record_table"))
 
 
 async def _limit_waiting(connection: AsyncConnection[TupleRow], seconds: float) -> None:
@@ -301,7 +301,7 @@ async def _record(connection: AsyncConnection[TupleRow], steps: Sequence[Migrati
 async def _somebody_holds(
     connection: AsyncConnection[TupleRow], current: Migration | None
 ) -> DatabaseError:
-    cursor = await connection.execute(statement("hasat.store", "open_transactions"))
+    cursor = await connection.execute(load_query("hasat.store", "open_transactions"))
     holders = ", ".join(row[0] for row in await cursor.fetchall())
     waited_for = f"a table that {current} changes" if current else "another Hasat that migrates"
     return DatabaseError(

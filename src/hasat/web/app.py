@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 
-from hasat.doors import audited
+from hasat.http.routes import audited
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import Source

@@ -5,9 +5,9 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
+from hasat.api.gate import check_own_page
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.serve.gate import check_own_page
 from hasat.web.frame import Frame
 from hasat.web.page import Asked
 

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from hasat import __version__
 from hasat.clock import system_clock
-from hasat.doors import Caller, exchange_of
+from hasat.http.routes import Caller, exchange_of
 from hasat.web.charts import day_chart, timeline
 from hasat.web.page import Asked, House, Page
 from hasat.web.statics import Statics

@@ -18,11 +18,11 @@ from fastapi import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
-from hasat.doors import dumps
 from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
 from hasat.feed.bell import Bell
+from hasat.http.routes import dumps
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web.frame import Frame
 from hasat.web.page import Asked, Page
 from hasat.web.words import Language, language_of
@@ -171,6 +171,6 @@ class Live:
 
     async def _pulse(self) -> str:
         async with self._frame.house.store.connection() as conn:
-            row = await (await conn.execute(statement("hasat.web", "pulse"))).fetchone()
+            row = await (await conn.execute(load_query("hasat.web", "pulse"))).fetchone()
         assert row is not None
         return str(row[0])

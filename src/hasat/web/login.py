@@ -3,11 +3,11 @@
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
-from hasat.doors import actor_of
+from hasat.api.gate import is_open, login_cookie
+from hasat.api.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
+from hasat.api.limits import RateLimits
 from hasat.errors import NotKnownError
-from hasat.serve.gate import is_open, login_cookie
-from hasat.serve.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
-from hasat.serve.limits import RateLimits
+from hasat.http.routes import actor_of
 from hasat.store.audit import audited
 from hasat.web.forms import asked_by_form
 from hasat.web.frame import Frame

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.doors import PROBLEM_JSON
+from hasat.http.routes import PROBLEM_JSON
 from hasat.web.frame import Frame
 from hasat.web.page import Asked
 from hasat.web.words import Words, language_of, texts

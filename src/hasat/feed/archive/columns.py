@@ -8,7 +8,7 @@ from psycopg import Connection, sql
 from psycopg.rows import class_row
 
 from hasat.feed.dataset import Dataset
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 # JSON and Arrow have no infinite dates, and JSON no infinite numbers: both are null.
 _FINITE = "CASE WHEN isfinite({0}) THEN {1} END"
@@ -46,7 +46,7 @@ def typed_columns(conn: Connection[Any], dataset: Dataset) -> Sequence[Column]:
     """The columns of the dataset's table that not every record has."""
     with conn.cursor(row_factory=class_row(Column)) as cursor:
         cursor.execute(
-            statement("hasat.feed.archive", "typed_columns"),
+            load_query("hasat.feed.archive", "typed_columns"),
             {"table": dataset.table.as_string(conn)},
         )
         return cursor.fetchall()

@@ -7,9 +7,9 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.feed.archive"
+_PACKAGE = "hasat.feed.archive"
 _MAX_ERROR = 500
 
 
@@ -18,7 +18,7 @@ async def due_datasets(
 ) -> list[str]:
     """Return the datasets whose newest archive is missing or behind and may be written now."""
     cursor = await conn.execute(
-        statement(_ROOM, "due"), {"datasets": list(datasets), "min_interval": min_interval}
+        load_query(_PACKAGE, "due"), {"datasets": list(datasets), "min_interval": min_interval}
     )
     return [dataset for (dataset,) in await cursor.fetchall()]
 
@@ -27,7 +27,7 @@ async def note_failure(store: Store, dataset: str, error: str) -> None:
     """Store that an archive could not be written; the next attempt waits longer."""
     async with store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "note_failure"), {"dataset": dataset, "error": error[:_MAX_ERROR]}
+            load_query(_PACKAGE, "note_failure"), {"dataset": dataset, "error": error[:_MAX_ERROR]}
         )
 
 

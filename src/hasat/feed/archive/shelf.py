@@ -17,9 +17,9 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.read import is_filled
 from hasat.messages import msg
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.feed.archive"
+_PACKAGE = "hasat.feed.archive"
 
 
 class NoArchiveError(NotFoundError):
@@ -118,7 +118,7 @@ async def admit(
             )
         for format_, (size, sha256) in written.files.items():
             await conn.execute(
-                statement(_ROOM, "add"),
+                load_query(_PACKAGE, "add"),
                 {
                     **vars(written.facts),
                     "batch": batch,
@@ -135,7 +135,7 @@ async def expire(store: Store, dataset: str, retention_days: int) -> None:
     """Forget archives past their time; their files become leftovers."""
     async with store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "expire"), {"dataset": dataset, "retention_days": retention_days}
+            load_query(_PACKAGE, "expire"), {"dataset": dataset, "retention_days": retention_days}
         )
 
 
@@ -143,7 +143,7 @@ async def sweep(store: Store, place: Place, seat: str, dataset: str) -> None:
     """Remove leftovers; only who has the seat's lock for the dataset may do so."""
     async with store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "leftovers"), {"dataset": dataset, "seat": seat}
+            load_query(_PACKAGE, "leftovers"), {"dataset": dataset, "seat": seat}
         )
         found = await cursor.fetchall()
     for batch, names in found:
@@ -156,5 +156,5 @@ async def sweep(store: Store, place: Place, seat: str, dataset: str) -> None:
 async def _archives(store: Store, name: str, values: Mapping[str, Any]) -> Sequence[Archive]:
     # Places may be slow to answer, so nobody asks them with a connection in hand.
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Archive)) as cursor:
-        await cursor.execute(statement(_ROOM, name), values)
+        await cursor.execute(load_query(_PACKAGE, name), values)
         return await cursor.fetchall()

@@ -23,7 +23,7 @@ from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weig
 from hasat.feed.head import Head
 from hasat.messages import msg
 from hasat.store.disk import disk_full, is_disk_full
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
 
 _BATCH_BYTES = 512 << 10
@@ -102,7 +102,9 @@ def _snapshot(url: str) -> Iterator[Connection[Any]]:
 
 def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
     with conn.cursor(row_factory=class_row(Head)) as cursor:
-        head = cursor.execute(statement("hasat.feed", "head"), {"dataset": dataset.name}).fetchone()
+        head = cursor.execute(
+            load_query("hasat.feed", "head"), {"dataset": dataset.name}
+        ).fetchone()
     assert head is not None
     assert head.version is not None
     assert head.committed_at is not None
@@ -162,7 +164,7 @@ def _add(forms: list[Form], batch: Batch) -> None:
 def _batches(
     conn: Connection[Any], dataset: Dataset, typed: Sequence[Column]
 ) -> Generator[Batch, None, None]:
-    query = sql.SQL(statement("hasat.feed.archive", "read")).format(
+    query = sql.SQL(load_query("hasat.feed.archive", "read")).format(
         table=dataset.table, typed=values_of(typed)
     )
     with conn.cursor() as cursor, cursor.copy(query) as copy:

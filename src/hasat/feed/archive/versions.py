@@ -18,9 +18,9 @@ from hasat.feed.cursor import Cursor
 from hasat.feed.read import ExpiredError, head_of
 from hasat.messages import msg
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.feed.archive"
+_PACKAGE = "hasat.feed.archive"
 _PAGE = 5_000
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -78,7 +78,7 @@ async def list_versions(
     await head_of(conn, dataset)
     async with conn.cursor(row_factory=class_row(Version)) as cursor:
         await cursor.execute(
-            statement(_ROOM, "versions"), {"dataset": dataset, "after": after, "limit": limit}
+            load_query(_PACKAGE, "versions"), {"dataset": dataset, "after": after, "limit": limit}
         )
         return await cursor.fetchall()
 
@@ -123,7 +123,7 @@ async def delta(store: Store, dataset: str, version: Version) -> AsyncIterator[b
     while seq < version.seq:
         values = {"dataset": dataset, "after": seq, "last": version.seq, "limit": _PAGE}
         async with store.connection() as conn:
-            rows = await (await conn.execute(statement(_ROOM, "delta"), values)).fetchall()
+            rows = await (await conn.execute(load_query(_PACKAGE, "delta"), values)).fetchall()
         if not rows or rows[-1][0] != seq + len(rows):
             # Numbers are dense: a gap means that retention passed by while this was read.
             raise ExpiredError(

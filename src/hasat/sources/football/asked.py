@@ -8,9 +8,9 @@ from psycopg import AsyncConnection
 from starlette.responses import Response
 
 from hasat.clock import local_time
-from hasat.doors import Plain, answer, answers, dumps
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.read import head_of
+from hasat.http.routes import Plain, answer, answers, dumps
 from hasat.sources.football.listings import Listing, read_page
 from hasat.store import Store
 

@@ -9,9 +9,9 @@ from hasat.sources.football.seasons import (
     last_asked,
     note_asked,
 )
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 
 
 async def timezones(api: Api) -> None:
@@ -71,7 +71,7 @@ async def ensure_teams(api: Api, season: Season, *, again: bool = False) -> bool
     loaded = await api.load(answer)
     async with api.store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "note_teams"),
+            load_query(_PACKAGE, "note_teams"),
             {
                 "league": season.league_id,
                 "season": season.year,

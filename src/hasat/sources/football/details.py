@@ -14,7 +14,7 @@ from hasat.sources.football.seasons import (
     refused_lately,
 )
 from hasat.sources.football.states import FINISHED
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 AT_ONCE = 20
 BLOCK_OF = {
@@ -24,7 +24,7 @@ BLOCK_OF = {
     "fixtures/players": "statistics_players",
 }
 """Where each kind of details is told of one match, and its flag among what a season covers."""
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _BY_IDS = "fixtures?ids"
 _EACH = "fixtures/..."
 # Shorter than for a season: everything that is played waits meanwhile.
@@ -120,7 +120,7 @@ async def _due(
 ) -> list[_Due]:
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "details_due"),
+            load_query(_PACKAGE, "details_due"),
             {
                 "leagues": [season.league_id for season in seasons],
                 "seasons": [season.year for season in seasons],
@@ -142,5 +142,6 @@ async def _due(
 async def _note_detailed(api: Api, fixture: int) -> None:
     async with api.store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "note_told"), {"asked": [fixture], "told": [], "detailed": [fixture]}
+            load_query(_PACKAGE, "note_told"),
+            {"asked": [fixture], "told": [], "detailed": [fixture]},
         )

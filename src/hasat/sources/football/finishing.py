@@ -18,9 +18,9 @@ from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
 from hasat.sources.football.leagues import resolve
 from hasat.sources.football.seasons import followed_seasons
 from hasat.sources.football.states import LIVE, MAY_BE_OVER, RESTING, SCHEDULED
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 # After kick-off a match is asked for when it may be over; later whenever it was silent for long.
 _LOOKS = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
 _LATE = timedelta(hours=6)
@@ -54,7 +54,7 @@ async def auto_finish(context: RunContext) -> Outcome:
     async with context.store.connection() as conn:
         # After any writer of matches: a kick-off that it moves must not be read as it was before.
         await conn.execute("SELECT FROM feed.head WHERE dataset = 'fixtures' FOR SHARE")
-        cursor = await conn.execute(statement(_ROOM, "infer_finished"), values)
+        cursor = await conn.execute(load_query(_PACKAGE, "infer_finished"), values)
         row = await cursor.fetchone()
         assert row is not None
     [marked] = row
@@ -76,7 +76,7 @@ async def verify(api: Api) -> None:
     await _check_quota(api)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "take_inferred"),
+            load_query(_PACKAGE, "take_inferred"),
             {
                 "leagues": await _league_ids(api.context),
                 "named": api.is_named,
@@ -157,7 +157,7 @@ async def _near_kick_off(api: Api) -> list[int]:
     seasons = [one for one in await followed_seasons(api) if one.has("fixtures", "lineups")]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "near_kick_off"),
+            load_query(_PACKAGE, "near_kick_off"),
             {
                 "leagues": [season.league_id for season in seasons],
                 "seasons": [season.year for season in seasons],
@@ -182,7 +182,7 @@ async def _silent(
     leagues = [season.league_id for season in await followed_seasons(api)]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "silent_fixtures"),
+            load_query(_PACKAGE, "silent_fixtures"),
             {
                 "leagues": leagues,
                 "statuses": list(statuses),
@@ -202,7 +202,7 @@ async def _fetch_candidates(api: Api) -> None:
     leagues = await _league_ids(api.context)
     values = {**_thresholds(api.context), "leagues": leagues, "statuses": list(MAY_BE_OVER)}
     async with api.store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "may_be_over"), values)
+        cursor = await conn.execute(load_query(_PACKAGE, "may_be_over"), values)
         due = [fixture for (fixture,) in await cursor.fetchall()]
     await ask_by_ids(api, due)
 

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from hasat.settings.source_tree import League
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.text import fold
 
 _SHOWN = 8
@@ -46,7 +46,7 @@ async def resolve(store: Store, tracked: Sequence[League], only: int | None = No
     listed: list[Listed] = []
     if any(league.id is None for league in tracked):
         async with store.connection() as conn:
-            cursor = await conn.execute(statement("hasat.sources.football", "league_names"))
+            cursor = await conn.execute(load_query("hasat.sources.football", "league_names"))
             listed = [Listed(*row) for row in await cursor.fetchall()]
     found: dict[Followed, None] = {}
     remarks = []
@@ -63,7 +63,7 @@ async def current_season(store: Store, league: int) -> int | None:
     """Return the season of a league that the API calls current, if it lists one."""
     async with store.connection() as conn:
         cursor = await conn.execute(
-            statement("hasat.sources.football", "current_seasons"), {"leagues": [league]}
+            load_query("hasat.sources.football", "current_seasons"), {"leagues": [league]}
         )
         row = await cursor.fetchone()
     return None if row is None else int(row[2])

@@ -20,9 +20,9 @@ from hasat.sources.football.raw import Answer, keep
 from hasat.sources.football.values import unreadable_values
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _MENDED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
 # Lists that hardly ever lose anything: where much would go, it is rather the answer that lacks it.
 _GUARDED = ("timezones", "countries", "leagues", "fixtures")
@@ -115,7 +115,7 @@ async def load(
                     "DELETE FROM football.fixture_told WHERE fixture_id = ANY (%s)",
                     [fold.vanished],
                 )
-                await work.connection.execute(statement(_ROOM, "end_inferences"))
+                await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
             return version
     except DoubtError as error:
         doubted = [Aside(_origin(answer), error.message, answer.body) for answer in answers]
@@ -132,7 +132,9 @@ async def _vanished(work: Reconcile, fixtures: Dataset, fold: Fold) -> list[int]
     """Return the matches that leave the mirror, and any that left it without their details."""
     removed = {int(key) for key in await work.removed_keys(fixtures)}
     back = [int(key) for key in fold.records.get("fixtures", ())]
-    cursor = await work.connection.execute(statement(_ROOM, "forgotten_matches"), {"back": back})
+    cursor = await work.connection.execute(
+        load_query(_PACKAGE, "forgotten_matches"), {"back": back}
+    )
     return sorted(removed | {fixture for (fixture,) in await cursor.fetchall()})
 
 
@@ -211,13 +213,13 @@ async def _note_told(
     told = {int(key) for key in fold.records.get("fixtures", ())}
     if told or by_id:
         await conn.execute(
-            statement(_ROOM, "note_told"),
+            load_query(_PACKAGE, "note_told"),
             {"asked": sorted(told | by_id), "told": sorted(told), "detailed": sorted(told & by_id)},
         )
     if blocks:
         fixtures, names, empty = (list(column) for column in zip(*blocks, strict=True))
         await conn.execute(
-            statement(_ROOM, "note_blocks"),
+            load_query(_PACKAGE, "note_blocks"),
             {"fixtures": fixtures, "blocks": names, "empty": empty},
         )
     for answer, envelope in read:
@@ -225,7 +227,7 @@ async def _note_told(
         if listed and envelope.counted and not envelope.errors:
             league, season = listed
             await conn.execute(
-                statement(_ROOM, "note_listed"),
+                load_query(_PACKAGE, "note_listed"),
                 {"league": league, "season": season, "matches": envelope.counted},
             )
 

@@ -9,8 +9,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheReads
 from hasat.errors import NotFoundError, UsageError
+from hasat.http.routes import Plain, TheReads
 from hasat.messages import msg
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (
@@ -26,7 +26,7 @@ from hasat.sources.football.asked import (
 from hasat.sources.football.listings import read_page
 from hasat.sources.football.states import State, codes_in
 from hasat.sources.football.status import moment
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 router = new_router()
 
@@ -186,7 +186,7 @@ async def team_metrics(
     """Counted from finished matches only; nothing that is inferred enters."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
-            statement("hasat.sources.football", "team_metrics"),
+            load_query("hasat.sources.football", "team_metrics"),
             {"team": team_id, "league": league, "season": season, "last": last},
         )
         [row] = await cursor.fetchall()

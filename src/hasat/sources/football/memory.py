@@ -17,9 +17,9 @@ from hasat.sources.football.fixtures import BACKFILL
 from hasat.sources.football.folding import league_of
 from hasat.sources.football.raw import Told
 from hasat.sources.football.tables import STANDINGS_BACKFILL
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _SEASONAL = ("standings", "players/topscorers", "injuries", "teams/statistics")
 _DAY = timedelta(days=1)
 
@@ -114,7 +114,7 @@ class Memory:
             ):
                 if rows:
                     columns = [list(column) for column in zip(*rows, strict=True)]
-                    await cursor.execute(statement(_ROOM, name), columns)
+                    await cursor.execute(load_query(_PACKAGE, name), columns)
                     back += cursor.rowcount
         return back
 
@@ -144,7 +144,7 @@ class Memory:
     ) -> dict[_Season, tuple[date | None, date | None]]:
         leagues = {league for _, league, _ in self._done} | {league for league, _ in self._windows}
         cursor = await conn.execute(
-            statement(_ROOM, "listed_seasons"), {"leagues": sorted(leagues)}
+            load_query(_PACKAGE, "listed_seasons"), {"leagues": sorted(leagues)}
         )
         return {
             (league, year): (start, end) for league, year, start, end, _ in await cursor.fetchall()

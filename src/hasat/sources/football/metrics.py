@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hasat.sources.registry import Traffic
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -16,7 +16,7 @@ async def metrics(store: Store, _: Sequence[Traffic]) -> Iterable["Metric"]:
     from prometheus_client.core import GaugeMetricFamily
 
     async with store.connection() as conn:
-        cursor = await conn.execute(statement("hasat.sources.football", "metrics"))
+        cursor = await conn.execute(load_query("hasat.sources.football", "metrics"))
         rows = await cursor.fetchall()
     fixtures = GaugeMetricFamily(
         "hasat_football_fixtures", "Matches in the mirror.", labels=("state",)

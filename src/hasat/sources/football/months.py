@@ -15,7 +15,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 from hasat.errors import HasatError
 from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
 
 _GROUP_BYTES = 16 << 20
@@ -88,7 +88,7 @@ def read_newest_first(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rows(conn: Connection[Any], month: date) -> Iterator[tuple[Any, ...]]:
-    query = sql.SQL(statement("hasat.sources.football", "month_of_answers"))
+    query = sql.SQL(load_query("hasat.sources.football", "month_of_answers"))
     with conn.cursor(f"month_{month:%Y_%m}") as cursor:
         cursor.itersize = 16
         partition = sql.Identifier("raw", f"api_responses_{month:%Y_%m}")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 UNREADABLE = "the answer could not be read"
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ async def save_progress(
 ) -> None:
     async with store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "save_progress"),
+            load_query(_PACKAGE, "save_progress"),
             {"job": job, "league": league, "season": season, **vars(progress)},
         )

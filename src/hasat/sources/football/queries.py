@@ -29,9 +29,9 @@ from hasat.sources.football.told import (
 from hasat.sources.registry import Tool, Workshop
 from hasat.sources.tooling import Id, Limit, Text, at, tools
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _BY_KEY = sql.SQL("key")
 
 
@@ -178,7 +178,7 @@ class FootballQueries:
         """How many events, line-ups, statistics and players of a match there are."""
         fixture = await self._the(fixture_id)
         async with self._store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(statement(_ROOM, "tool_details"), {"fixture": fixture_id})
+            await cursor.execute(load_query(_PACKAGE, "tool_details"), {"fixture": fixture_id})
             [counts] = await cursor.fetchall()
         return DetailStatus(ts_utc=await at(self._store), fixture=fixture, **counts)
 
@@ -195,13 +195,13 @@ class FootballQueries:
             "season": season,
             "endpoint": endpoint and f"/{endpoint.strip('/')}",
         }
-        items = await self._store.rows(CoverageTold, statement(_ROOM, "tool_coverage"), wanted)
+        items = await self._store.rows(CoverageTold, load_query(_PACKAGE, "tool_coverage"), wanted)
         return Coverage(ts_utc=await at(self._store), total=len(items), items=items[:limit])
 
     async def get_coverage_summary(self, season: Id | None = None) -> CoverageSummary:
         """The same summed up by endpoint."""
         items = await self._store.rows(
-            CoverageSum, statement(_ROOM, "tool_coverage_summary"), {"season": season}
+            CoverageSum, load_query(_PACKAGE, "tool_coverage_summary"), {"season": season}
         )
         return CoverageSummary(ts_utc=await at(self._store), season=season, items=items)
 
@@ -279,4 +279,4 @@ async def fixtures_told(
         "status": codes_in(status),
         "limit": limit,
     }
-    return await store.rows(FixtureTold, statement(_ROOM, "tool_fixtures"), values)
+    return await store.rows(FixtureTold, load_query(_PACKAGE, "tool_fixtures"), values)

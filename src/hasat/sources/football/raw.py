@@ -11,9 +11,9 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from hasat.sources.football.envelope import Envelope
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _AT_ONCE = 4
 
 
@@ -56,7 +56,7 @@ async def keep(
     """
     await conn.execute("SELECT raw.ensure_month(clock_timestamp())")
     await conn.execute(
-        statement(_ROOM, "keep_answer"),
+        load_query(_PACKAGE, "keep_answer"),
         {
             "endpoint": f"/{answer.endpoint}",
             "parameters": Jsonb(dict(answer.parameters)),
@@ -78,7 +78,7 @@ async def newest_first(conn: AsyncConnection[Any]) -> AsyncGenerator[Told, None]
     """The answers in the database, in the order in which they last came, turned round."""
     async with conn.cursor("newest_answers") as cursor:
         cursor.itersize = _AT_ONCE
-        await cursor.execute(statement(_ROOM, "newest_answers"))
+        await cursor.execute(load_query(_PACKAGE, "newest_answers"))
         async for row in cursor:
             yield Told(*row)
 

@@ -28,7 +28,7 @@ from hasat.sources.football.memory import Memory
 from hasat.sources.football.raw import Told
 from hasat.sources.football.replay import Replay
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _CHUNK = 2_000
 _ANSWERS_AHEAD = 32
@@ -87,7 +87,7 @@ async def _rebuild(
             answers = await put_all(renewal)
             renewed = await renewal.finish(run=None, retention_days=retention, force=force)
         notes = await answers.memory.put_back(work.connection)
-        await work.connection.execute(statement("hasat.sources.football", "end_inferences"))
+        await work.connection.execute(load_query("hasat.sources.football", "end_inferences"))
     return Rebuilt(answers.read, answers.unreadable, renewed, notes)
 
 

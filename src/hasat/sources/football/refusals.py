@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 async def note_refusal(
@@ -11,7 +11,7 @@ async def note_refusal(
 ) -> None:
     async with store.connection() as conn:
         await conn.execute(
-            statement("hasat.sources.football", "note_refused"),
+            load_query("hasat.sources.football", "note_refused"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
 

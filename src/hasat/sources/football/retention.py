@@ -13,12 +13,12 @@ from hasat.feed.archive.places import Place, place_of
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources.football.datasets import SOURCE
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 if TYPE_CHECKING:
     from hasat.sources.football.months import Sealed
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _LOCK = 8370142693
 
 
@@ -42,7 +42,7 @@ async def _archive(context: RunContext) -> Outcome:
 
 
 async def _old_months(conn: AsyncConnection[Any], days: int) -> list[date]:
-    cursor = await conn.execute(statement(_ROOM, "old_months"), {"days": days})
+    cursor = await conn.execute(load_query(_PACKAGE, "old_months"), {"days": days})
     return [month for (month,) in await cursor.fetchall()]
 
 
@@ -90,7 +90,7 @@ async def _let_go(conn: AsyncConnection[Any], month: date, path: str, sealed: "S
         raise _ChangedError("answers of it came meanwhile")
     if sealed.answers:
         await conn.execute(
-            statement(_ROOM, "note_archive"), {"path": path, "month": month, **vars(sealed)}
+            load_query(_PACKAGE, "note_archive"), {"path": path, "month": month, **vars(sealed)}
         )
     await conn.execute(sql.SQL("DROP TABLE {}").format(partition))
 

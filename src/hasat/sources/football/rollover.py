@@ -3,7 +3,7 @@
 from hasat.messages import msg
 from hasat.sources.football.asking import Api
 from hasat.sources.football.seasons import ensure_leagues
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 async def watch(api: Api) -> None:
@@ -13,7 +13,7 @@ async def watch(api: Api) -> None:
     wanted = {one.id: max(two.season for two in leagues if two.id == one.id) for one in leagues}
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement("hasat.sources.football", "current_seasons"), {"leagues": list(wanted)}
+            load_query("hasat.sources.football", "current_seasons"), {"leagues": list(wanted)}
         )
         rows = await cursor.fetchall()
     if leagues and all(year <= wanted[league] for league, _, year in rows):

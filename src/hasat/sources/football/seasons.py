@@ -10,9 +10,9 @@ from hasat.sources.football.asking import Api
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.refusals import note_refusal, refusals
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
 # A plan is not changed every hour.
 _REFUSED_RESTS = timedelta(days=1)
@@ -134,7 +134,9 @@ async def _remark_unlisted(
 
 async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
     async with store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "listed_seasons"), {"leagues": list(leagues)})
+        cursor = await conn.execute(
+            load_query(_PACKAGE, "listed_seasons"), {"leagues": list(leagues)}
+        )
         rows = await cursor.fetchall()
     return {(league, year): Season(league, year, *rest) for league, year, *rest in rows}
 
@@ -146,7 +148,7 @@ async def last_asked(api: Api, endpoint: str) -> Asked:
     """When an endpoint was last asked, or lately refused, by league, season and team."""
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "last_asked"),
+            load_query(_PACKAGE, "last_asked"),
             {"endpoint": endpoint, "refused_since": refused_since(api)},
         )
         return {(league, season, team): at for league, season, team, at in await cursor.fetchall()}
@@ -161,7 +163,7 @@ async def note_asked(
         return
     async with api.store.connection() as conn:
         await conn.execute(
-            statement(_ROOM, "note_asked"),
+            load_query(_PACKAGE, "note_asked"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
 

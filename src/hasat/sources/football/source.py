@@ -14,6 +14,8 @@ from hasat.sources.registry import Source, Tool, Workshop
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from hasat.sim import Simulator
+
 
 def _lacks(settings: Settings) -> str | None:
     if settings.football.api_key is None:
@@ -21,6 +23,12 @@ def _lacks(settings: Settings) -> str | None:
     if not settings.football.tracked_leagues:
         return "API-Football follows no league: set tracked_leagues in jobs/daily.yaml."
     return None
+
+
+def _simulator() -> "Simulator":
+    from hasat.sources.football.simulator import server
+
+    return server.FOOTBALL
 
 
 def _tools(shop: Workshop) -> tuple[Tool, ...]:
@@ -47,4 +55,5 @@ FOOTBALL = Source(
     lacks=_lacks,
     tools=_tools,
     migrations=files("hasat.sources.football") / "migrations",
+    simulator=_simulator,
 )

@@ -11,7 +11,7 @@ from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.jobs import JOBS
 from hasat.sources.upstreams import read_all
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 # The day's matches are asked for once a day; with two hours of grace for a long queue.
 _FRESH_HOURS = 26
@@ -21,7 +21,7 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
     """When matches were last told of, how the last runs went, and how much may still be asked."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         names = [job.name for job in JOBS]
-        await cursor.execute(statement("hasat.sources.football", "status"), {"jobs": names})
+        await cursor.execute(load_query("hasat.sources.football", "status"), {"jobs": names})
         [row] = await cursor.fetchall()
     followed = bool(settings.football.api_key and settings.football.tracked_leagues)
     return {

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
 from hasat.errors import DatabaseError, NotFoundError, UsageError
+from hasat.http.routes import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
 from hasat.messages import msg
 from hasat.sources.football import listings
 from hasat.sources.football.asked import (

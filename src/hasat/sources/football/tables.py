@@ -18,10 +18,10 @@ from hasat.sources.football.seasons import (
     refused_since,
 )
 from hasat.sources.football.states import FINISHED
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"
-_ROOM: Final = "hasat.sources.football"
+_PACKAGE: Final = "hasat.sources.football"
 # What follows from a match is published later: tables within an hour as a rule, scorers several
 # times a week, teams' statistics twice a day.
 _TABLES_SETTLE: Final = tuple(timedelta(hours=later) for later in (1, 12, 36, 60))
@@ -105,7 +105,7 @@ async def _days_of_injuries(api: Api, leagues: Collection[int]) -> list[tuple[da
     near = [today, today + timedelta(days=1)]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "days_of_matches"),
+            load_query(_PACKAGE, "days_of_matches"),
             {
                 "leagues": sorted(leagues),
                 "after": near[-1],
@@ -125,7 +125,7 @@ async def team_statistics(api: Api) -> None:
     await ensure_matches(api, seasons)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            statement(_ROOM, "teams_due"),
+            load_query(_PACKAGE, "teams_due"),
             {
                 "leagues": [season.league_id for season in seasons],
                 "seasons": [season.year for season in seasons],
@@ -161,7 +161,9 @@ async def _where_matches_ended(
     asked = await last_asked(api, endpoint)
     refused = await refused_lately(api, endpoint)
     async with api.store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "last_ended"), {"finished": list(FINISHED)})
+        cursor = await conn.execute(
+            load_query(_PACKAGE, "last_ended"), {"finished": list(FINISHED)}
+        )
         ended = {(league, season): times for league, season, *times in await cursor.fetchall()}
 
     def is_due(season: Season) -> bool:

@@ -33,9 +33,9 @@ from hasat.sources.football.told import (
 )
 from hasat.sources.registry import Tool, Workshop
 from hasat.sources.tooling import Id, Limit, Text, at, tools
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.football"
+_PACKAGE = "hasat.sources.football"
 _AUTO_FINISH = "auto_finish_stale_fixtures"
 
 Hours = Annotated[float, Field(gt=0, le=24 * 90)]
@@ -78,7 +78,7 @@ class FootballTools:
             "lag": timedelta(hours=safety_lag_hours),
             "limit": 100_000,
         }
-        return await self._stale(statement(_ROOM, "may_be_over"), values, limit)
+        return await self._stale(load_query(_PACKAGE, "may_be_over"), values, limit)
 
     async def auto_finish_stats(self, hours: Hours = 24) -> AutoFinished:
         """How many matches were marked as probably over, and how many still wait for the API."""
@@ -244,7 +244,7 @@ class FootballTools:
             "unknown": False,
             "limit": 100_000,
         }
-        return await self._stale(statement(_ROOM, "silent_fixtures"), values, limit)
+        return await self._stale(load_query(_PACKAGE, "silent_fixtures"), values, limit)
 
     async def _stale(self, query: Any, values: dict[str, Any], limit: int) -> Stale:
         async with self._store.connection() as conn:

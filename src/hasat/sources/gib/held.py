@@ -27,11 +27,11 @@ from hasat.sources.gib.parts import BOXES
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.machine import machine_of
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 log = structlog.get_logger(__name__)
 
-_ROOM = "hasat.sources.gib"
+_PACKAGE = "hasat.sources.gib"
 _COLUMNS = "path, sha256, size, machine"
 
 
@@ -43,7 +43,7 @@ async def store_lists(
         held = await describe_input(settings, SOURCE, run, box, lists[box])
         async with store.connection() as conn:
             await conn.execute(
-                statement(_ROOM, "note_held_input"), {"run": run, "name": box, **asdict(held)}
+                load_query(_PACKAGE, "note_held_input"), {"run": run, "name": box, **asdict(held)}
             )
         await store_input(settings, held, lists[box])
 
@@ -98,7 +98,7 @@ async def sweep(store: Store, settings: Settings) -> None:
     """Remove stored lists of decided runs, as far as they are here or in the object store."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
-            statement(_ROOM, "held_inputs_over"), {"machine": machine_of(settings.home)}
+            load_query(_PACKAGE, "held_inputs_over"), {"machine": machine_of(settings.home)}
         )
         found = await cursor.fetchall()
     for row in found:
@@ -121,7 +121,7 @@ async def sweep(store: Store, settings: Settings) -> None:
 async def sweep_folders(store: Store, settings: Settings, run: int, work: Path) -> None:
     """Remove folders that runs left on this machine and that no run works with."""
     async with store.connection() as conn:
-        cursor = await conn.execute(statement(_ROOM, "runs_with_folders"))
+        cursor = await conn.execute(load_query(_PACKAGE, "runs_with_folders"))
         working = {str(one) for (one,) in await cursor.fetchall()} | {str(run)}
     # gib/held is where earlier versions stored the lists of held runs.
     old = (settings.home / SOURCE / "held").glob("*")

@@ -38,10 +38,10 @@ from hasat.sources.gib.memory import give_back
 from hasat.sources.gib.parts import BOXES
 from hasat.sources.gib.search_rows import order_search
 from hasat.sources.gib.sync import HeldBackError, Report, synchronise, working_folder
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 NAME = "gib_sync"
-_ROOM = "hasat.sources.gib"
+_PACKAGE = "hasat.sources.gib"
 _MOST_WAITING = 3
 
 
@@ -203,7 +203,7 @@ async def _hold(
             "INSERT INTO gib.held (run, preview) VALUES (%s, %s)",
             [context.run_id, Jsonb(preview)],
         )
-        await conn.execute(statement(_ROOM, "supersede_held"), {"most": _MOST_WAITING})
+        await conn.execute(load_query(_PACKAGE, "supersede_held"), {"most": _MOST_WAITING})
         took = time.monotonic() - began
         await announce(conn, guard_triggered(context.run_id, error.measures, error.counts, took))
         outcome = Outcome("held", detail={"lists": preview["lists"]}, message=error.message)

@@ -9,9 +9,9 @@ from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.parts import Kept, dump_parts, load_parts
 from hasat.sources.gib.records import SetAside
 from hasat.store.aside import Aside, keep_aside
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.gib"
+_PACKAGE = "hasat.sources.gib"
 
 Parts = dict[str, list[Kept]]
 """A taxpayer's lines by list."""
@@ -52,7 +52,7 @@ async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts])
     }
     await conn.execute("DELETE FROM gib.taxpayer WHERE identifier = ANY (%s)", [gone])
     await conn.execute(
-        statement(_ROOM, "keep_taxpayers"),
+        load_query(_PACKAGE, "keep_taxpayers"),
         {"identifiers": list(kept), "parts": list(kept.values())},
     )
 
@@ -71,4 +71,4 @@ async def keep_set_aside(
 
 async def decide_held(conn: AsyncConnection[Any], approved: int | None) -> None:
     """The mirror moved on: the approved run is done, others that waited are out of date."""
-    await conn.execute(statement(_ROOM, "decide_held"), {"approved": approved})
+    await conn.execute(load_query(_PACKAGE, "decide_held"), {"approved": approved})

@@ -10,7 +10,7 @@ from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.status import ORIGINAL_OUTCOME
 from hasat.sources.registry import Traffic
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -22,7 +22,7 @@ _DOORS = tuple(f"/api/v1/{dataset.name}" for dataset in DATASETS)
 async def metrics(store: Store, traffic: Sequence[Traffic]) -> Iterable["Metric"]:
     """Queries of this process; syncs and counts as the database has them."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement("hasat.sources.gib", "metrics"))
+        await cursor.execute(load_query("hasat.sources.gib", "metrics"))
         row = await cursor.fetchone()
     assert row is not None
     return [*_queries(traffic), *_syncs(row)]

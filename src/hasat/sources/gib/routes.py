@@ -9,7 +9,11 @@ from starlette.background import BackgroundTask
 from starlette.responses import Response
 
 from hasat.clock import local_time, parse_local_time
-from hasat.doors import (
+from hasat.errors import UnavailableError, UsageError
+from hasat.feed.dataset import Dataset
+from hasat.feed.digest import canonical, record_digest
+from hasat.feed.read import ExpiredError, head_of
+from hasat.http.routes import (
     Plain,
     TheReads,
     TheSettings,
@@ -19,10 +23,6 @@ from hasat.doors import (
     body_limit,
     dumps,
 )
-from hasat.errors import UnavailableError, UsageError
-from hasat.feed.dataset import Dataset
-from hasat.feed.digest import canonical, record_digest
-from hasat.feed.read import ExpiredError, head_of
 from hasat.sources.gib.identifiers import (
     MalformedIdentifierError,
     check_identifier,

@@ -8,7 +8,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from hasat.feed.dataset import Dataset
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.text import fold
 
 LEAST_LETTERS, MOST_LETTERS = 3, 200
@@ -46,7 +46,7 @@ async def search(
     prepared = ready.rowcount > 0
     if alias is not None and not bare_alias(alias):
         return Found([], 0, prepared)
-    query = sql.SQL(statement("hasat.sources.gib", "search")).format(
+    query = sql.SQL(load_query("hasat.sources.gib", "search")).format(
         rows=search_table(dataset) if prepared else _computed_rows(dataset),
         # Rows at hand are quicker counted and sorted apart; computed ones are computed once.
         once=sql.SQL("NOT MATERIALIZED" if prepared else "MATERIALIZED"),

@@ -21,7 +21,7 @@ from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import search_table
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 Tell = Callable[[float, float | None, str], Awaitable[None]]
 
@@ -67,7 +67,7 @@ class SearchState:
 async def search_state(conn: AsyncConnection[Any]) -> SearchState:
     """What is there now."""
     cursor = await conn.execute(
-        statement("hasat.sources.gib", "search_state"), {"datasets": [d.name for d in DATASETS]}
+        load_query("hasat.sources.gib", "search_state"), {"datasets": [d.name for d in DATASETS]}
     )
     row = await cursor.fetchone()
     assert row is not None

@@ -13,11 +13,19 @@ from hasat.sources.registry import Source, Tool, Workshop
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from hasat.sim import Simulator
+
 
 def _routers() -> "tuple[APIRouter, ...]":
     from hasat.sources.gib.routes import lookup_router
 
     return tuple(map(lookup_router, DATASETS))
+
+
+def _simulator() -> "Simulator":
+    from hasat.sources.gib.simulator import server
+
+    return server.GIB
 
 
 def _tools(shop: Workshop) -> tuple[Tool, ...]:
@@ -36,4 +44,5 @@ GIB = Source(
     metrics=metrics,
     tools=_tools,
     migrations=files("hasat.sources.gib") / "migrations",
+    simulator=_simulator,
 )

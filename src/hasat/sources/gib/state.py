@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from hasat.sources.gib.fingerprints import ODD
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
-_ROOM = "hasat.sources.gib"
+_PACKAGE = "hasat.sources.gib"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ async def save_state(
     """Keep a list's state, in the transaction of the run that it belongs to."""
     # Tens of megabytes, which are not written again when they are the same.
     same = before is not None and state.arrays == before.arrays
-    await conn.execute(statement(_ROOM, "save_list_again" if same else "save_list"), vars(state))
+    await conn.execute(
+        load_query(_PACKAGE, "save_list_again" if same else "save_list"), vars(state)
+    )
 
 
 def duplicates_in(identifiers: bytes) -> int:

@@ -9,7 +9,7 @@ from hasat.clock import local_time
 from hasat.settings import Settings
 from hasat.sources.gib.search_rows import search_state
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 ORIGINAL_OUTCOME = {
     "done": "success",
@@ -22,7 +22,7 @@ ORIGINAL_OUTCOME = {
 async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
     """When the lists were last synchronised, how that went, and how many taxpayers there are."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement("hasat.sources.gib", "status"))
+        await cursor.execute(load_query("hasat.sources.gib", "status"))
         row = await cursor.fetchone()
         search = await search_state(conn)
     assert row is not None

@@ -16,7 +16,7 @@ from hasat.sources.tkgm.looking import TOUCHES, sides_of
 from hasat.sources.tkgm.selection import Box
 from hasat.sources.tkgm.wire import geodesic_area
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 LARGEST_KM2 = 2_000.0
 _MOST_CORNERS = 500
@@ -108,7 +108,7 @@ async def _keys(
     conn: AsyncConnection[Any], box: Box, area: Polygon | MultiPolygon | None = None
 ) -> Sequence[str]:
     """The parcels of a box, or those that have their middle in an area."""
-    query = sql.SQL(statement("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
+    query = sql.SQL(load_query("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
     rows = await (await conn.execute(query, sides_of(box))).fetchall()
     if area is None or not rows:
         return [key for key, _, _ in rows]
@@ -121,5 +121,5 @@ async def _keys(
 async def _sizes(conn: AsyncConnection[Any], keys: Sequence[str]) -> Sequence[float]:
     """How large they are, or some from all over them."""
     some = keys[:: max(1, len(keys) // _SAMPLE)]
-    found = await conn.execute(statement("hasat.sources.tkgm", "sizes"), {"keys": list(some)})
+    found = await conn.execute(load_query("hasat.sources.tkgm", "sizes"), {"keys": list(some)})
     return [size for (size,) in await found.fetchall()]

@@ -18,7 +18,7 @@ from hasat.sources.tkgm.checking import KnownParcel, inside_point
 from hasat.sources.tkgm.odds import START
 from hasat.sources.tkgm.questions import Parcel, Point, Question
 from hasat.sources.tkgm.wire import read_feature
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 # Parcels that reach into the area with less than this are left to the other side of the border.
 _LEAST_DEGREES = 2e-9
@@ -47,14 +47,14 @@ async def write_known(
     wants it again wants to know what is new.
     """
     values = {"scan": scan, "area": Jsonb(mapping(area)), "age": age}
-    cursor = await conn.execute(statement(_PACKAGE, "scan_before"), values)
+    cursor = await conn.execute(load_query(_PACKAGE, "scan_before"), values)
     row = await cursor.fetchone()
     assert row is not None
     before, fresh_after = row
     values |= {"before": before, "fresh_after": fresh_after}
     await _write_parcels(conn, scan, area, values)
     if before is not None:
-        await conn.execute(statement(_PACKAGE, "empty_before"), values)
+        await conn.execute(load_query(_PACKAGE, "empty_before"), values)
         await conn.execute("UPDATE tkgm.scan SET after = %s WHERE id = %s", (before, scan))
 
 
@@ -91,7 +91,7 @@ async def _write_parcels(
     box = dict(zip(("west", "south", "east", "north"), area.bounds, strict=True))
     shapely.prepare(area)
     async with conn.cursor("known_before") as reading, conn.cursor() as writing:
-        await reading.execute(statement(_PACKAGE, "known_before"), {**values, **box})
+        await reading.execute(load_query(_PACKAGE, "known_before"), {**values, **box})
         while some := await reading.fetchmany(_AT_ONCE):
             rows = []
             for key, body, told_at, question in some:

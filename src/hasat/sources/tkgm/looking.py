@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.selection import Box, Selection
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.tkgm"
 # As the index has it; the halves of a box that goes around the back of the earth.
@@ -65,7 +65,7 @@ async def look(store: Store, asked: Selection) -> Page:
 async def look_up(store: Store, key: str) -> str | None:
     """One parcel as GeoJSON."""
     async with store.connection() as conn:
-        cursor = await conn.execute(statement(_PACKAGE, "item"), {"key": key})
+        cursor = await conn.execute(load_query(_PACKAGE, "item"), {"key": key})
         row = await cursor.fetchone()
     return None if row is None else str(row[0])
 
@@ -73,7 +73,7 @@ async def look_up(store: Store, key: str) -> str | None:
 async def extent(store: Store, *, ground: bool = True) -> Extent:
     """When the known parcels were told, and where they are, unless `ground` is of no interest."""
     async with store.connection() as conn:
-        cursor = await conn.execute(statement(_PACKAGE, "extent"), {"ground": ground})
+        cursor = await conn.execute(load_query(_PACKAGE, "extent"), {"ground": ground})
         row = await cursor.fetchone()
     assert row is not None
     count, *sides, first, last = row
@@ -128,4 +128,4 @@ async def _beside(conn: AsyncConnection[Any], box: Box, values: dict[str, Any]) 
 
 
 def _filled(name: str, **parts: sql.Composable) -> sql.Composed:
-    return sql.SQL(statement(_PACKAGE, name)).format(**parts)
+    return sql.SQL(load_query(_PACKAGE, name)).format(**parts)

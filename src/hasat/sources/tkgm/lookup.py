@@ -18,7 +18,7 @@ from hasat.sources.tkgm.features import feature_of
 from hasat.sources.tkgm.plane import Plane
 from hasat.sources.tkgm.questions import Number, Point, Question
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 # Outlines are told in steps of about a metre: nearer to an edge, the neighbour may have the ground.
 _SURELY_INSIDE_METRES = 1.5
@@ -74,7 +74,7 @@ class Lookup:
     async def forget(self) -> None:
         """Let go of what is too old to be used again."""
         async with self._store.connection() as conn:
-            await conn.execute(statement("hasat.sources.tkgm", "forget_answers"), self._ages)
+            await conn.execute(load_query("hasat.sources.tkgm", "forget_answers"), self._ages)
 
     async def at(self, point: Point, *, fresh: bool = False) -> Known:
         """The parcel at a point."""
@@ -109,7 +109,7 @@ class Lookup:
         }
         async with self._store.connection() as conn:
             cursor = await conn.execute(
-                statement("hasat.sources.tkgm", "points_known"), places | self._ages
+                load_query("hasat.sources.tkgm", "points_known"), places | self._ages
             )
             rows = await cursor.fetchall()
         known: dict[Question, Known] = {}
@@ -122,7 +122,7 @@ class Lookup:
     async def _known_number(self, number: Number) -> Known | None:
         async with self._store.connection() as conn:
             cursor = await conn.execute(
-                statement("hasat.sources.tkgm", "number_known"),
+                load_query("hasat.sources.tkgm", "number_known"),
                 {"number": spelled(number), **self._ages},
             )
             row = await cursor.fetchone()
@@ -135,7 +135,7 @@ class Lookup:
         by_text = {spelled(question): question for question in features}
         async with self._store.connection() as conn:
             cursor = await conn.execute(
-                statement("hasat.sources.tkgm", "keep_answers"),
+                load_query("hasat.sources.tkgm", "keep_answers"),
                 {
                     "questions": list(by_text),
                     "features": [one and Jsonb(one) for one in features.values()],

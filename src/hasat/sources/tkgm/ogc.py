@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from hasat.doors import dumps
+from hasat.http.routes import dumps
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.looking import Extent, Page
 from hasat.sources.tkgm.overlooking import Cell, ScanLine

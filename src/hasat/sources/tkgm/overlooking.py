@@ -10,7 +10,7 @@ from psycopg import sql
 from hasat.sources.tkgm.looking import TOUCHES, sides_of
 from hasat.sources.tkgm.selection import Box
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 ACROSS = 40
 MOST_SCANS = 200
@@ -45,7 +45,7 @@ async def density(store: Store, box: Box) -> Sequence[Cell]:
     width, height = (east - box.west) / ACROSS, (box.north - box.south) / ACROSS
     if not (width and height):
         return ()
-    query = sql.SQL(statement(_PACKAGE, "density")).format(touches=TOUCHES)
+    query = sql.SQL(load_query(_PACKAGE, "density")).format(touches=TOUCHES)
     values = {**sides_of(box), "width": width, "height": height, "across": ACROSS}
     async with store.connection() as conn:
         rows = await (await conn.execute(query, values)).fetchall()
@@ -67,10 +67,10 @@ async def told_by(store: Store, scan: int) -> Sequence[tuple[str, str]]:
     """Keys and outlines that a scan was told, before they are published: to watch it fill."""
     async with store.connection() as conn:
         values = {"scan": scan, "limit": MOST_TOLD}
-        cursor = await conn.execute(statement(_PACKAGE, "told_by_scan"), values)
+        cursor = await conn.execute(load_query(_PACKAGE, "told_by_scan"), values)
         return await cursor.fetchall()
 
 
 async def scans(store: Store, limit: int = MOST_SCANS) -> Sequence[ScanLine]:
     """The latest scans first."""
-    return await store.rows(ScanLine, statement(_PACKAGE, "scans"), {"limit": limit})
+    return await store.rows(ScanLine, load_query(_PACKAGE, "scans"), {"limit": limit})

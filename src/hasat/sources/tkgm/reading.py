@@ -8,7 +8,7 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.sources.tkgm.export import Fetched
 from hasat.store import Store
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 async def known_parcels(store: Store, area: Polygon | MultiPolygon | None = None) -> list[Fetched]:
@@ -16,7 +16,7 @@ async def known_parcels(store: Store, area: Polygon | MultiPolygon | None = None
     bounds = (None,) * 4 if area is None else area.bounds
     values = dict(zip(("west", "south", "east", "north"), bounds, strict=True))
     async with store.connection() as conn:
-        cursor = await conn.execute(statement("hasat.sources.tkgm", "known_parcels"), values)
+        cursor = await conn.execute(load_query("hasat.sources.tkgm", "known_parcels"), values)
         rows: list[Any] = await cursor.fetchall()
     if area is None:
         return [Fetched(feature, at) for feature, at in rows]

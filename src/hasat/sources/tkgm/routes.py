@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
-from hasat.doors import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.digest import record_digest
+from hasat.http.routes import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc, overlooking
 from hasat.sources.tkgm.datasets import PARCELS

@@ -13,12 +13,20 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
 
+    from hasat.sim import Simulator
+
 
 async def _metrics(store: Store, _traffic: Sequence[Traffic]) -> "Iterable[Metric]":
     from hasat.fetch import read_endpoints
     from hasat.fetch.report import EndpointMetrics
 
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
+
+
+def _simulator() -> "Simulator":
+    from hasat.sources.tkgm.simulator import server
+
+    return server.TKGM
 
 
 def _tools(shop: Workshop) -> tuple[Tool, ...]:
@@ -42,5 +50,6 @@ TKGM = Source(
     tools=_tools,
     routers=_routers,
     migrations=files("hasat.sources.tkgm") / "migrations",
+    simulator=_simulator,
     metrics=_metrics,
 )

@@ -11,7 +11,7 @@ from hasat.errors import NotFoundError
 from hasat.messages import msg
 from hasat.sources.registry import Tool, Workshop
 from hasat.sources.tooling import Limit, Text, Told, at, tools
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 
 
 class ParcelTold(Told):
@@ -54,7 +54,7 @@ class TkgmTools:
         box = {"west": lon, "east": lon, "south": lat, "north": lat}
         async with self._store.connection() as conn:
             cursor = await conn.execute(
-                statement("hasat.sources.tkgm", "known_parcels"),
+                load_query("hasat.sources.tkgm", "known_parcels"),
                 box,
             )
             rows = await cursor.fetchall()
@@ -88,7 +88,7 @@ class TkgmTools:
 
     async def get_scan_progress(self, limit: Limit = 10) -> ScansTold:
         """Scans of areas, newest first: questions answered so far, parcels found, the result."""
-        query = statement("hasat.sources.tkgm", "scan_progress")
+        query = load_query("hasat.sources.tkgm", "scan_progress")
         items = await self._store.rows(ScanTold, query, {"limit": limit})
         return ScansTold(ts_utc=await at(self._store), items=items)
 

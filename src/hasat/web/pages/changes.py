@@ -8,12 +8,12 @@ from typing import Any
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from hasat.doors import dumps
 from hasat.errors import NotFoundError
 from hasat.feed.dataset import Dataset
 from hasat.feed.read import KINDS, Change, history
+from hasat.http.routes import dumps
 from hasat.messages import msg
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web.page import Asked, House, Page
 
 _ON_A_PAGE = 50
@@ -88,7 +88,7 @@ async def changes(asked: Asked) -> Changes:
     dataset = dataset_named(house, chosen)
     values = {"dataset": dataset.name, "before": asked.number("before"), "limit": _ON_A_PAGE + 1}
     async with house.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement("hasat.web", "newest_changes"), values)
+        await cursor.execute(load_query("hasat.web", "newest_changes"), values)
         rows = await cursor.fetchall()
     head = rows[0] if rows else None
     found = [_brief(_line(_change(row))) for row in rows if row["seq"] is not None]

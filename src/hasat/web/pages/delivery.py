@@ -10,7 +10,7 @@ from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.outbox import list_deliveries, replay
 from hasat.deliver.sink_state import SinkState, load_sink_states
 from hasat.errors import HasatError
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web.page import Action, Asked, House, Page
 
 _SHOWN = 25
@@ -106,12 +106,12 @@ async def _tallies(
     house: House, names: Sequence[str]
 ) -> Sequence[tuple[str, int, int, float | None]]:
     async with house.store.connection() as conn:
-        cursor = await conn.execute(statement("hasat.web", "delivery_tallies"), {"names": names})
+        cursor = await conn.execute(load_query("hasat.web", "delivery_tallies"), {"names": names})
         return await cursor.fetchall()
 
 
 async def _followers(house: House) -> Sequence[Follower]:
-    return await house.store.rows(Follower, statement("hasat.web", "followers"))
+    return await house.store.rows(Follower, load_query("hasat.web", "followers"))
 
 
 PAGES = (Page("/delivery", "delivery", delivery, "delivery"),)

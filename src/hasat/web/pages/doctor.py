@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hasat.api import findings
+from hasat.api.findings import Finding
 from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
 from hasat.jobs.runs import workers_alive
 from hasat.messages import msg
-from hasat.serve import findings
-from hasat.serve.findings import Finding
 from hasat.web import held
 from hasat.web.page import Asked, Page
 

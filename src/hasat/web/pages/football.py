@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.sources.football.states import state_of
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web.page import Asked, House, Page
 
 _MOST_MATCHES = 300
@@ -134,7 +134,7 @@ def _day(asked: Asked, today: date) -> date:
 
 async def _rows(house: House, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     async with house.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement("hasat.web", name), values)
+        await cursor.execute(load_query("hasat.web", name), values)
         return await cursor.fetchall()
 
 

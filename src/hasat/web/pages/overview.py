@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import psycopg
 
+from hasat.api.reports import report_of
 from hasat.budget import Quota
 from hasat.errors import HasatError
 from hasat.jobs.runs import ScheduledJob, list_runs, schedule_overview, workers_alive
-from hasat.serve.reports import report_of
 from hasat.sources.registry import Source
 from hasat.sources.upstreams import read_all
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web import held
 from hasat.web.page import Asked, House, Page
 from hasat.web.quotas import QuotaLine, quota_line
@@ -154,7 +154,7 @@ async def _checks(house: House, source: Source) -> Mapping[str, Any]:
 
 
 async def _heads(house: House) -> Sequence[DatasetLine]:
-    return await house.store.rows(DatasetLine, statement("hasat.web", "heads"))
+    return await house.store.rows(DatasetLine, load_query("hasat.web", "heads"))
 
 
 PAGES = (Page("/", "overview", overview, "overview"),)

@@ -7,7 +7,7 @@ from datetime import date
 from hasat.budget import Quota, read_quota, reopen
 from hasat.budget.quota import EndpointUse, LaneUse, OutcomeUse, Spender, Windows
 from hasat.sources.upstreams import read_all
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web.charts import SpentDay
 from hasat.web.page import Action, Asked, House, Page
 from hasat.web.quotas import QuotaLine, quota_line
@@ -85,7 +85,7 @@ def _spender(house: House, one: Spender) -> SpenderLine:
 async def _by_hour(house: House, upstream: str, day: date) -> Sequence[int]:
     async with house.store.connection() as conn:
         cursor = await conn.execute(
-            statement("hasat.web", "spent_by_hour"), {"upstream": upstream, "day": day}
+            load_query("hasat.web", "spent_by_hour"), {"upstream": upstream, "day": day}
         )
         spent: dict[int, int] = dict(await cursor.fetchall())
     # A day of the clock change has 23 or 25 hours.

@@ -12,7 +12,7 @@ from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview,
 from hasat.messages import msg
 from hasat.sources.gib.held import reject as drop_held
 from hasat.sources.gib.job import NAME as GIB_SYNC
-from hasat.store.statements import statement
+from hasat.store.queries import load_query
 from hasat.web import held
 from hasat.web.charts import too_close
 from hasat.web.page import Action, Asked, House, Page
@@ -211,7 +211,7 @@ async def _timeline(
     house: House, now: datetime, span: timedelta, job: str | None
 ) -> Sequence[Stretch]:
     values = {"since": now - span, "close": too_close(span), "job": job}
-    return await house.store.rows(Stretch, statement("hasat.web", "timeline"), values)
+    return await house.store.rows(Stretch, load_query("hasat.web", "timeline"), values)
 
 
 async def _costs(
@@ -220,7 +220,7 @@ async def _costs(
     if started_at is None:
         return []
     values = {"run": run, "since": started_at, "until": until}
-    return await house.store.rows(Cost, statement("hasat.web", "run_costs"), values)
+    return await house.store.rows(Cost, load_query("hasat.web", "run_costs"), values)
 
 
 PAGES = (Page("/runs", "runs", runs, "runs"), Page("/runs/{run}", "run", one_run, "runs"))

@@ -1,0 +1,108 @@
+"""The app: every room's routes behind the same door."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from hasat import __version__
+from hasat.api import audit, deliver, describe, health, jobs, metrics, problems, quota, status
+from hasat.api.archives import archive_router
+from hasat.api.expired import on_expired
+from hasat.api.feed import feed_router
+from hasat.api.flight import SingleFlight
+from hasat.api.gate import Gate, HostGuard, is_open
+from hasat.api.keys import KeyRing
+from hasat.api.limits import DatabaseLeases
+from hasat.api.observe import Observe, security_headers
+from hasat.api.places import Places
+from hasat.api.routes import RouteTable
+from hasat.api.shape import BodyLimit, HeadFromGet
+from hasat.api.signatures import Signatures
+from hasat.feed.archive import place_of
+from hasat.feed.bell import Bell
+from hasat.feed.read import ExpiredError
+from hasat.http.routes import check_parameters
+from hasat.jobs import Catalogue
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+
+_DESCRIPTION = (
+    "Mirrors of public sources, and every change to them. What goes wrong is answered as an "
+    "RFC 9457 problem with a code, an explanation and what to do next."
+)
+
+
+def create_app(
+    settings: Settings, store: Store, catalogue: Catalogue, sources: Sequence[Source]
+) -> FastAPI:
+    """The whole HTTP side over an open store; call `check_may_start` before binding it."""
+    app = _App(
+        title="Hasat",
+        version=__version__,
+        summary="Public sources, harvested within their limits",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        # A redirect would change the path that a signature covers.
+        redirect_slashes=False,
+        exception_handlers={
+            ExpiredError: on_expired,
+            HTTPException: problems.on_http_exception,
+            RequestValidationError: problems.on_invalid_request,
+        },
+    )
+    app.state.settings = settings
+    app.state.store = store
+    app.state.catalogue = catalogue
+    app.state.sources = sources
+    app.state.readiness = health.Readiness(store, sources)
+    app.state.health_checks = SingleFlight()
+    for own in (health, metrics, problems, describe):
+        app.include_router(own.router)
+    checked = [Depends(check_parameters)]
+    for of_the_house in (status, jobs, deliver, quota, audit):
+        app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
+    app.state.bell = Bell(store)
+    app.state.places = Places(store)
+    app.state.archive_place = place_of(settings)
+    app.state.storage = health.Storage(app.state.archive_place)
+    for source in sources:
+        files = map(archive_router, source.datasets)
+        for router in (*map(feed_router, source.datasets), *files, *source.routers()):
+            app.include_router(router, prefix="/api/v1", dependencies=checked)
+    put_behind_the_gate(app, settings, store)
+    return app
+
+
+def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
+    """Let nobody in who may not be, and nothing out that is not a proper answer."""
+    app.state.metrics = metrics.HttpMetrics()
+    app.state.routes = RouteTable(app)
+    app.state.keys = KeyRing(store)
+    app.user_middleware = [
+        Middleware(
+            Observe, app.state.metrics, app.state.routes, security_headers(settings.serve.base_map)
+        ),
+        Middleware(HostGuard, settings),
+        Middleware(
+            Gate,
+            settings,
+            app.state.keys,
+            Signatures(settings),
+            DatabaseLeases(store),
+            app.state.metrics.note_rate_limited,
+        ),
+        Middleware(BodyLimit),
+        Middleware(HeadFromGet),
+    ]
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        return describe.openapi_of(self, open_to_all=is_open(self.state.settings))

@@ -1,0 +1,82 @@
+"""/api/v1/audit: who did what, from where, why, when and with what outcome."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from hasat.errors import DatabaseError, NotAllowedError
+from hasat.http.routes import Plain, TheStore, answers, require
+from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
+
+router = APIRouter(tags=["operation"])
+
+
+class AuditRecordAnswer(BaseModel):
+    """One recorded action."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, from_attributes=True)
+
+    id: int
+    at: datetime
+    actor: str = Field(description="The key's name, or the user who ran a command.")
+    actor_kind: ActorKind
+    address: str = Field(description="The remote address, or the host name for a command.")
+    action: str
+    object: str = Field(description="What the action was about, such as a run or a key.")
+    reason: str | None
+    outcome: AuditOutcome
+    detail: dict[str, Any]
+
+
+class AuditAnswer(BaseModel):
+    records: list[AuditRecordAnswer]
+    next: int | None = Field(description="`before` of the next page; null on the last one.")
+
+
+_RECORD = {
+    "id": 17,
+    "at": "2026-11-02T06:04:11.000214Z",
+    "actor": "ops",
+    "actorKind": "key",
+    "address": "192.0.2.17",
+    "action": "hold.approve",
+    "object": "42",
+    "reason": "The list was cleaned up",
+    "outcome": "done",
+    "detail": {"caller": "key:k3v7qzt2ma", "job": "gib_sync", "run": 43},
+}
+
+
+def document(record: AuditRecord) -> dict[str, Any]:
+    """Return a record as the route responds with it and `hasat audit --json` prints it."""
+    return AuditRecordAnswer.model_validate(record).model_dump(mode="json", by_alias=True)
+
+
+@router.get(
+    "/audit",
+    summary="Recorded actions, newest first",
+    dependencies=[Depends(require("operate"))],
+    responses=answers({"records": [_RECORD], "next": None}, NotAllowedError, DatabaseError),
+)
+async def audit(
+    store: TheStore,
+    actor: Annotated[Plain | None, Query(max_length=200, description="Only of this one.")] = None,
+    action: Annotated[
+        Plain | None,
+        Query(max_length=100, description="Only this code, or all that begin with its first word."),
+    ] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**62, description="Only records with a lower number.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many at the most.")] = 100,
+) -> AuditAnswer:
+    """Every action that changes state, also those that were refused; needs the scope `operate`."""
+    found = await list_audit(store, actor=actor, action=action, before=before, limit=limit + 1)
+    shown = found[:limit]
+    return AuditAnswer(
+        records=[AuditRecordAnswer.model_validate(one) for one in shown],
+        next=shown[-1].id if len(found) > limit else None,
+    )

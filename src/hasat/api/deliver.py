@@ -1,0 +1,171 @@
+"""What was delivered to whom, what was not, and sending it again."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import psycopg
+import structlog
+from fastapi import APIRouter, Path, Query, Request
+from prometheus_client.core import GaugeMetricFamily, Metric
+from pydantic import BaseModel, ConfigDict, Field
+
+from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
+from hasat.deliver.sink_state import load_sink_states
+from hasat.errors import ConflictError, DatabaseError, NotFoundError
+from hasat.http.routes import Plain, TheStore, answers, audited, reject_parameters
+from hasat.settings import Settings
+from hasat.store import Store
+
+_PATIENCE_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
+
+router = APIRouter(tags=["operation"])
+
+_DELIVERY = {
+    "id": 17,
+    "messageId": "msg_5f0c6d3e8f0e4a559c390d6f2c7d1a10",
+    "endpoint": "http",
+    "event": "SyncCompleted",
+    "severity": "Info",
+    "summary": "GIB mükellef listesi senkronizasyonu başarıyla tamamlandı. Süre: 00:00:41.007",
+    "at": "2026-11-02T06:04:11.000214Z",
+    "state": "dead",
+    "failedAttempts": 12,
+    "nextAttemptAt": None,
+    "settledAt": "2026-11-02T12:31:09.120551Z",
+    "lastStatus": 503,
+    "lastError": "It answered 503",
+}
+
+Endpoint = Annotated[Plain | None, Query(description="Only of this endpoint.")]
+Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only with a lower number.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at the most.")]
+Number = Annotated[int, Path(ge=1, le=2**62, description="The delivery's number.")]
+
+
+class Which(BaseModel):
+    """Which dead letters to send again; all, if nothing is said."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    endpoint: Plain | None = Field(default=None, max_length=200, examples=["http"])
+
+
+@router.get(
+    "/deliveries",
+    summary="What was delivered to whom",
+    responses=answers({"deliveries": [_DELIVERY]}, DatabaseError),
+)
+async def deliveries(
+    store: TheStore,
+    endpoint: Endpoint = None,
+    state: Literal["waiting", "delivered", "dead"] | None = None,
+    before: Before = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Newest first; `before` goes on after the last one of an earlier answer."""
+    found = await list_deliveries(store, endpoint=endpoint, state=state, before=before, limit=limit)
+    return {"deliveries": [one.public() for one in found]}
+
+
+@router.get(
+    "/deliveries/{number}",
+    summary="One delivery with its message",
+    responses=answers({**_DELIVERY, "payload": {"Duration": "00:00:41.007"}}, NotFoundError),
+)
+async def delivery(number: Number, store: TheStore) -> dict[str, Any]:
+    found = await get_delivery(store, number)
+    return {**found.public(), "payload": found.payload}
+
+
+@router.get(
+    "/dead-letters",
+    summary="What could not be delivered",
+    responses=answers({"deliveries": [_DELIVERY]}, DatabaseError),
+)
+async def dead_letters(
+    store: TheStore, endpoint: Endpoint = None, before: Before = None, limit: Limit = 100
+) -> dict[str, Any]:
+    """Newest first; they are no longer tried, until somebody has them sent again."""
+    found = await list_deliveries(
+        store, endpoint=endpoint, state="dead", before=before, limit=limit
+    )
+    return {"deliveries": [one.public() for one in found]}
+
+
+@router.post(
+    "/deliveries/{number}/replay",
+    summary="Send one delivery again",
+    dependencies=[audited("delivery.replay")],
+    responses=answers({"replayed": [17]}, NotFoundError, ConflictError),
+)
+async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
+    """Under its old id, before everything newer for the same endpoint."""
+    return {"replayed": await replay(store, [number])}
+
+
+@router.post(
+    "/dead-letters/replay",
+    summary="Send dead letters again",
+    dependencies=[audited("delivery.replay")],
+    responses=answers({"replayed": [17, 18]}, DatabaseError),
+)
+async def replay_all(
+    request: Request, store: TheStore, which: Which | None = None, endpoint: Endpoint = None
+) -> dict[str, list[int]]:
+    """All of them, or those of one endpoint (in the address or the body), in their old order."""
+    if which is not None and which.endpoint is not None:
+        reject_parameters(request, ("endpoint",), "the body names the endpoint already.")
+        endpoint = which.endpoint
+    return {"replayed": await replay(store, None, endpoint)}
+
+
+async def delivery_metrics(store: Store) -> Iterable[Metric]:
+    """The deliveries at the moment of the scrape; nothing if the database does not answer."""
+    counts = GaugeMetricFamily(
+        "hasat_deliveries", "Webhook deliveries on record.", labels=("endpoint", "state")
+    )
+    oldest = GaugeMetricFamily(
+        "hasat_delivery_oldest_waiting_seconds",
+        "For how long the oldest delivery waits.",
+        labels=("endpoint",),
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            found = await tallies(store)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("the metrics of deliveries could not be read", reason=str(error))
+        return ()
+    for tally in found:
+        for state in ("waiting", "delivered", "dead"):
+            counts.add_metric((tally.endpoint, state), getattr(tally, state))
+        oldest.add_metric((tally.endpoint,), tally.oldest_seconds)
+    return counts, oldest
+
+
+async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
+    """Return how far the NATS streams are behind; nothing if the database does not respond."""
+    lag = GaugeMetricFamily(
+        "hasat_nats_lag_changes", "Changes not published to NATS yet.", labels=("dataset",)
+    )
+    age = GaugeMetricFamily(
+        "hasat_nats_lag_seconds",
+        "Age of the oldest change not published to NATS yet.",
+        labels=("dataset",),
+    )
+    failing = GaugeMetricFamily(
+        "hasat_nats_failing", "1 if publishing to NATS fails.", labels=("dataset",)
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            states = await load_sink_states(store, settings)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.sinks_unreadable", reason=str(error))
+        return ()
+    for state in states:
+        lag.add_metric((state.dataset,), state.lag)
+        age.add_metric((state.dataset,), state.lag_seconds)
+        failing.add_metric((state.dataset,), float(state.error is not None))
+    return lag, age, failing

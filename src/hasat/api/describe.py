@@ -1,0 +1,136 @@
+"""The API's description of itself: the OpenAPI document and the page at /docs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from jinja2 import Environment, PackageLoader
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from hasat.api import refusals
+from hasat.api.gate import needs_no_caller
+from hasat.api.problems import kinds
+from hasat.errors import (
+    DatabaseError,
+    NotAllowedError,
+    NotKnownError,
+    TooManyRequestsError,
+    UsageError,
+)
+from hasat.http.routes import ParameterError, Problem, problem_answers
+
+_METHODS = ("get", "post", "put", "patch", "delete")
+# What any operation can answer, apart from the problems of its own.
+_COMMON = problem_answers(
+    UsageError,
+    ParameterError,
+    NotKnownError,
+    refusals.CredentialsMalformedError,
+    refusals.KeyUnknownError,
+    refusals.KeyExpiredError,
+    refusals.KeyRevokedError,
+    refusals.SignatureWrongError,
+    refusals.TimestampOutsideError,
+    NotAllowedError,
+    refusals.HostNotAllowedError,
+    refusals.OriginNotAllowedError,
+    refusals.BodyTooLargeError,
+    refusals.InvalidInputError,
+    TooManyRequestsError,
+    refusals.UnexpectedError,
+    DatabaseError,
+)
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `hasat keys create`."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "signature": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Access-Key",
+        "description": (
+            "With X-Timestamp (seconds since 1970) and X-Signature: hex HMAC-SHA256 "
+            'of "METHOD\\nPATH?QUERY\\nTIMESTAMP".'
+        ),
+    },
+}
+
+
+def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
+    """FastAPI's document, with the problems and the ways to say who one is on each operation."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=app.description,
+            routes=app.routes,
+        )
+        components = document.setdefault("components", {})
+        components["securitySchemes"] = _SECURITY_SCHEMES
+        components["responses"] = {f"problem-{key}": value for key, value in _COMMON.items()}
+        schemas = components.setdefault("schemas", {})
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        problem = Problem.model_json_schema(
+            mode="serialization", ref_template="#/components/schemas/{model}"
+        )
+        schemas |= {**problem.pop("$defs"), "Problem": problem}
+        for path, _, operation in _operations(document):
+            _declare_problems(path, operation)
+            if not needs_no_caller(path):
+                ways: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
+                operation["security"] = [{}, *ways] if open_to_all else ways
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _declare_problems(path: str, operation: dict[str, Any]) -> None:
+    answers: dict[str, Any] = operation["responses"]
+    common = {403, 429, 500}
+    if not needs_no_caller(path):
+        common |= {401, 503}
+    if path.startswith("/api/v1/"):
+        common.add(400)
+    if "requestBody" in operation:
+        common |= {400, 413}
+    if "application/json" in answers.get("422", {}).get("content", {}):
+        # The framework's own form, which is never sent.
+        del answers["422"]
+    if operation.get("parameters") or "requestBody" in operation:
+        common.add(422)
+    for status in common:
+        answers.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
+    operation["responses"] = dict(sorted(answers.items()))
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method in _METHODS:
+            if method in methods:
+                yield path, method, methods[method]
+
+
+router = APIRouter(include_in_schema=False)
+_templates = Environment(
+    loader=PackageLoader("hasat.api"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+
+
+@router.get("/openapi.json")
+async def openapi_document(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs")
+async def docs_page(request: Request) -> Response:
+    document = request.app.openapi()
+    page = _templates.get_template("docs.html").render(
+        info=document["info"], operations=list(_operations(document)), kinds=kinds().values()
+    )
+    return HTMLResponse(page)
+
+
+@router.get("/docs.css")
+async def docs_style() -> Response:
+    return Response(_templates.get_template("docs.css").render(), media_type="text/css")

@@ -1,0 +1,31 @@
+"""410 only where it leads somewhere: to an archive that exists."""
+
+from fastapi import Request
+from starlette.responses import Response
+
+from hasat.api.problems import problem_of
+from hasat.errors import HasatError, UnavailableError
+from hasat.feed.archive import Place
+from hasat.feed.archive.shelf import latest_archive
+from hasat.feed.read import ExpiredError
+from hasat.http.routes import exchange_of
+from hasat.store import Store
+
+
+async def on_expired(request: Request, error: Exception) -> Response:
+    """Answer 410 with the archive to start over from, or 503 until there is one."""
+    assert isinstance(error, ExpiredError)
+    state = request.app.state
+    answered = await as_answered(error, state.store, state.archive_place)
+    return problem_of(answered, exchange_of(request.scope))
+
+
+async def as_answered(error: ExpiredError, store: Store, place: Place) -> HasatError:
+    """The error, or why a follower cannot start over from an archive yet."""
+    if not error.starts_over:
+        return error
+    try:
+        await latest_archive(store.primary, place, error.dataset, "ndjson")
+    except UnavailableError as pending:
+        return pending
+    return error

@@ -1,0 +1,264 @@
+"""The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request
+from starlette.responses import Response, StreamingResponse
+
+from hasat.api.following import (
+    MOST_ON_A_PAGE,
+    PAGE,
+    Asked,
+    Only,
+    Watched,
+    Window,
+    first_page,
+    look,
+    page_query,
+    place,
+    spelled,
+    stream_query,
+    window_query,
+    written,
+)
+from hasat.api.streams import events, lines
+from hasat.clock import local_time
+from hasat.errors import NotFoundError, UsageError
+from hasat.feed.archive import Place
+from hasat.feed.archive.shelf import ArchivePendingError
+from hasat.feed.bell import Bell
+from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset
+from hasat.feed.read import ExpiredError, changes_between, head_of, history, is_there
+from hasat.http.routes import (
+    Plain,
+    TheReads,
+    TheStore,
+    answer,
+    answer_unless_known,
+    answers,
+    body_limit,
+    dumps,
+)
+from hasat.messages import msg
+from hasat.store import Store
+
+_EXAMPLE = {
+    "changes": [],
+    "next": "UuW1wF0rVZ…",
+    "upToDate": True,
+    "epoch": "5f0c6d3e-8f0e-4a55-9c39-0d6f2c7d1a10",
+    "head": 437,
+    "floor": 0,
+}
+_EVENT = 'id: UuW1wF0rVZ…\ndata: {"seq":438,"changeType":"added"}\n\n'
+
+_LINES = '{"seq":438,"changeType":"added","cursor":"UuW1wF0rVZ…"}\n{"next":"UuW1wF0rVZ…"}\n'
+
+
+def _in_all_forms() -> dict[int | str, dict[str, Any]]:
+    declared = answers(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
+    declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
+    declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
+    return declared
+
+
+ByCursor = Annotated[Asked, Depends(page_query)]
+ByTime = Annotated[Window | None, Depends(window_query)]
+LastEventId = Annotated[
+    str | None, Header(description="Where a stream that was cut off goes on; before `after`.")
+]
+
+
+@cache
+def feed_router(dataset: Dataset) -> APIRouter:
+    """The doors of one dataset."""
+    router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])
+    name = dataset.name
+
+    @router.get(
+        "/changes",
+        summary=f"What changed in {name}",
+        response_class=Response,
+        responses=_in_all_forms(),
+    )
+    async def changes(
+        request: Request,
+        store: TheStore,
+        ask: ByCursor,
+        window: ByTime,
+        only: Only = None,
+        last_event_id: LastEventId = None,
+    ) -> Response:
+        """By cursor (`after`) or, as the original service has it, by time (`since`).
+
+        Without either, the feed is read from the oldest change that is kept. Numbers have no gaps:
+        whoever sees 1, 2, 3, ... knows that nothing is missing.
+        """
+        ask = _watching(dataset, ask, only)
+        if window is None:
+            return await _told(request, store, dataset, ask, last_event_id)
+        return await _span(store, dataset, ask, window)
+
+    @router.post(
+        "/changes",
+        summary=f"What changed in some records of {name}",
+        response_class=Response,
+        responses=_in_all_forms(),
+    )
+    @body_limit(4_000_000)
+    async def changes_of_some(
+        request: Request, store: TheStore, ask: ByCursor, window: ByTime, watched: Watched
+    ) -> Response:
+        """The same as GET with `only`, for watch lists that are too long for an address."""
+        ask = _watching(dataset, ask, watched.only)
+        if window is None:
+            return await _told(request, store, dataset, ask, None)
+        return await _span(store, dataset, ask, window)
+
+    @router.get(
+        "/changes/stream",
+        summary=f"The changes in {name} as they come",
+        response_class=StreamingResponse,
+        responses=answers(
+            _EVENT, ExpiredError, ArchivePendingError, UsageError, media="text/event-stream"
+        ),
+    )
+    async def stream(
+        request: Request,
+        store: TheStore,
+        ask: Annotated[Asked, Depends(stream_query)],
+        only: Only = None,
+        last_event_id: LastEventId = None,
+    ) -> Response:
+        """Server-sent events whose ids are cursors; `Last-Event-ID` resumes exactly."""
+        ask = _watching(dataset, ask, only)
+        return await _told(request, store, dataset, ask, last_event_id)
+
+    @router.get(
+        "/digest",
+        summary=f"The state of {name} in one number",
+        response_class=Response,
+        responses=answers({"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}),
+    )
+    async def digest(request: Request, store: TheStore) -> Response:
+        """A replica that recomputes the digest from its own records knows that it is equal."""
+        async with store.connection() as conn:
+            head = await head_of(conn, name)
+        assert head.committed_at is not None
+        content = {
+            "digest": head.digest.hex(),
+            "count": head.records,
+            "head": head.seq,
+            "cursor": str(Cursor(name, head.epoch, head.seq)),
+            "epoch": str(head.epoch),
+            "version": head.version,
+        }
+        etag = f"{head.epoch.hex}-{head.version}"
+        told = {"X-Last-Sync-At": local_time(head.committed_at)}
+        return answer_unless_known(request, dumps(content), etag, told)
+
+    @router.get(
+        # A key may have slashes of its own, and an escaped one arrives as a plain one.
+        "/{key:path}/history",
+        summary=f"The story of one record of {name}",
+        response_class=Response,
+        responses=answers({"key": "1234567890", "history": []}, NotFoundError),
+    )
+    async def story(key: Plain, store: TheReads) -> Response:
+        """Every change of the record that is still kept, oldest first.
+
+        Each with the body before and after it and the fields that a modification changed.
+        """
+        dataset.check_keys([key])
+        async with store.connection() as conn:
+            head = await head_of(conn, name)
+            found = await history(conn, name, key)
+            if not found and not await is_there(conn, dataset, key):
+                raise NotFoundError(
+                    msg(
+                        "No record of {name} has this key, and no change of one is kept.", name=name
+                    )
+                )
+        assert head.committed_at is not None
+        content = {
+            "key": key,
+            "history": [
+                {**spelled(dataset, change, frozenset({"before"})), "after": change.body}
+                for change in found
+            ],
+        }
+        return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+
+    return router
+
+
+def _watching(dataset: Dataset, ask: Asked, keys: Sequence[str] | None) -> Asked:
+    dataset.check_keys(keys or ())
+    return replace(ask, only=keys)
+
+
+async def _told(
+    request: Request, store: Store, dataset: Dataset, ask: Asked, last_event_id: str | None
+) -> Response:
+    """The answer to a question by cursor, in the form that was asked for.
+
+    The first page is read before anything is sent: what is wrong with the question is a problem.
+    Whoever waits for a change reads the primary, which is where the bell is rung.
+    """
+    bell: Bell = request.app.state.bell
+    archives: Place = request.app.state.archive_place
+    headers = {"Vary": "Accept"}
+    if ask.form == "events":
+        if last_event_id:
+            ask = replace(ask, after=Cursor.parse(last_event_id))
+        page = await look(store, dataset, ask, MOST_ON_A_PAGE)
+        headers["X-Last-Sync-At"] = local_time(page.committed_at)
+        # What stands between must not collect events before it passes them on.
+        headers["X-Accel-Buffering"] = "no"
+        going = events(store, archives, bell, dataset, ask, page)
+        return StreamingResponse(going, headers=headers, media_type="text/event-stream")
+    source = store if ask.wait else store.reads
+    if ask.form == "ndjson":
+        page = await first_page(source, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
+        headers["X-Last-Sync-At"] = local_time(page.committed_at)
+        going = lines(source, archives, dataset, ask, page)
+        return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
+    page = await first_page(source, bell, dataset, ask, ask.limit or PAGE)
+    headers["X-Last-Sync-At"] = local_time(page.committed_at)
+    changes = ",".join(written(dataset, change, ask.include) for change in page.changes)
+    content = f'{{"changes":[{changes}],{dumps(place(page))[1:]}'
+    if ask.wait or request.method != "GET":
+        return answer(content, headers)
+    etag = f"{page.epoch.hex}-{page.head}-{page.floor}"
+    return answer_unless_known(request, content, etag, headers)
+
+
+async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> Response:
+    """The answer to a question by time.
+
+    From the primary: a page from an older standby, after one from a newer, would leave out changes.
+    """
+    async with store.connection() as conn:
+        span = await changes_between(
+            conn,
+            dataset.name,
+            window.since,
+            window.until,
+            page=window.page,
+            size=window.page_size,
+            keys=ask.only,
+        )
+    content: dict[str, Any] = {
+        "changes": [spelled(dataset, change, ask.include) for change in span.changes],
+        "totalCount": span.total,
+        "page": window.page,
+        "pageSize": window.page_size,
+        "totalPages": -(-span.total // window.page_size),
+        "until": local_time(span.until),
+        "windowEnd": local_time(span.window_end),
+    }
+    return answer(dumps(content), {"X-Last-Sync-At": local_time(span.committed_at)})

@@ -1,0 +1,184 @@
+"""What a start needs, looked at one by one: the findings of `hasat doctor` and its page."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from hasat.api.gate import check_may_start
+from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
+from hasat.errors import HasatError
+from hasat.jobs import Catalogue
+from hasat.jobs.blockage import find_blockages
+from hasat.messages import msg
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+from hasat.store.disk import free_bytes, mount_of
+from hasat.store.private import is_shared
+
+Grade = Literal["ok", "warning", "failure"]
+
+_LEAST_FREE_BYTES = 2_000_000_000
+_LARGEST_SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    grade: Grade
+    message: str
+    remedy: str | None = None
+
+
+def about_machine(settings: Settings) -> list[Finding]:
+    """The settings, the folder and its disk."""
+    return [_settings(settings), _home(settings), *_disks(settings)]
+
+
+def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
+    enabled = sum(job.enabled for job in catalogue)
+    return Finding(
+        "jobs",
+        "ok",
+        msg(
+            "{count} jobs, {enabled} enabled, times in {timezone}",
+            count=len(catalogue),
+            enabled=enabled,
+            timezone=settings.jobs.timezone,
+        ),
+    )
+
+
+async def about_database(
+    store: Store, settings: Settings, sources: Sequence[Source]
+) -> list[Finding]:
+    """The database, its clock, who may get in, and what the sources remark."""
+    async with store.connection() as conn:
+        row = await (await conn.execute("SHOW server_version")).fetchone()
+    before = datetime.now(UTC)
+    skew = abs((await store.now() - before).total_seconds())
+    kind = "embedded" if store.embedded else "given"
+    version = row[0] if row else "?"
+    found = [
+        Finding(
+            "database",
+            "ok",
+            msg(
+                "PostgreSQL {version}, {kind}: {store}; migrated",
+                version=version,
+                kind=kind,
+                store=store.label,
+            ),
+        )
+    ]
+    if skew > _LARGEST_SKEW_SECONDS:
+        found.append(
+            Finding(
+                "clock",
+                "warning",
+                msg(
+                    "This machine's clock and the database's differ by {skew:.0f} seconds.",
+                    skew=skew,
+                ),
+                msg("Jobs go by the database's clock; set both by NTP."),
+            )
+        )
+    else:
+        found.append(Finding("clock", "ok", msg("This machine and the database agree on the time")))
+    try:
+        await check_may_start(settings, store)
+    except HasatError as error:
+        found.append(Finding("access", "failure", error.message, error.remedy))
+    else:
+        found.append(Finding("access", "ok", msg("May listen on {host}", host=settings.serve.host)))
+    async with store.connection() as conn:
+        blockages = await find_blockages(conn)
+    if blockages:
+        found.append(Finding("locks", "warning", str(blockages), blockages.remedy))
+    else:
+        found.append(Finding("locks", "ok", msg("No session is stuck and no job only skips")))
+    if streams := await load_sink_states(store, settings):
+        if degraded := describe_degraded(streams):
+            found.append(Finding("nats", "warning", degraded, REMEDY))
+        else:
+            found.append(Finding("nats", "ok", msg("NATS has every change, or will in a moment")))
+    for source in sources:
+        report = {} if source.status is None else await source.status(store, settings)
+        found += [Finding(source.name, "warning", told) for told in report.get("remarks", [])]
+    return found
+
+
+def python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding(
+        "python",
+        "ok",
+        msg("Python {version} at {executable}", version=version, executable=sys.executable),
+    )
+
+
+def _settings(settings: Settings) -> Finding:
+    read = ", ".join(map(str, settings.files)) or "no files"
+    if settings.remarks:
+        return Finding(
+            "settings",
+            "warning",
+            msg("Read {read}. {remarks}", read=read, remarks=" ".join(settings.remarks)),
+        )
+    return Finding("settings", "ok", msg("Read {read}; nothing is wrong.", read=read))
+
+
+def _home(settings: Settings) -> Finding:
+    home = settings.home
+    nearest = next(path for path in (home, *home.parents) if path.exists())
+    if not nearest.is_dir() or not _writable(nearest):
+        return Finding(
+            "home",
+            "failure",
+            msg("{nearest} cannot be written by this user.", nearest=nearest),
+            msg("Choose another folder with HASAT_HOME or --home, or change its owner."),
+        )
+    if home.is_dir() and is_shared(home):
+        return Finding(
+            "home",
+            "warning",
+            msg("Data lives in {home}, which other users or programs use as well.", home=home),
+            msg("Choose a folder of its own with HASAT_HOME or --home."),
+        )
+    return Finding("home", "ok", msg("Data lives in {home}", home=home))
+
+
+def _disks(settings: Settings) -> list[Finding]:
+    """One finding for each file system that Hasat writes to."""
+    uses: dict[Path, list[str]] = {}
+    for use, folder in disk_folders(settings).items():
+        uses.setdefault(mount_of(folder), []).append(use)
+    found = []
+    for mount, named in uses.items():
+        free = free_bytes(mount)
+        message = f"{free / 1e9:.1f} GB free on {mount} ({', '.join(named)})"
+        if free < _LEAST_FREE_BYTES:
+            remedy = "Free some space: syncs and the database stop when this disk is full."
+            found.append(Finding("disk", "warning", message, remedy))
+        else:
+            found.append(Finding("disk", "ok", message))
+    return found
+
+
+def disk_folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders that Hasat writes to on this machine, by what they are for."""
+    folders = {"data": settings.home}
+    if settings.archives.provider == "FileSystem":
+        folders["archives"] = settings.home / settings.archives.base_path
+    return {**folders, "temporary files": Path(tempfile.gettempdir())}
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)

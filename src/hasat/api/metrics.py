@@ -1,0 +1,273 @@
+"""What Prometheus reads: counters of this process, and the state of the jobs in the database."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import psycopg
+import structlog
+from fastapi import APIRouter, Request
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+from psycopg.rows import class_row
+from starlette.datastructures import State
+from starlette.responses import Response
+
+from hasat import __version__
+from hasat.api.deliver import delivery_metrics, sink_metrics
+from hasat.api.findings import disk_folders
+from hasat.api.flight import SingleFlight
+from hasat.api.quota import QuotaMetrics, quotas_for_metrics
+from hasat.errors import DatabaseError
+from hasat.http.routes import answers
+from hasat.jobs.blockage import MIN_SKIPS, find_blockages
+from hasat.settings import Settings
+from hasat.sources.registry import Source, Traffic
+from hasat.store import Store
+from hasat.store.disk import free_bytes
+from hasat.store.queries import load_query
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_PATIENCE_SECONDS = 3.0
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+log = structlog.get_logger(__name__)
+
+
+class HttpMetrics:
+    """Requests of this process, by the route as declared, so that labels stay few."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.scrape: SingleFlight[bytes] = SingleFlight()
+        ProcessCollector(registry=self.registry)
+        Info("hasat", "The version that runs.", registry=self.registry).info(
+            {"version": __version__}
+        )
+        self._requests = Counter(
+            "hasat_http_requests_total",
+            "Requests answered.",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "hasat_http_request_seconds",
+            "Time from the request to the end of its answer.",
+            ("route", "method"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+        self._rate_limited = Counter(
+            "hasat_rate_limited_total",
+            "Requests refused with 429, by what they count as: key, client, guess or address.",
+            ("by",),
+            registry=self.registry,
+        )
+
+    def note_rate_limited(self, by: str) -> None:
+        self._rate_limited.labels(by).inc()
+
+    def note(self, route: str, method: str, status: int, seconds: float) -> None:
+        method = method if method in _METHODS else "other"
+        self._requests.labels(route, method, str(status)).inc()
+        self._seconds.labels(route, method).observe(seconds)
+
+    def traffic(self) -> list[Traffic]:
+        """What each route answered so far."""
+        totals: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0])
+        for sample in _samples(self._requests):
+            if sample.name.endswith("_total"):
+                total = totals[sample.labels["route"]]
+                total[0] += sample.value
+                total[1] += sample.value * (sample.labels["status"] >= "500")
+        for sample in _samples(self._seconds):
+            if sample.name.endswith("_sum"):
+                totals[sample.labels["route"]][2] += sample.value
+        return [Traffic(route, int(n), int(bad), s) for route, (n, bad, s) in totals.items()]
+
+
+def _samples(metric: Counter | Histogram) -> Iterator[Sample]:
+    return (sample for family in metric.collect() for sample in family.samples)
+
+
+@dataclass(frozen=True)
+class RunCount:
+    """How many runs of a job are in one state, and when the newest of them ended."""
+
+    job: str
+    state: str
+    outcome: str | None
+    runs: int
+    last_finished_at: datetime | None
+
+
+async def read_run_counts(store: Store) -> list[RunCount] | None:
+    """The runs by job and outcome; None if the database does not answer in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+            await conn.execute("SET LOCAL statement_timeout = '2s'")
+            async with conn.cursor(row_factory=class_row(RunCount)) as cursor:
+                await cursor.execute(load_query("hasat.api", "run_counts"))
+                return await cursor.fetchall()
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("the metrics of the database could not be read", reason=str(error))
+        return None
+
+
+class RunMetrics(Collector):
+    """The runs in the database at the moment of the scrape."""
+
+    def __init__(self, counts: list[RunCount] | None) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "hasat_database_up", "1 if the database answered.", float(self._counts is not None)
+        )
+        if self._counts is not None:
+            yield from _families(self._counts)
+
+
+def _families(counts: list[RunCount]) -> Iterator[Metric]:
+    finished = [count for count in counts if count.state == "finished"]
+    runs = GaugeMetricFamily(
+        "hasat_runs_total", "Finished runs on record.", labels=("job", "outcome")
+    )
+    last = GaugeMetricFamily(
+        "hasat_job_last_finished_timestamp_seconds",
+        "When a run of the job last ended, as unix time.",
+        labels=("job",),
+    )
+    for count in finished:
+        runs.add_metric((count.job, count.outcome or "unknown"), count.runs)
+    newest: dict[str, float] = {}
+    for count in finished:
+        if count.last_finished_at is not None:
+            at = count.last_finished_at.timestamp()
+            newest[count.job] = max(at, newest.get(count.job, at))
+    for job, at in newest.items():
+        last.add_metric((job,), at)
+    yield runs
+    yield last
+    for name, text, state in (
+        ("hasat_jobs_queued", "Runs that wait for a worker.", "queued"),
+        ("hasat_jobs_running", "Runs that a worker is at.", "running"),
+    ):
+        yield GaugeMetricFamily(name, text, sum(c.runs for c in counts if c.state == state))
+    yield GaugeMetricFamily(
+        "hasat_runs_set_aside",
+        "Runs set aside because they ended their worker again and again.",
+        sum(count.runs for count in finished if count.outcome == "set_aside"),
+    )
+
+
+async def blockage_metrics(store: Store) -> list[Metric]:
+    """Gauges of what keeps jobs from working; none if the database does not answer in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+            found = await find_blockages(conn)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.blockages_unreadable", reason=str(error))
+        return []
+    skipped = GaugeMetricFamily(
+        "hasat_job_repeatedly_skipped",
+        f"1 for a job whose last {MIN_SKIPS} runs were skipped.",
+        labels=("job",),
+    )
+    for job in found.skipped_jobs:
+        skipped.add_metric((job,), 1)
+    stuck = GaugeMetricFamily(
+        "hasat_stuck_sessions",
+        "Database sessions that hold locks and do nothing.",
+        len(found.sessions),
+    )
+    return [skipped, stuck]
+
+
+def _disk_space(settings: Settings) -> Metric:
+    family = GaugeMetricFamily(
+        "hasat_disk_free_bytes", "Room for what Hasat writes on this machine.", labels=("use",)
+    )
+    for use, folder in disk_folders(settings).items():
+        # A folder that cannot be looked at has no number, and says so by its absence.
+        with suppress(OSError):
+            family.add_metric((use,), free_bytes(folder))
+    return family
+
+
+class _Given(Collector):
+    """Families that were read already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+async def _of_source(source: Source, store: Store, traffic: list[Traffic]) -> Iterable[Metric]:
+    """What the source adds; nothing if the database does not answer in time."""
+    if source.metrics is None:
+        return ()
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await source.metrics(store, traffic)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("a source's metrics could not be read", source=source.name, reason=str(error))
+        return ()
+
+
+router = APIRouter(tags=["operation"])
+_EXAMPLE = """# HELP hasat_database_up 1 if the database answered.
+# TYPE hasat_database_up gauge
+hasat_database_up 1.0
+"""
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses=answers(_EXAMPLE, media="text/plain"),
+)
+async def metrics(request: Request) -> Response:
+    """Counters of this process, gauges of the jobs in the database.
+
+    If the database is away, `hasat_database_up` is 0 and its gauges are missing.
+    """
+    http: HttpMetrics = request.app.state.metrics
+    content = await http.scrape(partial(_scrape, request.app.state))
+    return Response(content, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _scrape(state: State) -> bytes:
+    http: HttpMetrics = state.metrics
+    store: Store = state.store
+    of_runs = CollectorRegistry()
+    counts = await read_run_counts(store)
+    of_runs.register(RunMetrics(counts))
+    of_runs.register(_Given([_disk_space(state.settings)]))
+    if counts is not None:
+        of_runs.register(_Given(await blockage_metrics(store)))
+        of_runs.register(_Given(await delivery_metrics(store)))
+        of_runs.register(_Given(await sink_metrics(store, state.settings)))
+        for source in state.sources:
+            of_runs.register(_Given(await _of_source(source, store, http.traffic())))
+        quotas = await quotas_for_metrics(store, state.settings)
+        of_runs.register(QuotaMetrics(quotas))
+    return generate_latest(http.registry) + generate_latest(of_runs)

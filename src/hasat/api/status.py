@@ -1,0 +1,148 @@
+"""/api/v1/status: how the house is, with the fields of the original GIB service on top."""
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from hasat import __version__
+from hasat.api.reports import TheSources, report_of
+from hasat.errors import DatabaseError
+from hasat.http.routes import TheSettings, TheStore, answers
+from hasat.jobs.runs import ScheduledJob, schedule_overview
+from hasat.store import Store
+
+router = APIRouter(tags=["operation"])
+
+
+class _Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+
+
+class OriginalStatus(_Camel):
+    """What the original GIB service reports; null until the source `gib` has something to say."""
+
+    last_sync_at: datetime | None = None
+    e_invoice_user_count: int | None = None
+    e_despatch_user_count: int | None = None
+    last_sync_duration: str | None = None
+    last_sync_status: str | None = Field(None, description="success, partial or failed.")
+    last_sync_error: str | None = None
+    last_attempt_at: datetime | None = None
+    last_failure_at: datetime | None = None
+
+
+class Database(_Camel):
+    version: str
+    embedded: bool = Field(description="Whether Hasat runs the server itself.")
+
+
+class SourceStatus(_Camel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    title: str
+
+
+class LastRun(_Camel):
+    id: int
+    trigger: str
+    state: str
+    outcome: str | None
+    queued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    requests: int
+    rows_changed: int
+    message: str | None
+
+
+class JobStatus(_Camel):
+    name: str
+    summary: str
+    source: str | None
+    enabled: bool
+    cron: str | None
+    zone: str | None
+    next_due: datetime | None
+    last_run: LastRun | None
+
+
+class Status(OriginalStatus):
+    name: str
+    version: str
+    database: Database
+    sources: list[SourceStatus]
+    jobs: list[JobStatus]
+
+
+_EXAMPLE = {
+    "lastSyncAt": "2026-11-02T06:04:11.000214Z",
+    "eInvoiceUserCount": 1_048_576,
+    "eDespatchUserCount": 262_144,
+    "lastSyncDuration": "00:03:42",
+    "lastSyncStatus": "success",
+    "lastAttemptAt": "2026-11-02T06:00:00Z",
+    "name": "Hasat",
+    "version": __version__,
+    "database": {"version": "18.1", "embedded": True},
+    "sources": [{"name": "gib", "title": "Taxpayer lists of the revenue administration"}],
+    "jobs": [
+        {
+            "name": "housekeeping",
+            "summary": "Forgets runs and set-aside parts past their keep; sweeps the queue.",
+            "enabled": True,
+            "cron": "15 4 * * *",
+            "zone": "Europe/Istanbul",
+            "nextDue": "2026-11-03T01:15:00Z",
+        }
+    ],
+}
+
+
+@router.get("/status", summary="How the house is", responses=answers(_EXAMPLE, DatabaseError))
+async def status(
+    request: Request, store: TheStore, settings: TheSettings, sources: TheSources
+) -> Status:
+    """The database, the sources and the jobs, each with its next due time and last run."""
+    reports = [(source, await report_of(source, store, settings)) for source in sources]
+    original: dict[str, Any] = {}
+    for _, report in reports:
+        original |= {name: report[name] for name in _ORIGINAL_NAMES if name in report}
+    return Status(
+        name="Hasat",
+        version=__version__,
+        database=Database(version=await _server_version(store), embedded=store.embedded),
+        sources=[
+            SourceStatus.model_validate({**report, "name": source.name, "title": source.title})
+            for source, report in reports
+        ],
+        jobs=[_job(job) for job in await schedule_overview(store, request.app.state.catalogue)],
+        **original,
+    )
+
+
+_ORIGINAL_NAMES = [to_camel(name) for name in OriginalStatus.model_fields]
+
+
+def _job(entry: ScheduledJob) -> JobStatus:
+    job, run = entry.job, entry.last_run
+    return JobStatus(
+        name=job.name,
+        summary=job.summary,
+        source=job.source,
+        enabled=job.enabled,
+        cron=job.cron,
+        zone=job.zone,
+        next_due=entry.next_due,
+        last_run=LastRun.model_validate(run, from_attributes=True) if run else None,
+    )
+
+
+async def _server_version(store: Store) -> str:
+    async with store.connection() as conn:
+        row = await (await conn.execute("SHOW server_version")).fetchone()
+    assert row is not None
+    return str(row[0]).split()[0]

@@ -1,0 +1,99 @@
+"""Changes without pages: all there are as lines of JSON, or as they come as server-sent events.
+
+A page is read, its connection given back, and only then sent: a slow reader holds nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+from hasat.api.expired import as_answered
+from hasat.api.following import MOST_ON_A_PAGE, Asked, look, place, written
+from hasat.errors import HasatError
+from hasat.feed.archive import Place
+from hasat.feed.bell import Bell
+from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset
+from hasat.feed.read import ExpiredError, Page
+from hasat.http.routes import dumps
+from hasat.store import Store
+
+HEARTBEAT_SECONDS = 15.0
+_RECONNECT_MILLISECONDS = 2000
+
+
+async def lines(
+    store: Store, archives: Place, dataset: Dataset, ask: Asked, page: Page
+) -> AsyncIterator[bytes]:
+    """Every change from the first page to the head, then one line that says where that is.
+
+    Without that last line the stream was cut off; each change's own cursor is the place to resume.
+    """
+    left = ask.limit
+    while True:
+        yield "".join(
+            f'{change[:-1]},"cursor":"{cursor}"}}\n' for cursor, change in _told(dataset, ask, page)
+        ).encode()
+        left = None if left is None else left - len(page.changes)
+        if page.up_to_date or left == 0:
+            break
+        ask = replace(ask, after=page.next)
+        try:
+            page = await look(store, dataset, ask, min(left or MOST_ON_A_PAGE, MOST_ON_A_PAGE))
+        except ExpiredError as error:
+            answered = await as_answered(error, store, archives)
+            yield _line({"expired": _problem(answered)})
+            return
+    yield _line(place(page))
+
+
+async def events(
+    store: Store, archives: Place, bell: Bell, dataset: Dataset, ask: Asked, page: Page
+) -> AsyncIterator[bytes]:
+    """The changes from the first page on, and each later one as it is committed.
+
+    Ends when the server stops, and with an event `expired` when the place is no longer kept.
+    """
+    yield f"retry: {_RECONNECT_MILLISECONDS}\n\n".encode()
+    loop = asyncio.get_running_loop()
+    beat_at = loop.time() + HEARTBEAT_SECONDS
+    async with bell.listening():
+        while not bell.closed:
+            for cursor, change in _told(dataset, ask, page):
+                yield f"id: {cursor}\ndata: {change}\n\n".encode()
+            ring = bell.next_ring()
+            ask = replace(ask, after=page.next)
+            try:
+                page = await look(store, dataset, ask, MOST_ON_A_PAGE)
+            except ExpiredError as error:
+                answered = await as_answered(error, store, archives)
+                yield f"event: expired\ndata: {dumps(_problem(answered))}\n\n".encode()
+                return
+            if page.changes:
+                continue
+            while not await bell.wait(ring, max(beat_at - loop.time(), 0)):
+                # With its place: a watcher of few keys must not fall behind the floor.
+                yield f": heartbeat\nid: {page.next}\n\n".encode()
+                beat_at = loop.time() + HEARTBEAT_SECONDS
+
+
+def _told(dataset: Dataset, ask: Asked, page: Page) -> Iterator[tuple[str, str]]:
+    for change in page.changes:
+        cursor = str(Cursor(dataset.name, page.epoch, change.seq))
+        yield cursor, written(dataset, change, ask.include)
+
+
+def _problem(error: HasatError) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{error.code}",
+        "title": error.title,
+        "status": error.status,
+        "detail": error.message,
+        "code": error.code,
+        "remedy": error.remedy,
+    }
+
+
+def _line(content: Any) -> bytes:
+    return f"{dumps(content)}\n".encode()

@@ -1,0 +1,1 @@
+"""The parts of an HTTP server that sources share: listener, connection limits, route contract."""

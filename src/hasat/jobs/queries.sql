@@ -1,0 +1,462 @@
+-- name: housekeeping_drop_unwanted
+-- Runs that waited so long that no worker seems to know their job any more.
+WITH unwanted AS (
+    SELECT q.id, r.id AS run
+      FROM procrastinate_jobs AS q
+      JOIN jobs.run AS r ON r.queue_id = q.id
+     WHERE r.state = 'queued' AND q.status = 'todo'
+       AND r.queued_at < clock_timestamp() - make_interval(days => %(days)s)
+       FOR UPDATE OF q
+), dropped AS (
+    UPDATE jobs.run AS r
+       SET state = 'finished', outcome = 'skipped', finished_at = clock_timestamp(),
+           message = 'No worker took it up for ' || %(days)s || ' days.'
+      FROM unwanted
+     WHERE r.id = unwanted.run AND r.state = 'queued'
+)
+DELETE FROM procrastinate_jobs AS q USING unwanted WHERE q.id = unwanted.id;
+
+-- name: housekeeping_forget_runs
+-- Finished runs past their keep; the last one of each job stays, so that it can be shown.
+DELETE FROM jobs.run AS r
+ WHERE r.state = 'finished'
+   AND r.finished_at < clock_timestamp() - make_interval(days => %(days)s)
+   AND EXISTS (SELECT FROM jobs.run AS newer WHERE newer.job = r.job AND newer.id > r.id);
+
+-- name: housekeeping_forget_set_aside
+-- Pieces of answers that could not be read, when the runs that met them are forgotten too. What is
+-- still published like that is set aside anew each time it is read.
+DELETE FROM raw.set_aside WHERE at < clock_timestamp() - make_interval(days => %(days)s);
+
+-- name: housekeeping_sweep_queue
+-- Rows of the queue that stand for nothing: ended ones, and waiting ones without an open run.
+DELETE FROM procrastinate_jobs AS q
+ WHERE q.status NOT IN ('todo', 'doing')
+    OR (q.status = 'todo' AND q.task_name = %(task)s
+        AND NOT EXISTS (
+            SELECT FROM jobs.run AS r WHERE r.queue_id = q.id AND r.state <> 'finished'
+        ));
+
+-- name: queue_beat
+-- A worker's sign of life, and which of its runs shall stop; no row once the others gave it up.
+WITH alive AS (
+    UPDATE procrastinate_workers SET last_heartbeat = clock_timestamp() WHERE id = %(worker_id)s
+    RETURNING id
+)
+SELECT ARRAY(SELECT (q.args ->> 'run_id')::bigint
+               FROM procrastinate_jobs AS q
+              WHERE q.worker_id = alive.id AND q.status = 'doing' AND q.abort_requested)
+  FROM alive;
+
+-- name: queue_beats
+-- All workers' signs of life, and the time.
+SELECT clock.now, w.id, w.last_heartbeat
+  FROM (SELECT clock_timestamp() AS now) AS clock
+  LEFT JOIN procrastinate_workers AS w ON true;
+
+-- name: queue_close_strays
+-- Runs that wait or work without a row in the queue would block their job for ever.
+UPDATE jobs.run AS r
+   SET state = 'finished', outcome = 'interrupted', finished_at = clock_timestamp(),
+       rows_changed = jobs.rows_stored(r.id),
+       message = 'Its place in the queue was lost. Queue it again: hasat jobs retry ' || r.id || '.'
+ WHERE r.state <> 'finished'
+   AND NOT EXISTS (SELECT FROM procrastinate_jobs AS q WHERE q.id = r.queue_id)
+RETURNING r.id;
+
+-- name: queue_finish
+-- Record how an attempt ended and take the run out of the queue, unless it was taken from us.
+-- What all attempts together committed counts: the last one may have found nothing left to do.
+-- The queue's row is locked first, as by everybody who decides about runs.
+WITH mine AS (
+    SELECT q.id
+      FROM procrastinate_jobs AS q
+      JOIN jobs.run AS r ON r.queue_id = q.id
+     WHERE r.id = %(run)s AND r.attempt = %(attempt)s AND r.state = 'running'
+       FOR UPDATE OF q
+), ended AS (
+    UPDATE jobs.run
+       SET state = 'finished',
+           outcome = CASE WHEN %(outcome)s = 'nothing' AND jobs.rows_stored(id) > 0
+                          THEN 'done' ELSE %(outcome)s END,
+           finished_at = clock_timestamp(),
+           requests = requests + %(requests)s,
+           rows_changed = greatest(%(rows_changed)s, jobs.rows_stored(id)),
+           message = %(message)s,
+           error = %(error)s,
+           detail = %(detail)s,
+           progress = coalesce(%(progress)s, progress)
+      FROM (SELECT count(*) FROM mine) AS locked
+     WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running'
+    RETURNING queue_id
+), gone AS (
+    DELETE FROM procrastinate_jobs AS q USING ended WHERE q.id = ended.queue_id
+)
+-- The second half is for an end that was recorded before, but whose answer got lost.
+SELECT EXISTS (SELECT FROM ended)
+    OR EXISTS (SELECT
+                 FROM jobs.run
+                WHERE id = %(run)s AND attempt = %(attempt)s
+                  AND outcome IN (%(outcome)s, CASE %(outcome)s WHEN 'nothing' THEN 'done' END));
+
+-- name: queue_give_back
+-- Let another worker begin the run anew, after a pause; unless it was taken from us. One that was
+-- asked to stop is over.
+WITH mine AS (
+    SELECT q.id, q.abort_requested AS over
+      FROM procrastinate_jobs AS q
+      JOIN jobs.run AS r ON r.queue_id = q.id
+     WHERE r.id = %(run)s AND r.attempt = %(attempt)s AND r.state = 'running'
+       AND q.status = 'doing'
+       FOR UPDATE OF q
+), back AS (
+    UPDATE jobs.run AS r
+       SET state = CASE WHEN over THEN 'finished' ELSE 'queued' END,
+           outcome = CASE WHEN over THEN 'interrupted' END,
+           finished_at = CASE WHEN over THEN clock_timestamp() END,
+           attempt = r.attempt - (NOT over AND NOT %(counts)s)::integer,
+           worker = CASE WHEN over THEN r.worker END,
+           started_at = CASE WHEN over THEN r.started_at END,
+           progress = CASE WHEN over THEN r.progress END,
+           requests = r.requests + %(requests)s,
+           rows_changed = jobs.rows_stored(r.id),
+           message = CASE WHEN over THEN %(stopped)s ELSE %(message)s END
+      FROM mine
+     WHERE r.id = %(run)s AND r.attempt = %(attempt)s AND r.state = 'running'
+    RETURNING r.id
+), gone AS (
+    DELETE FROM procrastinate_jobs AS q USING mine, back WHERE q.id = mine.id AND mine.over
+), again AS (
+    UPDATE procrastinate_jobs AS q
+       SET status = 'todo',
+           worker_id = NULL,
+           attempts = attempts + 1,
+           scheduled_at = now() + make_interval(secs => %(pause)s)
+      FROM mine, back
+     WHERE q.id = mine.id AND NOT mine.over
+)
+SELECT EXISTS (SELECT FROM back);
+
+-- name: queue_give_up_workers
+-- Workers that have fallen silent, except those that spoke up this very moment.
+DELETE FROM procrastinate_workers AS w
+ USING unnest(%(ids)s::bigint[], %(beats)s::timestamptz[]) AS silent (id, beat)
+ WHERE w.id = silent.id AND w.last_heartbeat = silent.beat
+RETURNING w.id;
+
+-- name: queue_held
+-- The rows a worker is supposed to be working on.
+SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = %(worker_id)s;
+
+-- name: queue_holder
+-- Who holds a job's lock, and when its process last gave a sign of life.
+SELECT r.id AS run, r.worker, coalesce(r.started_at, r.queued_at) AS since, q.worker_id,
+       w.last_heartbeat AS beat
+  FROM procrastinate_jobs AS q
+  JOIN jobs.run AS r ON r.queue_id = q.id
+  LEFT JOIN procrastinate_workers AS w ON w.id = q.worker_id
+ WHERE q.lock = %(job)s AND q.status = 'doing';
+
+-- name: queue_let_go
+-- Rows that were handed to a worker which never heard of it.
+UPDATE procrastinate_jobs
+   SET worker_id = NULL
+ WHERE id = ANY(%(ids)s) AND status = 'doing' AND worker_id = %(worker_id)s;
+
+-- name: queue_lock
+-- Lock the queue's row of a run against workers that take it or return it.
+SELECT
+  FROM procrastinate_jobs AS q
+  JOIN jobs.run AS r ON r.queue_id = q.id
+ WHERE r.id = %(run)s
+   FOR UPDATE OF q;
+
+-- name: queue_one_at_a_time
+-- Let one caller at a time decide whether to queue a run of a job, until its transaction ends.
+SELECT pg_advisory_xact_lock(hashtextextended('hasat.jobs.queue:' || %(job)s, 0));
+
+-- name: queue_put
+-- Put a waiting run into procrastinate's queue; the lock lets one run of a job work at a time.
+WITH queued AS (
+    SELECT unnest(procrastinate_defer_jobs_v1(ARRAY[
+        ROW(%(queue)s, %(task)s, %(priority)s, %(job)s, NULL,
+            jsonb_build_object('run_id', %(run)s::bigint), NULL)::procrastinate_job_to_defer_v1
+    ])) AS id
+)
+UPDATE jobs.run SET queue_id = queued.id FROM queued WHERE jobs.run.id = %(run)s;
+
+-- name: queue_release
+-- Take a row out of the queue, if it is still this worker's and was not handed out again since.
+DELETE FROM procrastinate_jobs
+ WHERE id = %(id)s AND status = 'doing' AND worker_id = %(worker_id)s AND attempts = %(attempts)s;
+
+-- name: queue_start
+-- Begin an attempt, if the queue's row is still ours; a start whose answer got lost counts once.
+WITH mine AS (
+    SELECT id
+      FROM procrastinate_jobs
+     WHERE id = %(queue_id)s AND status = 'doing' AND worker_id = %(worker_id)s
+       FOR UPDATE
+)
+UPDATE jobs.run AS r
+   SET state = 'running',
+       attempt = r.attempt + (r.state = 'queued')::integer,
+       worker = %(worker)s,
+       started_at = clock_timestamp(),
+       progress = NULL,
+       queue_id = mine.id
+  FROM mine
+ WHERE r.id = %(run)s AND r.state <> 'finished'
+RETURNING r.attempt;
+
+-- name: queue_stop
+-- End a run that waits; ask whoever works on one that does not. No row if it is over.
+WITH open AS (
+    SELECT r.id AS run, q.id, q.status
+      FROM procrastinate_jobs AS q
+      JOIN jobs.run AS r ON r.queue_id = q.id
+     WHERE r.id = %(run)s AND r.state <> 'finished' AND q.status IN ('todo', 'doing')
+       FOR UPDATE OF q
+), ended AS (
+    UPDATE jobs.run AS r
+       SET state = 'finished', outcome = 'interrupted', finished_at = clock_timestamp(),
+           rows_changed = jobs.rows_stored(r.id), message = %(message)s
+      FROM open
+     WHERE r.id = open.run AND open.status = 'todo'
+), gone AS (
+    DELETE FROM procrastinate_jobs AS q USING open WHERE q.id = open.id AND open.status = 'todo'
+), asked AS (
+    UPDATE procrastinate_jobs AS q
+       SET abort_requested = true
+      FROM open
+     WHERE q.id = open.id AND open.status = 'doing'
+)
+SELECT status = 'doing' AS asked FROM open;
+
+-- name: queue_take
+-- Enter a run as already being worked on by this process; nothing if its job's lock is held.
+WITH taken AS (
+    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, status, worker_id)
+    VALUES (%(queue)s, %(task)s, %(job)s, jsonb_build_object('run_id', %(run)s::bigint), 'doing',
+            %(worker_id)s)
+    ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
+    RETURNING id
+)
+UPDATE jobs.run SET queue_id = taken.id FROM taken WHERE jobs.run.id = %(run)s
+RETURNING queue_id;
+
+-- name: queue_take_up
+-- Decide about runs whose worker is gone: begin them anew, or end them with a reason.
+WITH lost AS (
+    SELECT id, queue_name, abort_requested AS stopped, (args ->> 'run_id')::bigint AS run
+      FROM procrastinate_jobs
+     WHERE task_name = %(task)s AND status = 'doing' AND worker_id IS NULL
+       FOR UPDATE SKIP LOCKED
+), verdict AS (
+    SELECT lost.id, lost.run, lost.stopped, r.job, r.state, r.attempt, r.worker,
+           CASE WHEN r.id IS NULL OR r.state = 'finished' THEN 'over'
+                WHEN lost.stopped OR starts_with(lost.queue_name, %(private)s) THEN 'interrupted'
+                WHEN r.state = 'running' AND r.attempt >= %(attempts)s THEN 'set_aside'
+                ELSE 'again'
+           END AS fate
+      FROM lost
+      LEFT JOIN jobs.run AS r ON r.id = lost.run
+), changed AS (
+    UPDATE jobs.run AS r
+       SET state = CASE verdict.fate WHEN 'again' THEN 'queued' ELSE 'finished' END,
+           outcome = CASE verdict.fate WHEN 'again' THEN NULL ELSE verdict.fate END,
+           finished_at = CASE verdict.fate WHEN 'again' THEN NULL ELSE clock_timestamp() END,
+           progress = CASE verdict.fate WHEN 'again' THEN NULL ELSE r.progress END,
+           rows_changed = jobs.rows_stored(r.id),
+           message = CASE
+               WHEN verdict.fate = 'set_aside' THEN format(
+                   'Set aside: its worker died %%s times while running it, last %%s. Read that '
+                   'worker''s log, then run it by hand (hasat jobs run %%s) or queue it again '
+                   '(hasat jobs retry %%s).', r.attempt, r.worker, r.job, r.id)
+               WHEN verdict.stopped THEN %(stopped)s
+               WHEN verdict.fate = 'interrupted' THEN format(
+                   'The process that ran it by hand (%%s) died.', coalesce(r.worker, 'unknown'))
+               WHEN r.state = 'running' THEN format(
+                   'Its worker %%s died during attempt %%s; it is begun anew.', r.worker, r.attempt)
+               ELSE r.message
+           END
+      FROM verdict
+     WHERE r.id = verdict.run AND r.state = verdict.state AND r.attempt = verdict.attempt
+       AND verdict.fate <> 'over'
+), ended AS (
+    DELETE FROM procrastinate_jobs AS q
+     USING verdict WHERE q.id = verdict.id AND verdict.fate <> 'again'
+), queued AS (
+    UPDATE procrastinate_jobs AS q
+       SET status = 'todo', attempts = attempts + 1, scheduled_at = NULL
+      FROM verdict
+     WHERE q.id = verdict.id AND verdict.fate = 'again'
+)
+SELECT run, job, fate, attempt, worker FROM verdict;
+
+-- name: queue_workers
+-- Processes that have lately given a sign of life; those that run one job by hand included.
+SELECT count(*) FROM procrastinate_workers
+ WHERE last_heartbeat > clock_timestamp() - make_interval(secs => %(seconds)s);
+
+-- name: run_insert
+-- A run that waits for its turn; none if this due time was fired before.
+INSERT INTO jobs.run (job, params, trigger, scheduled_for)
+VALUES (%(job)s, %(params)s, %(trigger)s, %(scheduled_for)s)
+ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
+RETURNING id;
+
+-- name: run_last_of_each
+-- The newest run of each of the given jobs. Not `job = wanted.job` inside: for a job that has never
+-- run, that may be looked for in all runs there are, from the newest to the oldest.
+SELECT r.*
+  FROM unnest(%(jobs)s::text[]) AS wanted (job)
+ CROSS JOIN LATERAL (
+       SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state,
+              outcome, attempt, worker, requests,
+              CASE state WHEN 'running' THEN jobs.rows_stored(id)
+                         ELSE rows_changed END AS rows_changed,
+              message, error, detail, progress
+         FROM jobs.run
+        WHERE job >= wanted.job
+        ORDER BY job, id DESC
+        LIMIT 1
+ ) AS r
+ WHERE r.job = wanted.job;
+
+-- name: run_list
+-- Runs, newest first, narrowed by whatever is given; of one that works, what it committed so far.
+SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state, outcome,
+       attempt, worker, requests,
+       CASE state WHEN 'running' THEN jobs.rows_stored(id) ELSE rows_changed END AS rows_changed,
+       message, error, detail, progress
+  FROM jobs.run
+ WHERE (%(id)s::bigint IS NULL OR id = %(id)s)
+   AND (%(job)s::text IS NULL OR job = %(job)s)
+   AND (%(before)s::bigint IS NULL OR id < %(before)s)
+   AND (NOT %(open)s OR state <> 'finished')
+   AND (NOT %(bad)s OR outcome IN ('failed', 'set_aside', 'interrupted'))
+ ORDER BY id DESC
+ LIMIT %(limit)s;
+
+-- name: run_progress
+-- How far an attempt is; touches nothing once the run is no longer this attempt's.
+UPDATE jobs.run
+   SET progress = coalesce(%(progress)s, progress), requests = requests + %(requests)s
+ WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running';
+
+-- name: run_refuse
+-- A run that ends before it begins, because another one of its job is going on.
+INSERT INTO jobs.run
+       (job, params, trigger, scheduled_for, state, outcome, finished_at, message, detail)
+VALUES (%(job)s, %(params)s, %(trigger)s, %(scheduled_for)s, 'finished', 'skipped',
+        clock_timestamp(), %(message)s, jsonb_build_object('behind', %(behind)s::bigint, 'times', 1))
+ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
+RETURNING id;
+
+-- name: run_refuse_again
+-- One more due time skipped behind the same run: counted, so that a long run floods nothing.
+UPDATE jobs.run
+   SET detail = detail || jsonb_build_object('times', (detail ->> 'times')::integer + 1),
+       finished_at = clock_timestamp()
+ WHERE id = (SELECT id
+               FROM jobs.run
+              WHERE job = %(job)s
+                AND id > %(behind)s
+                AND trigger = 'schedule'
+                AND outcome = 'skipped'
+                AND (detail ->> 'behind')::bigint = %(behind)s
+              ORDER BY id DESC
+              LIMIT 1)
+RETURNING id;
+
+-- name: run_repeatedly_skipped
+-- Jobs whose newest runs all began and were then skipped. Due times that were passed over behind a
+-- working run never began and do not count.
+SELECT s.job
+  FROM jobs.schedule AS s
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS runs, bool_and(newest.outcome = 'skipped') AS skipped
+         FROM (SELECT outcome
+                 FROM jobs.run
+                WHERE job = s.job AND state = 'finished' AND started_at IS NOT NULL
+                ORDER BY id DESC
+                LIMIT %(times)s) AS newest
+ ) AS of_job
+ WHERE of_job.runs = %(times)s AND of_job.skipped
+ ORDER BY s.job;
+
+-- name: run_stopping
+-- Say of a run that it is being stopped; its end says how that went.
+UPDATE jobs.run SET message = %(message)s WHERE id = %(run)s AND state <> 'finished';
+
+-- name: run_terminate_replaced
+-- End the database sessions of a run's replaced attempts, or, without a run, of every replaced one.
+SELECT run, pid, pg_terminate_backend(pid, %(wait_ms)s) AS is_gone
+  FROM jobs.run_session
+ WHERE run = %(run)s OR %(run)s::bigint IS NULL AND is_orphaned;
+
+-- name: schedule_announce
+-- What this worker knows of its jobs. A new or changed schedule counts from now; a mark in the
+-- future (the clock was turned back) is pulled in, run_due still forbids a second firing.
+INSERT INTO jobs.schedule AS s (job, source, lane, cron, zone, enabled, fired_until)
+SELECT job, source, lane, cron, zone, enabled, clock_timestamp()
+  FROM unnest(%(job)s::text[], %(source)s::text[], %(lane)s::text[], %(cron)s::text[],
+              %(zone)s::text[], %(enabled)s::boolean[])
+       AS known (job, source, lane, cron, zone, enabled)
+ ORDER BY job
+ON CONFLICT (job) DO UPDATE
+   SET source = excluded.source, lane = excluded.lane, cron = excluded.cron,
+       zone = excluded.zone, enabled = excluded.enabled,
+       fired_until = CASE
+           WHEN (s.cron, s.zone, s.enabled)
+                IS DISTINCT FROM (excluded.cron, excluded.zone, excluded.enabled)
+           THEN excluded.fired_until
+           ELSE least(s.fired_until, excluded.fired_until)
+       END;
+
+-- name: schedule_busy_with
+-- The run of a job that is waiting or working. One that waits for a certain machine (its priority in
+-- the queue is negative) does not count: that machine may be away for long.
+SELECT r.id
+  FROM jobs.run AS r
+  LEFT JOIN procrastinate_jobs AS q ON q.id = r.queue_id
+ WHERE r.job = %(job)s AND r.state <> 'finished'
+   AND NOT (r.state = 'queued' AND coalesce(q.priority, 0) < 0)
+ ORDER BY r.id
+ LIMIT 1;
+
+-- name: schedule_move
+-- Win the right to deal with a due time; one worker gets a row, all others none.
+UPDATE jobs.schedule SET fired_until = %(due)s
+ WHERE job = %(job)s AND fired_until < %(due)s
+RETURNING job;
+
+-- name: schedule_read
+-- The time, and how far each job was fired.
+SELECT clock.now, s.job, s.fired_until
+  FROM (SELECT clock_timestamp() AS now) AS clock
+  LEFT JOIN jobs.schedule AS s ON s.job = ANY(%(jobs)s);
+
+-- name: stuck_sessions
+-- Sessions that hold locks although they are abandoned: the run was taken from them, or they have
+-- been idle in a transaction for longer than any living process of Hasat is.
+WITH blocking AS (
+    SELECT DISTINCT unnest(pg_blocking_pids(pid)) AS pid
+      FROM pg_stat_activity
+     WHERE datname = current_database() AND wait_event_type = 'Lock'
+)
+SELECT format('%%s (process %%s%%s, since %%s UTC)',
+              coalesce(nullif(a.application_name, ''), a.usename, 'a session'),
+              a.pid,
+              coalesce(' from ' || host(a.client_addr), ''),
+              to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))
+  FROM pg_stat_activity AS a
+ WHERE a.datname = current_database()
+   AND a.xact_start < now() - make_interval(secs => %(seconds)s)
+   AND (a.pid IN (SELECT pid FROM jobs.run_session WHERE is_orphaned)
+        OR a.state LIKE 'idle in transaction%%'
+           AND a.state_change < now() - make_interval(secs => %(seconds)s)
+           AND (a.pid IN (SELECT pid FROM blocking)
+                OR a.pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')))
+ ORDER BY a.xact_start;

@@ -1,0 +1,165 @@
+"""The tools as a server of the protocol: one for who may only read, one for who may operate.
+
+So a caller is shown exactly what it may do, and nothing has to be checked a second time.
+"""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel, ValidationError
+
+from hasat import __version__
+from hasat.errors import HasatError, NotAllowedError, UsageError
+from hasat.http.routes import Caller, actor_of
+from hasat.mcp.operating import OperatingTools
+from hasat.messages import msg
+from hasat.sources.registry import Source, Tool, Workshop
+from hasat.store import Store
+from hasat.store.audit import Actor, audited, command_actor
+
+_INSTRUCTIONS = (
+    "Hasat mirrors public sources and keeps every change. Ask get_job_status how collecting goes, "
+    "get_database_stats what there is, get_recent_changes what changed. What is inferred about a "
+    "match (inferred_status) was never published: never present it as a result."
+)
+
+
+class Assistant:
+    """The tools of the platform and its sources.
+
+    An assistant on this machine only reads, unless it has a key to operate or `local_operates`.
+    """
+
+    def __init__(
+        self, shop: Workshop, sources: Sequence[Source], *, local_operates: bool = False
+    ) -> None:
+        self._local_operates = local_operates
+        tools = list(OperatingTools(shop, sources).all())
+        for source in sources:
+            tools += source.tools(shop)
+        reads = [tool for tool in tools if tool.access == "read"]
+        self.reading = _Server("hasat", shop.store, reads, refused=tools)
+        self.operating = _Server("hasat-operating", shop.store, tools)
+
+    @property
+    def servers(self) -> tuple[MCPServer[Any], MCPServer[Any]]:
+        return self.reading, self.operating
+
+    def for_caller(self, caller: Caller | None) -> MCPServer[Any]:
+        if caller is None or (caller.is_local and not self._local_operates):
+            return self.reading
+        return self.operating if "operate" in caller.scopes else self.reading
+
+
+class _Server(MCPServer[Any]):
+    def __init__(
+        self, name: str, store: Store, tools: Sequence[Tool], refused: Sequence[Tool] = ()
+    ) -> None:
+        super().__init__(
+            name,
+            title="Hasat",
+            version=__version__,
+            instructions=_INSTRUCTIONS,
+            # Anything else would be said on a root logger that is ours to set up.
+            log_level="WARNING",
+        )
+        self._refused = {_name(tool) for tool in refused} - {_name(tool) for tool in tools}
+        self._store = store
+        self._audit = {_name(tool): tool.audit for tool in (*tools, *refused) if tool.audit}
+        self._arguments = {
+            _name(tool): list(inspect.signature(tool.run).parameters) for tool in tools
+        }
+        for tool in tools:
+            reads = tool.access == "read"
+            self.add_tool(
+                _answering(tool.run),
+                annotations=ToolAnnotations(
+                    read_only_hint=reads, destructive_hint=False, open_world_hint=False
+                ),
+            )
+
+    @property
+    def audited(self) -> set[str]:
+        """The names of the tools that leave an audit record."""
+        return set(self._audit)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        action = self._audit.get(name)
+        if action is None:
+            return await self._call(name, arguments, context)
+        named = next(iter(arguments.values()), "")
+        async with audited(self._store, _actor(context), action, named, tool=name):
+            return await self._call(name, arguments, context)
+
+    async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
+        if name in self._refused:
+            raise _refused(
+                NotAllowedError(
+                    msg("{name} needs the scope 'operate'.", name=name),
+                    remedy=msg(
+                        "Use a key made with `hasat keys create NAME --scope operate`, or start "
+                        "`hasat mcp --operate`."
+                    ),
+                )
+            )
+        known = self._arguments.get(name, list(arguments))
+        if unknown := sorted(arguments.keys() - set(known)):
+            # Without it the answer would be to another question.
+            raise _refused(
+                UsageError(
+                    msg(
+                        "{name} has no argument {unknown}.",
+                        name=name,
+                        unknown=", ".join(map(repr, unknown)),
+                    ),
+                    remedy=msg("It has: {known}.", known=", ".join(known) or "none"),
+                )
+            )
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if type(error) is ToolError and isinstance(error.__cause__, ValidationError):
+                raise _refused(UsageError(_mistakes(name, error.__cause__)))  # noqa: B904
+            raise
+
+
+def _name(tool: Tool) -> str:
+    name: str = tool.run.__name__
+    return name
+
+
+def _actor(context: Any) -> Actor:
+    """Return who calls a tool: the caller of the HTTP request, else the user of this process."""
+    inner = getattr(context, "_request_context", None)
+    request = inner.request if inner is not None else None
+    return command_actor("mcp") if request is None else actor_of(request, "mcp")
+
+
+def _refused(error: HasatError) -> ToolError:
+    """Return an error as a tool reports it: what went wrong and what to do next."""
+    refusal = ToolError(str(error))
+    refusal.__cause__ = error
+    return refusal
+
+
+def _mistakes(name: str, error: ValidationError) -> str:
+    told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return f"{name} was asked wrongly: {'; '.join(told)}."
+
+
+def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaitable[BaseModel]]:
+    """The tool, with what went wrong told as a sentence and what to do next."""
+
+    @functools.wraps(run)
+    async def answer(*args: Any, **kwargs: Any) -> BaseModel:
+        try:
+            return await run(*args, **kwargs)
+        except HasatError as error:
+            raise _refused(error) from error
+
+    return answer

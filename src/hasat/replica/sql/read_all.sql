@@ -1,1 +1,0 @@
-SELECT key, CAST(body AS text) FROM {table}

@@ -1,1 +1,0 @@
-SELECT CAST(body AS text) FROM {table} WHERE key = %(key)s

@@ -1,1 +1,0 @@
-SELECT epoch, cursor, seq, digest, records, verified_at FROM {state} WHERE dataset = %(dataset)s

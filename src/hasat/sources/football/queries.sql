@@ -1,0 +1,461 @@
+-- name: current_seasons
+-- The season that the API calls current, of some leagues.
+SELECT l.league_id, l.name, max(s.year)
+  FROM football.seasons_of(%(leagues)s) AS s
+  JOIN core.leagues AS l USING (league_id)
+ WHERE s.is_current
+ GROUP BY l.league_id, l.name
+
+-- name: days_of_matches
+-- The days after one and up to another, by UTC, on which matches of these leagues are planned.
+SELECT DISTINCT (date AT TIME ZONE 'UTC')::date AS day
+  FROM core.fixtures
+ WHERE league_id = ANY (%(leagues)s)
+   AND date >= (%(after)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+   AND date < (%(until)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+ ORDER BY day
+
+-- name: details_due
+-- Finished matches whose details were never told, or not since the match was told otherwise (a
+-- minute apart: one answer tells both), or not since they had a day or a week to settle. What was
+-- left out of an answer is asked for again a day later. Of a named season all are due, these first.
+SELECT f.fixture_id, f.league_id, f.season
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+ USING (league_id, season)
+  LEFT JOIN football.fixture_told AS t USING (fixture_id)
+ WHERE f.status_short = ANY (%(finished)s)
+   AND f.date BETWEEN %(since)s AND %(now)s
+   AND (%(named)s OR t.missed_at IS NULL OR t.missed_at < %(now)s - interval '1 day')
+   AND (%(named)s OR t.details_at IS NULL OR f.changed_at > t.details_at + interval '1 minute'
+        OR (%(now)s >= f.date + interval '1 day' AND t.details_at < f.date + interval '1 day')
+        OR (%(now)s >= f.date + interval '7 days' AND t.details_at < f.date + interval '7 days'
+            AND f.date > %(now)s - interval '90 days'))
+ ORDER BY t.details_at IS NOT NULL,
+          extract(epoch FROM f.date) * CASE WHEN %(oldest_first)s THEN 1 ELSE -1 END, f.fixture_id
+ LIMIT %(limit)s
+
+-- name: end_inferences
+-- Nothing can be inferred about a match that is not there any more, or that has not begun.
+DELETE FROM core.fixture_inferences AS i
+ WHERE NOT EXISTS (SELECT FROM core.fixtures AS f
+                    WHERE f.fixture_id = i.fixture_id AND (f.date <= clock_timestamp()) IS NOT FALSE)
+
+-- name: forgotten_matches
+-- Matches that were told of and are not in the mirror any more, except those that come back now.
+SELECT t.fixture_id
+  FROM football.fixture_told AS t
+ WHERE NOT EXISTS (SELECT FROM core.fixtures AS f WHERE f.fixture_id = t.fixture_id)
+   AND NOT t.fixture_id = ANY (%(back)s)
+
+-- name: infer_finished
+-- Mark matches as probably over; how many that are.
+WITH candidate AS (
+    SELECT *
+      FROM football.may_be_over(%(leagues)s, %(statuses)s, %(threshold)s, %(lag)s)
+     ORDER BY date, fixture_id
+     LIMIT %(limit)s
+), marked AS (
+    INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason, inferred_at)
+    SELECT fixture_id, 'FT',
+           format('began %%s, last told as %%s %%s', date, status_short, coalesce(told_at::text, 'never')),
+           clock_timestamp()
+      FROM candidate
+     WHERE NOT %(dry_run)s
+        ON CONFLICT (fixture_id) DO NOTHING
+    RETURNING fixture_id
+)
+SELECT CASE WHEN %(dry_run)s THEN (SELECT count(*) FROM candidate) ELSE (SELECT count(*) FROM marked) END
+
+-- name: keep_answer
+-- Keep an answer; the same body to the same question again only says that it was seen again.
+-- If it let other leagues into CORE than before, or removed other matches, it gets another row.
+WITH latest AS (
+    SELECT id, fetched_at, body_hash, leagues, vanished
+      FROM raw.api_responses
+     WHERE request_hash = %(request_hash)s
+     ORDER BY seen_order DESC
+     LIMIT 1
+), again AS (
+    UPDATE raw.api_responses AS r
+       SET last_fetched_at = clock_timestamp(), times = r.times + 1,
+           seen_order = nextval('raw.answer_order')
+      FROM latest
+     WHERE r.id = latest.id AND r.fetched_at = latest.fetched_at
+       AND latest.body_hash = %(body_hash)s
+       AND latest.leagues IS NOT DISTINCT FROM %(leagues)s::bigint[]
+       AND latest.vanished IS NOT DISTINCT FROM %(vanished)s::bigint[]
+    RETURNING r.id
+)
+INSERT INTO raw.api_responses
+       (endpoint, requested_params, status_code, response_headers, body, errors, results,
+        fetched_at, last_fetched_at, request_hash, body_hash, run, leagues, vanished)
+SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors)s, %(results)s,
+       at, at, %(request_hash)s, %(body_hash)s, %(run)s, %(leagues)s, %(vanished)s
+  FROM clock_timestamp() AS at
+ WHERE NOT EXISTS (SELECT FROM again)
+
+-- name: last_asked
+-- When an endpoint was last asked, by league, season and team; what it refused lately counts as asked.
+SELECT league_id, season, team_id, max(at)
+  FROM (SELECT league_id, season, team_id, asked_at AS at
+          FROM football.season_asked
+         WHERE endpoint = %(endpoint)s
+         UNION ALL
+        SELECT league_id, season, team_id, refused_at
+          FROM football.refusal
+         WHERE endpoint = %(endpoint)s AND refused_at > %(refused_since)s) AS noted
+ GROUP BY league_id, season, team_id
+
+-- name: last_ended
+-- When the newest word about a finished match of each season came: of one that is news, and of others.
+-- A match that was awarded counts in a table as well.
+SELECT league_id, season,
+       max(changed_at) FILTER (WHERE football.is_news(changed_at, first_seen_at, date)),
+       max(changed_at) FILTER (WHERE NOT football.is_news(changed_at, first_seen_at, date))
+  FROM core.fixtures
+ WHERE status_short = ANY (%(finished)s) OR football.state_of(status_short) = 'not_played'
+ GROUP BY league_id, season
+
+-- name: league_names
+-- Every league by name and country, and the seasons it has.
+SELECT l.league_id, coalesce(l.name, ''), coalesce(l.country, ''),
+       ARRAY(SELECT core.whole(s -> 'year')
+               FROM jsonb_array_elements(CASE jsonb_typeof(l.seasons) WHEN 'array' THEN l.seasons ELSE '[]' END) AS s
+              WHERE core.whole(s -> 'year') IS NOT NULL)
+  FROM core.leagues AS l
+ WHERE l.league_id IS NOT NULL
+ ORDER BY l.league_id
+
+-- name: listed_seasons
+-- The seasons of some leagues as /leagues lists them; a date that is none is left out.
+SELECT league_id, year, first_day, last_day, coverage
+  FROM football.seasons_of(%(leagues)s)
+
+-- name: may_be_over
+-- Matches that began long ago and of which nothing was heard for long.
+SELECT fixture_id
+  FROM football.may_be_over(%(leagues)s, %(statuses)s, %(threshold)s, %(lag)s)
+ ORDER BY date, fixture_id
+ LIMIT %(limit)s
+
+-- name: metrics
+-- Figures of the mirror: name, label, value.
+SELECT 'fixtures', football.state_of(status_short), count(*)::double precision FROM core.fixtures GROUP BY 2
+UNION ALL
+SELECT 'inferred_fixtures', '', count(*) FROM core.fixture_inferences
+UNION ALL
+SELECT 'set_aside', '', count(*) FROM raw.set_aside WHERE source = 'football'
+UNION ALL
+SELECT 'last_told_timestamp_seconds', '', extract(epoch FROM max(told_at))::double precision FROM football.fixture_told
+
+-- name: month_of_answers
+-- A month of answers as a file has them, in the order in which they last came.
+SELECT id, seen_order, endpoint, requested_params::text, leagues, vanished, status_code, response_headers::text,
+       body::text, errors::text, results, fetched_at, last_fetched_at, times, request_hash, body_hash, run
+  FROM {partition}
+ ORDER BY seen_order
+
+-- name: near_kick_off
+-- Matches that are about to begin and were not told of since they were about to: line-ups are out now.
+SELECT f.fixture_id
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+ USING (league_id, season)
+  LEFT JOIN football.fixture_told AS t USING (fixture_id)
+ WHERE f.status_short = 'NS'
+   AND f.date BETWEEN %(now)s AND %(now)s + %(window)s::interval
+   AND (t.details_at IS NULL OR t.details_at < f.date - %(window)s::interval)
+   AND (t.missed_at IS NULL OR t.missed_at < f.date - %(window)s::interval)
+ ORDER BY f.date, f.fixture_id
+ LIMIT %(limit)s
+
+-- name: newest_answers
+-- Every answer, the one that came last first.
+SELECT seen_order, substr(endpoint, 2), requested_params, leagues, coalesce(vanished, '{}'), last_fetched_at, body::text
+  FROM raw.api_responses
+ ORDER BY seen_order DESC
+
+-- name: note_archive
+-- A month lies in a file from now on.
+INSERT INTO raw.api_archives (path, month, answers, last_order, digest, size, sha256)
+VALUES (%(path)s, %(month)s, %(answers)s, %(last_order)s, %(digest)s, %(size)s, %(sha256)s)
+    ON CONFLICT (path) DO NOTHING
+
+-- name: note_asked
+-- An endpoint was asked just now.
+INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
+VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
+    ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET asked_at = EXCLUDED.asked_at
+
+-- name: note_blocks
+-- Which kinds of details the API just gave, and which of them as an empty list.
+UPDATE football.fixture_told AS t
+   SET empty_blocks = ARRAY(SELECT block FROM unnest(t.empty_blocks) AS block WHERE block <> ALL (given.blocks)
+                            UNION
+                            SELECT unnest(given.empty))
+  FROM (SELECT fixture_id, array_agg(block) AS blocks, array_agg(block) FILTER (WHERE is_empty) AS empty
+          FROM unnest(%(fixtures)s::bigint[], %(blocks)s::text[], %(empty)s::boolean[]) AS b (fixture_id, block, is_empty)
+         GROUP BY fixture_id) AS given
+ WHERE t.fixture_id = given.fixture_id
+
+-- name: note_listed
+-- The API just counted so many matches of a whole season.
+INSERT INTO football.season_listed (league_id, season, matches, listed_at)
+VALUES (%(league)s, %(season)s, %(matches)s, clock_timestamp())
+    ON CONFLICT (league_id, season) DO UPDATE
+   SET matches = EXCLUDED.matches, listed_at = EXCLUDED.listed_at
+
+-- name: note_refused
+-- An endpoint refused to answer just now.
+INSERT INTO football.refusal (endpoint, league_id, season, team_id, refused_at)
+VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
+    ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET refused_at = EXCLUDED.refused_at
+
+-- name: note_teams
+-- Whether the teams of a league's season are known.
+INSERT INTO core.team_bootstrap_progress (league_id, season, completed, last_error, updated_at)
+VALUES (%(league)s, %(season)s, %(completed)s, %(error)s, clock_timestamp())
+    ON CONFLICT (league_id, season) DO UPDATE
+   SET completed = EXCLUDED.completed, last_error = EXCLUDED.last_error,
+       updated_at = EXCLUDED.updated_at
+
+-- name: note_told
+-- These matches were asked for just now: told of, with details, or in vain; what was inferred about
+-- those that the API told of ends.
+WITH told AS (
+    INSERT INTO football.fixture_told AS t (fixture_id, told_at, details_at)
+    SELECT id, clock_timestamp(),
+           CASE WHEN id = ANY (%(detailed)s) THEN clock_timestamp() END
+      FROM unnest(%(asked)s::bigint[]) AS id
+     WHERE id = ANY (%(told)s) OR id = ANY (%(detailed)s)
+        ON CONFLICT (fixture_id) DO UPDATE
+       SET told_at = EXCLUDED.told_at,
+           details_at = coalesce(EXCLUDED.details_at, t.details_at),
+           missed_at = NULL
+), missed AS (
+    UPDATE football.fixture_told
+       SET missed_at = clock_timestamp()
+     WHERE fixture_id = ANY (%(asked)s) AND NOT fixture_id = ANY (%(told)s) AND NOT fixture_id = ANY (%(detailed)s)
+)
+DELETE FROM core.fixture_inferences WHERE fixture_id = ANY (%(told)s)
+
+-- name: old_months
+-- Partitions of raw.api_responses whose whole month is older than that, oldest first.
+SELECT to_date(right(child.relname, 7), 'YYYY_MM')
+  FROM pg_inherits AS i
+  JOIN pg_class AS child ON child.oid = i.inhrelid
+ WHERE i.inhparent = 'raw.api_responses'::regclass
+   AND to_date(right(child.relname, 7), 'YYYY_MM') + interval '1 month'
+       <= (clock_timestamp() AT TIME ZONE 'UTC') - make_interval(days => %(days)s)
+ ORDER BY 1
+
+-- name: put_back_asked
+-- When each thing was last asked for, where that got lost.
+INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
+SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
+    ON CONFLICT DO NOTHING
+
+-- name: put_back_listed
+-- How many matches the API counted of each season, where that got lost.
+INSERT INTO football.season_listed (league_id, season, matches, listed_at)
+SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
+    ON CONFLICT DO NOTHING
+
+-- name: put_back_progress
+-- How far backfills are, where that got lost.
+INSERT INTO core.backfill_progress (job, league_id, season, first_date, next_date, completed, updated_at)
+SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::date[], %s::date[], %s::boolean[], %s::timestamptz[])
+    ON CONFLICT DO NOTHING
+
+-- name: put_back_teams
+-- The seasons whose teams were asked for, where that got lost.
+INSERT INTO core.team_bootstrap_progress (league_id, season, completed, updated_at)
+SELECT league_id, season, true, at
+  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS t (league_id, season, at)
+    ON CONFLICT DO NOTHING
+
+-- name: put_back_told
+-- When each match of the mirror was last told of, and its details, where that got lost; which of these
+-- were empty comes as `events,lineups`.
+INSERT INTO football.fixture_told (fixture_id, told_at, details_at, empty_blocks)
+SELECT t.fixture_id, t.told_at, t.details_at, string_to_array(t.empty, ',')
+  FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[])
+       AS t (fixture_id, told_at, details_at, empty)
+ WHERE EXISTS (SELECT FROM core.fixtures AS f WHERE f.fixture_id = t.fixture_id)
+    ON CONFLICT DO NOTHING
+
+-- name: save_progress
+-- How far a league's season is.
+INSERT INTO core.backfill_progress
+       (job, league_id, season, first_date, next_date, completed, last_error, updated_at)
+VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(completed)s,
+        %(last_error)s, clock_timestamp())
+    ON CONFLICT (job, league_id, season) DO UPDATE
+   SET first_date = EXCLUDED.first_date, next_date = EXCLUDED.next_date,
+       completed = EXCLUDED.completed, last_error = EXCLUDED.last_error,
+       updated_at = EXCLUDED.updated_at
+
+-- name: silent_fixtures
+-- Matches in these states that began and were not told of, or asked for in vain, for so long. With
+-- looks, one that began lately waits for the next of them; one that began long ago is asked for once
+-- an hour at most. With `unknown`, states that nobody knows yet are among them.
+SELECT f.fixture_id, f.date
+  FROM core.fixtures AS f
+  LEFT JOIN (SELECT fixture_id, greatest(told_at, missed_at) AS asked_at FROM football.fixture_told) AS t
+ USING (fixture_id)
+ WHERE f.league_id = ANY (%(leagues)s)
+   AND (f.status_short = ANY (%(statuses)s) OR (%(unknown)s AND football.state_of(f.status_short) = 'unknown'))
+   AND f.date BETWEEN %(now)s - %(lookback)s::interval AND %(now)s - least(%(silence)s, interval '1 hour')
+   AND (t.asked_at IS NULL
+        OR (t.asked_at < %(now)s - CASE WHEN f.date < %(now)s - %(late)s::interval
+                                       THEN greatest(%(silence)s, interval '1 hour')
+                                       ELSE %(silence)s END
+            AND (cardinality(%(looks)s::interval[]) = 0
+                 OR f.date < %(now)s - %(late)s::interval
+                 OR EXISTS (SELECT FROM unnest(%(looks)s::interval[]) AS look
+                             WHERE f.date + look <= %(now)s AND t.asked_at < f.date + look))))
+ ORDER BY t.asked_at NULLS FIRST, f.fixture_id
+ LIMIT %(limit)s
+
+-- name: status
+-- How fresh the mirror is, and how the newest run of each job went.
+SELECT told.told_at, extract(epoch FROM clock_timestamp() - told.told_at) / 3600 AS hours,
+       coalesce((SELECT records FROM feed.head WHERE dataset = 'fixtures'), 0) AS fixtures,
+       (SELECT count(*) FROM core.fixture_inferences) AS inferred,
+       (SELECT count(*) FROM raw.set_aside WHERE source = 'football') AS set_aside,
+       runs.last_runs
+  FROM (SELECT max(told_at) AS told_at FROM football.fixture_told) AS told
+ CROSS JOIN (SELECT coalesce(jsonb_agg(r ORDER BY r.finished_at DESC), '[]') AS last_runs
+               FROM unnest(%(jobs)s::text[]) AS wanted (name)
+              CROSS JOIN LATERAL (
+                    -- As in jobs/sql/run_last_of_each.sql: a job that has never run is found out at once.
+                    SELECT job, outcome, finished_at, requests, rows_changed AS "rowsChanged"
+                      FROM jobs.run
+                     WHERE job >= wanted.name AND state = 'finished'
+                     ORDER BY job, id DESC
+                     LIMIT 1
+                    ) AS r
+              WHERE r.job = wanted.name) AS runs
+
+-- name: take_inferred
+-- Matches marked as over that are due to be asked for; the attempt counts from now on.
+UPDATE core.fixture_inferences
+   SET attempts = attempts + 1, last_attempt_at = clock_timestamp()
+ WHERE fixture_id IN (
+        SELECT fixture_id
+          FROM core.fixture_inferences
+          JOIN core.fixtures USING (fixture_id)
+         WHERE needs_score_verification AND league_id = ANY (%(leagues)s)
+           AND (%(named)s OR last_attempt_at IS NULL
+                OR (attempts < %(attempts)s AND last_attempt_at < clock_timestamp() - interval '25 minutes')
+                OR last_attempt_at < clock_timestamp() - %(cooldown)s)
+         ORDER BY last_attempt_at NULLS FIRST, fixture_id
+         LIMIT %(limit)s
+       )
+RETURNING fixture_id
+
+-- name: team_metrics
+-- What a team's last finished matches come to.
+WITH last AS (
+    SELECT date, key, home_team_id = %(team)s AS is_home,
+           CASE WHEN home_team_id = %(team)s THEN goals.home ELSE goals.away END AS scored,
+           CASE WHEN home_team_id = %(team)s THEN goals.away ELSE goals.home END AS conceded
+      FROM core.fixtures,
+           -- What no match ends with would be too large to add up.
+           LATERAL (SELECT CASE WHEN goals_home < 1000 THEN goals_home END AS home,
+                           CASE WHEN goals_away < 1000 THEN goals_away END AS away) AS goals
+     WHERE %(team)s IN (home_team_id, away_team_id)
+       AND status_short IN ('FT', 'AET', 'PEN')
+       AND (%(league)s::bigint IS NULL OR league_id = %(league)s)
+       AND (%(season)s::bigint IS NULL OR season = %(season)s)
+     ORDER BY date DESC NULLS LAST, key
+     LIMIT %(last)s
+)
+SELECT count(*) AS played,
+       count(*) FILTER (WHERE scored > conceded) AS wins,
+       count(*) FILTER (WHERE scored = conceded) AS draws,
+       count(*) FILTER (WHERE scored < conceded) AS losses,
+       coalesce(sum(scored), 0)::bigint AS "goalsFor",
+       coalesce(sum(conceded), 0)::bigint AS "goalsAgainst",
+       count(*) FILTER (WHERE conceded = 0) AS "cleanSheets",
+       count(*) FILTER (WHERE scored = 0) AS "failedToScore",
+       count(*) FILTER (WHERE is_home) AS "atHome",
+       coalesce(string_agg(CASE WHEN scored > conceded THEN 'W' WHEN scored = conceded THEN 'D'
+                                WHEN scored < conceded THEN 'L' ELSE '?' END, '' ORDER BY date, key), '') AS form
+  FROM last
+
+-- name: teams_due
+-- Teams with a match that has had time to be counted and ended since they were last asked for, those
+-- first that wait longest. One that was awarded counts as well. Of a named season all teams are due.
+SELECT f.league_id, f.season, side.team_id
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+ USING (league_id, season)
+ CROSS JOIN LATERAL unnest(ARRAY[f.home_team_id, f.away_team_id]) AS side (team_id)
+ CROSS JOIN LATERAL (
+        SELECT f.changed_at + CASE WHEN football.is_news(f.changed_at, f.first_seen_at, f.date)
+                                   THEN %(settling)s ELSE interval '0' END AS at
+       ) AS counted
+  LEFT JOIN football.season_asked AS a
+    ON a.endpoint = 'teams/statistics' AND a.league_id = f.league_id
+   AND a.season = f.season AND a.team_id = side.team_id
+ WHERE (%(named)s OR f.status_short = ANY (%(finished)s) OR football.state_of(f.status_short) = 'not_played')
+   AND side.team_id IS NOT NULL
+   AND NOT EXISTS (SELECT FROM football.refusal AS r
+                    WHERE r.endpoint = 'teams/statistics' AND r.league_id = f.league_id
+                      AND r.season = f.season AND r.team_id = side.team_id
+                      AND r.refused_at > %(refused_since)s)
+   AND (%(named)s OR counted.at <= %(now)s)
+   AND (%(named)s OR a.asked_at IS NULL OR (a.asked_at < counted.at AND a.asked_at < %(before)s))
+ GROUP BY f.league_id, f.season, side.team_id
+ ORDER BY min(a.asked_at) NULLS FIRST, f.league_id, side.team_id
+ LIMIT %(limit)s
+
+-- name: tool_coverage
+-- What is there of what should be, where most is missing first.
+SELECT *
+  FROM mart.coverage_status
+ WHERE (%(league)s::bigint IS NULL OR league_id = %(league)s)
+   AND (%(season)s::bigint IS NULL OR season = %(season)s)
+   AND (%(endpoint)s::text IS NULL OR endpoint = %(endpoint)s)
+ ORDER BY count_coverage NULLS LAST, league_id, season DESC, endpoint
+
+-- name: tool_coverage_summary
+-- What is there of what should be, by endpoint.
+SELECT endpoint, count(*) AS league_seasons,
+       count(*) FILTER (WHERE count_coverage >= 100) AS complete,
+       count(*) FILTER (WHERE expected_count IS NULL) AS unknown,
+       coalesce(sum(expected_count), 0)::bigint AS expected_count,
+       sum(actual_count)::bigint AS actual_count, min(last_update) AS oldest_update
+  FROM mart.coverage_status
+ WHERE %(season)s::bigint IS NULL OR season = %(season)s
+ GROUP BY endpoint
+ ORDER BY endpoint
+
+-- name: tool_details
+-- How many details of a match there are.
+SELECT (SELECT count(*) FROM core.fixture_events WHERE fixture_id = %(fixture)s) AS events,
+       (SELECT count(*) FROM core.fixture_lineups WHERE fixture_id = %(fixture)s) AS lineups,
+       (SELECT count(*) FROM core.fixture_statistics WHERE fixture_id = %(fixture)s) AS statistics,
+       (SELECT count(*) FROM core.fixture_players WHERE fixture_id = %(fixture)s) AS players
+
+-- name: tool_fixtures
+-- Matches by whatever is given, the latest first, with what is inferred about them.
+SELECT f.fixture_id, f.league_id, f.body #>> '{league,name}' AS league, f.season, f.round, f.date,
+       f.status_short, f.elapsed,
+       f.home_team_id, f.body #>> '{teams,home,name}' AS home_team,
+       f.away_team_id, f.body #>> '{teams,away,name}' AS away_team,
+       f.goals_home, f.goals_away, t.told_at, t.details_at,
+       i.inferred_status, coalesce(i.needs_score_verification, false) AS needs_score_verification
+  FROM core.fixtures AS f
+  LEFT JOIN football.fixture_told AS t USING (fixture_id)
+  LEFT JOIN core.fixture_inferences AS i USING (fixture_id)
+ WHERE (%(ids)s::bigint[] IS NULL OR f.fixture_id = ANY (%(ids)s))
+   AND (%(league)s::bigint IS NULL OR f.league_id = %(league)s)
+   AND (%(season)s::bigint IS NULL OR f.season = %(season)s)
+   AND (%(team)s::bigint IS NULL OR %(team)s IN (f.home_team_id, f.away_team_id))
+   AND (%(date)s::date IS NULL OR (f.date AT TIME ZONE 'UTC')::date = %(date)s)
+   AND (%(status)s::text[] IS NULL OR f.status_short = ANY (%(status)s))
+ ORDER BY f.date DESC NULLS LAST, f.fixture_id
+ LIMIT %(limit)s

@@ -1,2 +1,0 @@
--- Runs that work.
-SELECT id FROM jobs.run WHERE state <> 'finished'

@@ -1,0 +1,218 @@
+-- name: density
+-- How many parcels lie in each cell of a grid over a box; a parcel lies where its middle is.
+SELECT cell_x, cell_y, count(*)
+  FROM (SELECT least(floor(((p.west + p.east) / 2 - %(west)s) / %(width)s), %(across)s - 1)::int
+                   AS cell_x,
+               least(floor(((p.south + p.north) / 2 - %(south)s) / %(height)s), %(across)s - 1)::int
+                   AS cell_y
+          FROM core.parcels AS p
+         WHERE {touches}) AS placed
+ WHERE cell_x >= 0 AND cell_y >= 0
+ GROUP BY cell_x, cell_y
+ ORDER BY cell_x, cell_y
+
+-- name: empty_before
+-- Takes over where the scan before was told that there is no parcel, and what that one had taken
+-- over itself.
+INSERT INTO tkgm.known (scan, question, told_at, fresh)
+SELECT %(scan)s, question, max(told_at), false
+  FROM (SELECT question, told_at FROM tkgm.told WHERE scan = %(before)s AND key IS NULL
+        UNION ALL
+        SELECT question, told_at FROM tkgm.known WHERE scan = %(before)s AND key IS NULL) AS empty
+ GROUP BY question
+
+-- name: extent
+-- How many parcels there are, where, and when they were told: each from the smallest table that knows.
+SELECT coalesce((SELECT records FROM feed.head WHERE dataset = 'parcels'), 0),
+       ground.*, told.*
+  FROM (SELECT min(west), min(south), max(east), max(north) FROM core.parcels
+         WHERE %(ground)s) AS ground,
+       (SELECT min(told_at), max(told_at) FROM tkgm.parcel_told) AS told
+
+-- name: forget_answers
+-- Answers that are too old to be given again.
+DELETE FROM tkgm.answer
+ WHERE told_at < clock_timestamp() - CASE
+       WHEN feature IS NULL THEN %(not_found_age)s::interval
+       ELSE %(parcel_age)s::interval
+   END
+
+-- name: item
+-- One parcel, with the time when it was last told.
+SELECT jsonb_set(p.body, '{properties,fetchedAt}', to_jsonb(
+           to_char(coalesce(t.told_at, p.changed_at) AT TIME ZONE 'UTC',
+                   'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))::text
+  FROM core.parcels AS p
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+ WHERE p.key = %(key)s
+
+-- name: items
+-- A page of parcels in the order of their keys, each with the time when it was last told.
+-- Nothing is known of how many a box holds: left alone, the planner walks through all keys.
+WITH matching AS {materialized} (
+    SELECT p.key
+      FROM core.parcels AS p
+      LEFT JOIN tkgm.parcel_told AS t USING (key)
+     WHERE {matches}
+), page AS (
+    SELECT key FROM matching WHERE key > %(after)s ORDER BY key LIMIT %(limit)s
+)
+SELECT p.key,
+       jsonb_set(p.body, '{{properties,fetchedAt}}', to_jsonb(
+           to_char(coalesce(t.told_at, p.changed_at) AT TIME ZONE 'UTC',
+                   'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))::text
+  FROM page
+  JOIN core.parcels AS p USING (key)
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+ ORDER BY p.key
+
+-- name: items_at_edge
+-- Parcels whose own box reaches into the asked one and beyond it: only their outline can tell.
+SELECT p.key, (p.body -> 'geometry')::text
+  FROM core.parcels AS p
+ WHERE {touches}
+   AND NOT (box(point(%(west)s, %(south)s), point(%(east)s, %(north)s))
+            @> box(point(p.east, p.north), point(p.west, p.south)))
+
+-- name: items_count
+-- How many parcels match.
+SELECT count(*)
+  FROM core.parcels AS p
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+ WHERE {matches}
+
+-- name: keep_answers
+-- What questions were told just now.
+INSERT INTO tkgm.answer AS known (question, feature, told_at)
+SELECT question, feature, clock_timestamp()
+  FROM unnest(%(questions)s::text[], %(features)s::jsonb[]) AS told (question, feature)
+ ORDER BY question
+ON CONFLICT (question) DO UPDATE SET feature = EXCLUDED.feature, told_at = EXCLUDED.told_at
+RETURNING question, told_at
+
+-- name: known_before
+-- Parcels in a box, when each was last told, and the point that told it in the scan before.
+SELECT p.key, p.body, coalesce(t.told_at, p.changed_at) AS told_at, o.question
+  FROM core.parcels AS p
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+  LEFT JOIN (SELECT DISTINCT ON (key) key, question
+               FROM tkgm.told
+              WHERE scan = %(before)s AND key IS NOT NULL AND question LIKE '%%,%%'
+              ORDER BY key, told_at, question) AS o USING (key)
+ WHERE box(point(p.east, p.north), point(p.west, p.south))
+       && box(point(%(east)s, %(north)s), point(%(west)s, %(south)s))
+ ORDER BY told_at, p.key
+
+-- name: known_parcels
+-- Parcels in a box, or all of them, and when each was last told.
+SELECT p.body, coalesce(t.told_at, p.changed_at)
+  FROM core.parcels AS p
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+ WHERE %(west)s::double precision IS NULL
+    OR box(point(p.east, p.north), point(p.west, p.south))
+       && box(point(%(east)s, %(north)s), point(%(west)s, %(south)s))
+ ORDER BY p.key
+
+-- name: middles
+-- Where the parcels of a box have their middle.
+SELECT p.key, (p.west + p.east) / 2, (p.south + p.north) / 2
+  FROM core.parcels AS p
+ WHERE {touches}
+
+-- name: number_known
+-- What is known of a parcel's number, however it was asked for; the newest word.
+SELECT feature, told_at
+  FROM (
+    SELECT feature, told_at FROM tkgm.answer WHERE question = %(number)s OR key = %(number)s
+    UNION ALL
+    SELECT p.body, t.told_at
+      FROM core.parcels AS p
+      JOIN tkgm.parcel_told AS t USING (key)
+     WHERE p.key = %(number)s
+  ) AS found
+ WHERE told_at > clock_timestamp() - CASE
+       WHEN feature IS NULL THEN %(not_found_age)s::interval
+       ELSE %(parcel_age)s::interval
+   END
+ ORDER BY told_at DESC
+ LIMIT 1
+
+-- name: points_known
+-- What is known of points: told for the very point, or a parcel around it; the newest word first.
+SELECT asked.question, found.feature, found.told_at, found.exact
+  FROM unnest(%(questions)s::text[], %(lats)s::float8[], %(lons)s::float8[])
+       AS asked (question, lat, lon)
+ CROSS JOIN LATERAL (
+    SELECT a.feature, a.told_at, true AS exact
+      FROM tkgm.answer AS a
+     WHERE a.question = asked.question
+    UNION ALL
+    SELECT a.feature, a.told_at, false
+      FROM tkgm.answer AS a
+     WHERE box(point(a.east, a.north), point(a.west, a.south))
+           && box(point(asked.lon, asked.lat), point(asked.lon, asked.lat))
+    UNION ALL
+    SELECT p.body, t.told_at, false
+      FROM core.parcels AS p
+      JOIN tkgm.parcel_told AS t USING (key)
+     WHERE box(point(p.east, p.north), point(p.west, p.south))
+           && box(point(asked.lon, asked.lat), point(asked.lon, asked.lat))
+ ) AS found
+ WHERE found.told_at > clock_timestamp() - CASE
+       WHEN found.feature IS NULL THEN %(not_found_age)s::interval
+       ELSE %(parcel_age)s::interval
+   END
+ ORDER BY found.told_at DESC, found.exact DESC
+
+-- name: scan_before
+-- The last complete scan of an area, if any, and the time after which parcels are not asked about
+-- again: so long ago, or since the same scan was complete last.
+SELECT (SELECT b.id
+          FROM tkgm.scan AS b
+         WHERE b.area = %(area)s AND b.method ->> 'method' = 'coverage'
+           AND b.finished_at IS NOT NULL
+         ORDER BY b.finished_at DESC
+         LIMIT 1),
+       greatest(clock_timestamp() - %(age)s,
+                (SELECT max(same.finished_at) FROM tkgm.scan AS same WHERE same.wish = s.wish))
+  FROM tkgm.scan AS s
+ WHERE s.id = %(scan)s
+
+-- name: scan_progress
+-- Scans, newest first, with what each was told so far.
+SELECT s.id, s.began_at, s.finished_at, s.result,
+       t.questions, t.parcels, t.last_answer_at
+  FROM tkgm.scan AS s
+ CROSS JOIN LATERAL (
+        SELECT count(*) AS questions, count(DISTINCT key) AS parcels, max(told_at) AS last_answer_at
+          FROM tkgm.told WHERE scan = s.id
+       ) AS t
+ ORDER BY s.id DESC
+ LIMIT %(limit)s
+
+-- name: scans
+-- The latest scans: where, how far, and what they found.
+SELECT s.id, s.area, s.method, s.began_at, s.finished_at,
+       coalesce((s.result ->> 'asked')::bigint, told.asked) AS asked,
+       coalesce((s.result ->> 'found')::bigint, told.found) AS found
+  FROM (SELECT * FROM tkgm.scan ORDER BY began_at DESC, id DESC LIMIT %(limit)s) AS s
+ CROSS JOIN LATERAL (SELECT count(*) AS asked, count(DISTINCT t.key) AS found
+                       FROM tkgm.told AS t
+                      WHERE t.scan = s.id AND s.finished_at IS NULL) AS told
+ ORDER BY s.began_at DESC, s.id DESC
+
+-- name: sizes
+-- How large the registry says that parcels are; some are told without.
+SELECT (body #>> '{properties,alan}')::double precision
+  FROM core.parcels
+ WHERE key = ANY (%(keys)s) AND jsonb_typeof(body #> '{properties,alan}') = 'number'
+
+-- name: told_by_scan
+-- The parcels that a scan was told of, those too that are not in the mirror yet; the latest first.
+SELECT key, feature ->> 'geometry'
+  FROM (SELECT DISTINCT ON (key) key, feature, told_at
+          FROM tkgm.told
+         WHERE scan = %(scan)s AND key IS NOT NULL AND jsonb_typeof(feature -> 'geometry') = 'object'
+         ORDER BY key, told_at) AS found
+ ORDER BY told_at DESC, key
+ LIMIT %(limit)s

@@ -1,0 +1,166 @@
+"""Generated cadastres: towns, villages, strip fields and enclaves, the same for the same seed."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import shapely
+from numpy.random import Generator
+from numpy.typing import NDArray
+from shapely import MultiPolygon, Polygon
+from shapely.affinity import translate
+
+from hasat.sources.tkgm.plane import Plane
+from hasat.sources.tkgm.simulator.cadastre import Cadastre, areal, assemble, number_parcels
+
+Grounds = list[Polygon | MultiPolygon]
+Coordinates = NDArray[np.float64]
+
+
+def generate_cadastre(
+    kind: str, parcels: int, seed: int = 1, lat: float = 39.9, lon: float = 32.8
+) -> Cadastre:
+    """About so many parcels of a kind (see `KINDS`) around a place."""
+    dice = np.random.default_rng(seed)
+    grounds = [ground for ground in KINDS[kind](parcels, dice) if ground.area > 1.0]
+    return assemble(grounds, number_parcels(grounds, seed), Plane(lon, lat))
+
+
+def _town(parcels: int, dice: Generator) -> Grounds:
+    """Blocks of two rows of lots between streets, bent and turned; some tiny lots, some parks."""
+    side = math.ceil(math.sqrt(parcels / 16))
+    lots: Grounds = []
+    y = 0.0
+    for _ in range(side):
+        depth = dice.uniform(20, 38)
+        x = 0.0
+        while x < side * 125 and len(lots) < parcels:
+            length = dice.uniform(60, 180)
+            if dice.random() < 0.05:
+                lots.append(shapely.box(x, y, x + length, y + 2 * depth))
+            else:
+                lots += _row(x, y, length, depth, dice) + _row(x, y + depth, length, depth, dice)
+            x += length + dice.uniform(7, 16)
+        y += 2 * depth + dice.uniform(7, 16)
+    return _bent(lots, dice)
+
+
+def _row(x: float, y: float, length: float, depth: float, dice: Generator) -> Grounds:
+    lots: Grounds = []
+    end = x + length
+    while x < end:
+        width = min(dice.uniform(9, 26), end - x)
+        width = end - x if end - x - width < 7 else width
+        if dice.random() < 0.03:
+            tiny = shapely.box(x, y, x + min(width, 8), y + 9)
+            lots += [tiny, areal(shapely.box(x, y, x + width, y + depth).difference(tiny))]
+        else:
+            lots.append(shapely.box(x, y, x + width, y + depth))
+        x += width
+    return lots
+
+
+def _village(parcels: int, dice: Generator) -> Grounds:
+    """Irregular plots, smaller towards the middle, cut by crooked lanes."""
+    reach = math.sqrt(parcels * 900.0) / 2
+    spots = dice.normal(0, 0.45, (parcels, 2)) * reach
+    spots = spots[(np.abs(spots) < reach).all(axis=1)]
+    plots = _cells(spots, reach)
+    lanes = [
+        shapely.boundary(cell).buffer(float(dice.uniform(1.5, 5.0)), quad_segs=2)
+        for cell in _cells(spots[::14], reach)
+    ]
+    ways = shapely.STRtree(lanes)
+    cut: Grounds = []
+    for plot in plots:
+        near = [lanes[int(index)] for index in ways.query(plot, predicate="intersects")]
+        rest = areal(plot.difference(shapely.union_all(near))) if near else plot
+        cut += [part for part in shapely.get_parts(rest) if part.area > 12]
+    return cut
+
+
+def _strips(parcels: int, dice: Generator) -> Grounds:
+    """Long narrow fields side by side, with a track between the rows."""
+    across = math.ceil(math.sqrt(parcels / 10))
+    fields: Grounds = []
+    y = 0.0
+    while len(fields) < parcels:
+        depth, x = dice.uniform(120, 420), 0.0
+        for _ in range(across * 10):
+            width = dice.lognormal(2.9, 0.5)
+            fields.append(shapely.box(x, y, x + width, y + depth))
+            x += width
+            if dice.random() < 0.04:
+                x += dice.uniform(3, 7)
+        y += depth + dice.uniform(3, 9)
+    return _bent(fields[:parcels], dice)
+
+
+def _enclaves(parcels: int, dice: Generator) -> Grounds:
+    """Large estates with holes in which others own a plot, some in two parts."""
+    side = math.ceil(math.sqrt(parcels / 3))
+    estates: Grounds = []
+    for row in range(side):
+        for column in range(side):
+            x, y = column * 130.0, row * 110.0
+            estate = shapely.box(x, y, x + 120 + 10 * (dice.random() < 0.6), y + 100)
+            holes: list[Polygon] = []
+            for _ in range(int(dice.integers(1, 4))):
+                cx, cy = x + dice.uniform(20, 100), y + dice.uniform(20, 80)
+                radius = float(dice.uniform(5, 15))
+                plot = shapely.Point(cx, cy).buffer(radius, quad_segs=2)
+                if all(plot.distance(other) > 2 for other in holes):
+                    holes.append(plot)
+            if dice.random() < 0.1:
+                split = shapely.box(x + 55, y, x + 62, y + 100)
+                holes = [hole for hole in holes if hole.disjoint(split)]
+                holes.append(split)
+            estates.append(areal(estate.difference(shapely.union_all(holes))))
+            estates += holes
+    return estates[:parcels]
+
+
+def _mixed(parcels: int, dice: Generator) -> Grounds:
+    """A town, a village, fields and estates, each beside the others."""
+    quarters = [make(parcels // 4, dice) for make in (_town, _village, _strips, _enclaves)]
+    everything: Grounds = []
+    x = 0.0
+    for quarter in quarters:
+        west, south, east, _ = shapely.total_bounds(quarter).tolist()
+        shift = (x - west, -south)
+        everything += [areal(translate(ground, *shift)) for ground in quarter]
+        x += east - west + 12.0
+    return everything
+
+
+def _moved(grounds: Grounds, by: Coordinates) -> Grounds:
+    return list(shapely.transform(np.array(grounds), lambda xy: xy + by))
+
+
+def _cells(spots: Coordinates, reach: float) -> Grounds:
+    frame = shapely.box(-reach, -reach, reach, reach)
+    cells = shapely.voronoi_polygons(shapely.multipoints(spots), extend_to=frame)
+    return [areal(cell) for cell in shapely.intersection(shapely.get_parts(cells), frame)]
+
+
+def _bent(grounds: Grounds, dice: Generator) -> Grounds:
+    """The same plots turned and gently curved, so that nothing runs along the axes."""
+    turn = dice.uniform(0, math.pi)
+    turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    dense = shapely.segmentize(np.array(grounds), 30.0)
+
+    def bend(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+        waves = np.stack([np.sin(xy[:, 1] / 150.0), np.sin(xy[:, 0] / 190.0)], axis=1)
+        bent: NDArray[np.float64] = (xy + 14.0 * waves) @ turned
+        return bent
+
+    return list(shapely.transform(dense, bend))
+
+
+KINDS: dict[str, Callable[[int, Generator], Grounds]] = {
+    "town": _town,
+    "village": _village,
+    "strips": _strips,
+    "enclaves": _enclaves,
+    "mixed": _mixed,
+}

@@ -1,0 +1,150 @@
+-- name: delivery_tallies
+-- What waits for each endpoint and what it will not get; what was delivered is not counted.
+SELECT name, coalesce(w.waiting, 0), coalesce(d.dead, 0), w.oldest
+  FROM (SELECT unnest(%(names)s::text[]) AS name
+        UNION
+        SELECT endpoint FROM deliver.delivery WHERE state = 'waiting'
+        UNION
+        SELECT endpoint FROM deliver.delivery WHERE state = 'dead') AS n
+  LEFT JOIN (SELECT endpoint, count(*) AS waiting,
+                    extract(epoch FROM clock_timestamp() - min(waiting_since))::float8 AS oldest
+               FROM deliver.delivery WHERE state = 'waiting' GROUP BY endpoint) AS w ON w.endpoint = name
+  LEFT JOIN (SELECT endpoint, count(*) AS dead
+               FROM deliver.delivery WHERE state = 'dead' GROUP BY endpoint) AS d ON d.endpoint = name
+ ORDER BY name
+
+-- name: followers
+-- Up to where each dataset was passed on, or read with a key, and how far that is behind; all of it
+-- after a new epoch.
+SELECT CASE WHEN k.id IS NULL THEN 'stream' ELSE 'key' END AS kind, coalesce(k.name, p.sink) AS name,
+       p.dataset, p.seq, h.seq AS head,
+       CASE WHEN p.epoch = h.epoch THEN greatest(h.seq - p.seq, 0) ELSE h.seq END AS lag, p.at
+  FROM deliver.position AS p
+  JOIN feed.head AS h ON h.dataset = p.dataset
+  LEFT JOIN serve.api_key AS k ON p.sink = 'key:' || k.id
+ WHERE k.revoked_at IS NULL
+ ORDER BY kind, name, p.sink, p.dataset
+
+-- name: football_leagues
+-- The followed seasons: what /leagues says of them, and what of it is here.
+SELECT s.league_id, s.season, l.name, l.country, listed.covered,
+       coalesce(f.matches, 0) AS matches, counted.matches AS expected, coalesce(f.finished, 0) AS finished,
+       coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
+       EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
+       EXISTS (SELECT FROM core.injuries AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS injuries,
+       EXISTS (SELECT FROM core.top_scorers AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS top_scorers,
+       EXISTS (SELECT FROM core.team_statistics AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS team_statistics
+  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
+  LEFT JOIN core.leagues AS l ON l.league_id = s.league_id
+  LEFT JOIN LATERAL (
+       SELECT jsonb_object_agg(c.endpoint, c.covered) AS covered
+         FROM mart.season_coverage AS c
+        WHERE c.league_id = s.league_id AND c.season = s.season
+       ) AS listed ON true
+  LEFT JOIN LATERAL (
+       SELECT count(*) AS matches,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')
+                                 AND t.details_at >= x.changed_at - interval '1 minute') AS detailed,
+              count(i.fixture_id) AS inferred
+         FROM core.fixtures AS x
+         LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id
+         LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = x.fixture_id
+        WHERE x.league_id = s.league_id AND x.season = s.season
+       ) AS f ON true
+  LEFT JOIN football.season_listed AS counted ON counted.league_id = s.league_id AND counted.season = s.season
+ ORDER BY s.no
+
+-- name: football_matches
+-- The matches of a day, with what is inferred about them beside it. The last day that Python knows has
+-- a next one here.
+SELECT f.fixture_id, f.body #>> '{league,name}' AS league, f.date,
+       f.body #>> '{teams,home,name}' AS home, f.body #>> '{teams,away,name}' AS away,
+       f.goals_home, f.goals_away, f.status_short AS status, f.elapsed,
+       i.inferred_status AS inferred, i.reason
+  FROM core.fixtures AS f
+  LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = f.fixture_id
+ WHERE f.date >= %(day)s::date::timestamp AT TIME ZONE %(zone)s
+   AND f.date < (%(day)s::date + 1)::timestamp AT TIME ZONE %(zone)s
+   AND (%(league)s::bigint IS NULL OR f.league_id = %(league)s)
+ ORDER BY f.date, f.league_id, f.fixture_id
+ LIMIT %(limit)s
+
+-- name: football_table
+-- The table of a league's season.
+SELECT group_name AS "group", rank, body #>> '{team,name}' AS team,
+       core.whole(body #> '{all,played}') AS played, core.whole(body #> '{all,win}') AS won,
+       core.whole(body #> '{all,draw}') AS drawn, core.whole(body #> '{all,lose}') AS lost,
+       core.whole(body #> '{all,goals,for}') AS scored,
+       core.whole(body #> '{all,goals,against}') AS conceded, points, body ->> 'form' AS form
+  FROM core.standings
+ WHERE league_id = %(league)s AND season = %(season)s
+ ORDER BY group_name, rank
+ LIMIT 200
+
+-- name: heads
+-- Where each dataset stands, with the totals that are stored beside it.
+SELECT dataset, source, records, seq, committed_at FROM feed.head ORDER BY source, dataset
+
+-- name: newest_changes
+-- Where a dataset stands and its newest changes, newest first, as one snapshot saw them.
+SELECT h.seq AS head, h.floor, h.records, h.committed_at, c.*
+  FROM feed.head AS h
+  LEFT JOIN LATERAL (
+       SELECT seq, kind, key, body, before, changed_at, version
+         FROM feed.change
+        WHERE dataset = h.dataset AND (%(before)s::bigint IS NULL OR seq < %(before)s)
+        ORDER BY seq DESC
+        LIMIT %(limit)s
+       ) AS c ON true
+ WHERE h.dataset = %(dataset)s
+ ORDER BY c.seq DESC
+
+-- name: pulse
+-- One line that differs whenever something that pages show has changed. Only indexes and small tables.
+SELECT concat_ws(' ',
+    (SELECT max(id) FROM jobs.run),
+    (SELECT max(finished_at) FROM jobs.run WHERE state = 'finished'),
+    (SELECT md5(string_agg(concat(id, state, progress, requests), ' ' ORDER BY id))
+       FROM jobs.run WHERE state <> 'finished'),
+    (SELECT md5(string_agg(concat(dataset, epoch, seq, version), ' ' ORDER BY dataset)) FROM feed.head),
+    (SELECT md5(string_agg(concat(upstream, spent, foreign_use, exhausted_at), ' ' ORDER BY upstream))
+       FROM budget.day WHERE day >= current_date - 1),
+    (SELECT max(id) FROM deliver.delivery),
+    (SELECT md5(string_agg(concat(id, attempts), ' ' ORDER BY id))
+       FROM deliver.delivery WHERE state = 'waiting'),
+    (SELECT count(*) FROM deliver.delivery WHERE state = 'dead')
+)
+
+-- name: run_costs
+-- What a run asked of upstreams; the span of time keeps the look into the ledger small.
+SELECT upstream, lane, outcome, count(*) AS requests, sum(cost)::bigint AS spent,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY latency_ms) AS median_ms
+  FROM budget.request
+ WHERE run = %(run)s
+   AND at BETWEEN %(since)s - interval '1 minute' AND %(until)s + interval '1 minute'
+ GROUP BY upstream, lane, outcome
+ ORDER BY spent DESC, outcome
+
+-- name: spent_by_hour
+-- What a quota day's hours cost.
+SELECT hour, sum(units)::bigint FROM budget.usage
+ WHERE upstream = %(upstream)s AND day = %(day)s
+ GROUP BY hour
+
+-- name: timeline
+-- When runs were at work since a moment, and those that still are. Runs of a job that ended alike and
+-- followed each other too closely to be told apart are one; what is drawn later lies above.
+SELECT max(id) AS run, count(*)::int AS runs, job, how, min(started_at) AS started_at,
+       nullif(max(coalesce(finished_at, 'infinity')), 'infinity') AS finished_at
+  FROM (SELECT *, sum(apart) OVER (PARTITION BY job, how ORDER BY started_at, id) AS part
+          FROM (SELECT *, ((started_at - lag(finished_at) OVER (PARTITION BY job, how ORDER BY started_at, id)
+                            < %(close)s) IS NOT TRUE)::int AS apart
+                  FROM (SELECT id, job, outcome AS how, started_at, finished_at FROM jobs.run
+                         WHERE state = 'finished' AND finished_at > %(since)s
+                        UNION ALL
+                        SELECT id, job, state, started_at, NULL FROM jobs.run
+                         WHERE state <> 'finished') AS ran
+                 WHERE started_at IS NOT NULL AND (%(job)s::text IS NULL OR job = %(job)s)) AS r) AS r
+ GROUP BY job, how, part
+ ORDER BY runs DESC, run

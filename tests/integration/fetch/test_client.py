@@ -1,0 +1,194 @@
+"""One request and its answer against a server that misbehaves: bounded, verbatim, never stuck."""
+
+import asyncio
+import gzip
+import json
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hasat.fetch import Client, Outcome, Question, Rules
+from hasat.fetch.client import NoAnswerError
+from hasat.fetch.outcome import Answer, Verdict
+from support.faulty import Asked, Reply, faulty_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+RULES = Rules("Hasat test", {"X-API-Key": "secret"}, max_bytes=100_000)
+
+
+async def sent(
+    handler: Callable[[Asked, Reply], Awaitable[None]],
+    question: Question | None = None,
+    rules: Rules = RULES,
+) -> Answer:
+    async with faulty_server(handler) as server, Client(rules) as client:
+        return await client.send(f"{server.url}/x", question or Question("/x", timeout=10.0))
+
+
+async def refusal(
+    handler: Callable[[Asked, Reply], Awaitable[None]], question: Question | None = None
+) -> Verdict:
+    with pytest.raises(NoAnswerError) as caught:
+        await sent(handler, question)
+    return caught.value.verdict
+
+
+async def test_an_answer_is_handed_back_as_it_came() -> None:
+    body = '{"Message": "Parsel Bulunamadı: Enlem = 41,0369"}'.encode()
+
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.send(404, body, {"X-Left": "12"})
+
+    answer = await sent(handler)
+    assert (answer.status, answer.body) == (404, body)
+    assert answer.headers["x-left"] == "12"
+
+
+async def test_only_the_headers_of_the_rules_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    seen: list[Asked] = []
+
+    async def handler(asked: Asked, reply: Reply) -> None:
+        seen.append(asked)
+        await reply.json(200, {})
+
+    question = Question("/x", timeout=10.0, method="POST", json={"coordinates": ["ş"]})
+    await sent(handler, question)
+    (asked,) = seen
+    assert asked.method == "POST"
+    assert json.loads(asked.body) == {"coordinates": ["ş"]}
+    named = set(asked.headers) - {"host", "content-length"}
+    assert named == {"user-agent", "accept", "accept-encoding", "x-api-key", "content-type"}
+    assert asked.headers["user-agent"] == "Hasat test"
+    assert asked.headers["x-api-key"] == "secret"
+
+
+async def test_gzip_is_unpacked() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.send(200, gzip.compress(b'{"a": 1}'), {"content-encoding": "gzip"})
+
+    assert (await sent(handler)).body == b'{"a": 1}'
+
+
+async def test_a_gzip_bomb_is_not_unpacked_beyond_the_limit() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    piece = packer.compress(bytes(1 << 20))
+    bomb = piece + b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()
+
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.send(200, bomb, {"content-encoding": "gzip"})
+
+    verdict = await refusal(handler)
+    assert verdict.outcome is Outcome.BROKEN
+    assert "larger than 100000 bytes" in verdict.reason
+
+
+async def test_what_is_called_gzip_and_is_not_is_broken() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.send(200, b"not gzip at all", {"content-encoding": "gzip"})
+
+    assert (await refusal(handler)).outcome is Outcome.BROKEN
+
+
+async def test_an_endless_body_is_left_at_the_limit() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.head(200, {"transfer-encoding": "chunked"})
+        while True:
+            await reply.write(b"1000\r\n" + bytes(4096) + b"\r\n")
+
+    assert (await refusal(handler)).outcome is Outcome.BROKEN
+
+
+async def test_a_body_that_trickles_ends_with_the_time_out() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.head(200, {"content-length": "100000"})
+        while True:
+            await reply.write(b" ")
+            await asyncio.sleep(0.02)
+
+    verdict = await refusal(handler, Question("/x", timeout=0.3))
+    assert verdict.outcome is Outcome.TRANSIENT
+    assert "0.3 s" in verdict.reason
+
+
+async def test_silence_ends_with_the_time_out() -> None:
+    async def handler(_: Asked, __: Reply) -> None:
+        await asyncio.Event().wait()
+
+    assert (await refusal(handler, Question("/x", timeout=0.2))).outcome is Outcome.TRANSIENT
+
+
+async def test_a_reset_is_transient() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        reply.reset()
+
+    assert (await refusal(handler)).outcome is Outcome.TRANSIENT
+
+
+async def test_an_answer_cut_short_is_no_answer() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await reply.head(200, {"content-length": "1000"})
+        await reply.write(b'{"a":')
+        reply.writer.close()
+
+    assert (await refusal(handler)).outcome is Outcome.TRANSIENT
+
+
+async def test_nobody_listening_is_transient() -> None:
+    async with faulty_server(lambda *_: asyncio.sleep(0)) as server:
+        dead = server.url
+    async with Client(RULES) as client:
+        with pytest.raises(NoAnswerError) as caught:
+            await client.send(f"{dead}/x", Question("/x", timeout=5.0))
+    assert caught.value.verdict.outcome is Outcome.TRANSIENT
+
+
+async def test_a_redirect_is_not_followed_with_the_key() -> None:
+    seen: list[str] = []
+
+    async def handler(asked: Asked, reply: Reply) -> None:
+        seen.append(asked.path)
+        await reply.send(302, b"", {"location": "/elsewhere"})
+
+    assert (await sent(handler)).status == 302
+    assert seen == ["/x"]
+
+
+async def test_a_cancelled_request_hangs_up() -> None:
+    arrived = asyncio.Event()
+
+    async def handler(_: Asked, __: Reply) -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with faulty_server(handler) as server, Client(RULES) as client:
+        asking = asyncio.create_task(client.send(f"{server.url}/x", Question("/x", timeout=60.0)))
+        await arrived.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await server.until_given_up()
+
+
+async def test_the_event_loop_goes_on_while_answers_are_awaited() -> None:
+    async def handler(_: Asked, reply: Reply) -> None:
+        await asyncio.sleep(0.3)
+        await reply.send(200, gzip.compress(bytes(90_000)), {"content-encoding": "gzip"})
+
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    started = time.monotonic()
+    await sent(handler)
+    ticking.cancel()
+    # Were the loop blocked, it would have ticked once or twice at most.
+    assert ticks > (time.monotonic() - started) / 0.1

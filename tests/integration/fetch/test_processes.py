@@ -1,0 +1,77 @@
+"""Endpoints and processes that die: what a killed holder held is free again."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import hasat.fetch.shared
+from hasat.settings import Settings
+from hasat.store import Store
+from support.faulty import Asked, Reply
+from support.fetch_toys import FEATURE, racing
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+import hasat.fetch.shared
+from support.fetch_toys import ASKER, Ledger
+from hasat.fetch import Client, Endpoint, EndpointPool, Question, Racer, Rules
+from hasat.settings import load_settings
+from hasat.sources.tkgm.outcomes import classify
+from hasat.store import open_store
+
+hasat.fetch.shared.LEASE_GRACE_SECONDS = 0.5
+
+async def main(url, home, address):
+    settings = load_settings(environ={"HASAT_HOME": home, "HASAT_DATABASE_URL": url})
+    rules = Rules("Hasat", {"X-API-Key": "secret"})
+    async with open_store(settings) as store, Client(rules) as client:
+        pool = EndpointPool(store, Ledger(), "tkgm", [Endpoint(address, 10, 0.0)], key="secret")
+        async with pool.opened():
+            await Racer(pool, client, classify).ask(Question("/parsel/1/2", timeout=2.0), ASKER)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_the_endpoint_of_a_killed_process_is_usable_again(
+    store: Store, settings: Settings
+) -> None:
+    arrived = asyncio.Event()
+
+    async def handler(asked: Asked, reply: Reply) -> None:
+        if asked.number == 1:
+            arrived.set()
+            await asyncio.Event().wait()
+        await reply.json(200, FEATURE)
+
+    async with racing(store, [handler], daily=10, patience=60.0) as field:
+        assert settings.database.url
+        process = subprocess.Popen(  # noqa: ASYNC220 - it is killed before it can be waited for
+            [
+                sys.executable,
+                "-c",
+                HOLDER,
+                settings.database.url.get_secret_value(),
+                str(settings.home),
+                field.servers[0].url,
+            ],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            async with asyncio.timeout(60):
+                await arrived.wait()
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        (standing,) = field.pool.standings
+        assert await field.ask() == FEATURE
+        # What the killed one asked is spent, whatever became of it.
+        assert standing.points == 2
+    assert hasat.fetch.shared.LEASE_GRACE_SECONDS > 1

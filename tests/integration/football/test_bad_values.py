@@ -1,0 +1,178 @@
+"""Whatever API-Football sends, every job ends by itself, and the next good response repairs it."""
+
+import copy
+import json
+import os
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hasat.cli.house import migrations_of
+from hasat.errors import BrokenAnswerError, UnavailableError
+from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.rebuild import rebuild
+from hasat.store import MigrationSet
+from support.football_api import (
+    DAY,
+    GOAL,
+    HOUR,
+    NOW,
+    Collecting,
+    Parameters,
+    Reply,
+    league,
+    match,
+    reply,
+)
+from support.mutations import Damage
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+SEED = int(os.environ.get("HASAT_TEST_SEED", random.SystemRandom().randrange(10**6)))
+ROUNDS = 6
+QUOTA = (
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-requests-limit",
+    "x-ratelimit-requests-remaining",
+    "retry-after",
+    "date",
+)
+
+
+@pytest.fixture
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
+
+
+def _team(number: int) -> dict[str, Any]:
+    return {"id": number, "name": f"T{number}"}
+
+
+def _details(one: dict[str, Any]) -> dict[str, Any]:
+    player = {"player": {"id": 7, "name": "P"}, "statistics": [{"games": {"rating": "7.3"}}]}
+    return one | {
+        "events": [GOAL, GOAL | {"time": {"elapsed": 80, "extra": 2}, "detail": "Own Goal"}],
+        "lineups": [{"team": _team(n), "formation": "4-4-2", "startXI": []} for n in (1, 2)],
+        "statistics": [{"team": _team(n), "statistics": []} for n in (1, 2)],
+        "players": [{"team": _team(n), "players": [player]} for n in (1, 2)],
+    }
+
+
+MATCHES = [
+    match(1, NOW - 3 * DAY, "FT"),
+    match(2, NOW - 2 * HOUR, "2H"),
+    match(3, NOW + 20 * timedelta(minutes=1), "NS"),
+    match(4, NOW - DAY, "FT"),
+]
+
+
+def good(path: str, asked: Parameters) -> list[Any]:
+    """Return what the API publishes, when nothing is wrong."""
+    row = {"team": _team(1), "league": {"id": 39, "season": 2026}}
+    match path:
+        case "timezone":
+            return ["UTC", "Europe/Istanbul", "Europe/London"]
+        case "countries":
+            return [{"name": name, "code": name[:2]} for name in ("England", "Turkey", "World")]
+        case "leagues":
+            return [league(number) for number in (39, 40, 41)]
+        case "teams":
+            return [{"team": _team(n), "venue": {"id": n}} for n in (1, 2)]
+        case "fixtures" if "ids" in asked:
+            wanted = asked["ids"].split("-")
+            return [_details(one) for one in MATCHES if str(one["fixture"]["id"]) in wanted]
+        case "fixtures":
+            return MATCHES
+        case "standings":
+            lines = [{"rank": n, "team": _team(n), "points": 9, "group": "A"} for n in (1, 2)]
+            return [{"league": {"id": 39, "season": 2026, "standings": [lines]}}]
+        case "injuries":
+            about = {"fixture": {"id": 3, "timestamp": int(NOW.timestamp())}}
+            return [row | about | {"player": {"id": n, "name": "P"}} for n in (7, 8)]
+        case "players/topscorers":
+            return [{"player": {"id": n}, "statistics": [row]} for n in (7, 8)]
+        case "teams/statistics":
+            return [row | {"team": _team(int(asked["team"])), "form": "WWD"}]
+    return []
+
+
+async def _run_all(world: Any) -> list[str]:
+    """Run every job; return why those ended that failed for a reason of their own."""
+    ended = []
+    for job in JOBS:
+        try:
+            await world.run(job.name)
+        except (BrokenAnswerError, UnavailableError) as error:
+            ended.append(f"{job.name}: {error}")
+    return ended
+
+
+async def _mirror(world: Any) -> dict[str, list[Any]]:
+    return {
+        name: await world.rows(f"SELECT key, body FROM core.{name} ORDER BY key")
+        for name in DATASETS
+    }
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
+    collecting: Collecting, number: int
+) -> None:
+    seed = SEED + number
+    print(f"HASAT_TEST_SEED={seed}")
+    damage, chance = Damage(seed), random.Random(seed)
+    is_damaged = False
+
+    def tell(path: str, asked: Parameters) -> Any:
+        rows = copy.deepcopy(good(path, asked))
+        if not is_damaged:
+            return rows
+        document = json.loads(reply(rows).body)
+        nested = [row for row in document["response"] if isinstance(row, dict)]
+        body = damage.values(document, nested) if nested else reply(rows).body
+        headers: dict[str, str] = {}
+        if chance.random() < 0.1:
+            body, headers = damage.transport(body)
+        return Reply(body, 200, damage.headers(QUOTA) | headers)
+
+    async with collecting(tell, 39) as world:
+        await _run_all(world)
+        before = await _mirror(world)
+        assert all(before.values()), [name for name, rows in before.items() if not rows]
+        is_damaged = True
+        for days in (1, 2):
+            await world.hands.turn_to(NOW + days * DAY)
+            await _run_all(world)
+        assert await world.rows("SELECT FROM raw.set_aside WHERE source = 'football'")
+        damaged = await _mirror(world)
+        await rebuild(world.store, world.settings, force=True)
+        assert await _mirror(world) == damaged
+        is_damaged = False
+        for days in (10, 20, 40):
+            await world.hands.turn_to(NOW + days * DAY)
+            assert await _run_all(world) == []
+        repaired = await _mirror(world)
+        for name in ("timezones", "countries", "leagues", "teams", "fixtures", "standings"):
+            kept = dict(repaired[name])
+            assert {key: kept.get(key) for key, _ in before[name]} == dict(before[name]), name
+
+
+async def test_a_league_with_an_impossible_date_stops_nothing(collecting: Collecting) -> None:
+    odd = league(39)
+    odd["seasons"][0]["end"] = "0000-00-00"
+    odd["seasons"].append({"year": 10**15, "start": "2026-02-30", "current": True})
+
+    def tell(path: str, asked: Parameters) -> Any:
+        return [odd, league(40)] if path == "leagues" else good(path, asked)
+
+    async with collecting(tell, 39) as world:
+        assert await _run_all(world) == []
+        assert len(await world.rows("SELECT FROM core.leagues")) == 2
+        assert len(await world.rows("SELECT FROM core.fixtures")) == len(MATCHES)
+        reasons = await world.rows("SELECT reason FROM raw.set_aside WHERE key = '39'")
+        assert any("0000-00-00" in reason for (reason,) in reasons)

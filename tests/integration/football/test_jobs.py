@@ -1,0 +1,678 @@
+"""The jobs against a world of leagues: what is mirrored is what was published, and it is cheap."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from hasat.errors import SettingsError
+from hasat.jobs import Outcome
+from hasat.settings import Settings, load_settings
+from hasat.sim import Simulation, simulate
+from hasat.sim.clock import TurnableClock
+from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
+from hasat.store import MigrationSet, Store, open_store
+from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.jobs import perform
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+MIGRATIONS = MigrationSet("football", files("hasat.sources.football") / "migrations")
+BY_NAME = {job.name: job for job in JOBS}
+# How the minute and the day are shared out is the budget's own matter.
+_MINUTE = ("minute_limit", "minute_soft_limit", "token_bucket_per_minute")
+_FAST = 60_000
+_MANY = 10_000_000
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
+
+
+@dataclass
+class Collector:
+    """Hasat, and a world that it collects from."""
+
+    store: Store
+    settings: Settings
+    simulation: Simulation
+    run_id: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def api(self) -> Football:
+        inside: Football = self.simulation.inside
+        return inside
+
+    @property
+    def requests(self) -> int:
+        return self.simulation.requests.total()
+
+    async def run(self, name: str, *, due: datetime | None = None, **params: Any) -> Outcome:
+        """Run a job, as if it were due or by hand."""
+        self.run_id += 1
+        return await perform(
+            BY_NAME[name], self.store, self.settings, params, run_id=self.run_id, due=due
+        )
+
+    async def rows(self, query: Any, values: Mapping[str, Any] | None = None) -> list[Any]:
+        async with self.store.connection() as conn:
+            return await (await conn.execute(query, values)).fetchall()
+
+    async def fixtures(self) -> dict[int, Any]:
+        return dict(await self.rows("SELECT fixture_id, body FROM core.fixtures"))
+
+
+@asynccontextmanager
+async def collecting(
+    database: ThrowAwayDatabase,
+    home: Path,
+    *,
+    leagues: int = 6,
+    played_days: int = 25,
+    options: Mapping[str, Any] | None = None,
+    **football: Any,
+) -> AsyncIterator[Collector]:
+    """A season that began some days ago; the world's clock stands where the database's is."""
+    now = datetime.now(UTC)
+    start = now - timedelta(days=played_days)
+    world = {"leagues": leagues, "teams": 6, "season_start": start.isoformat()}
+    world |= {"minute": _FAST, "daily": _MANY}
+    clock = TurnableClock(now, speed=0)
+    simulation = Simulation(FOOTBALL, seed=5, clock=clock, options={**world, **(options or {})})
+    async with simulate(simulation) as address:
+        tracked = [{"id": 39 + n, "season": start.year} for n in range(leagues)]
+        section = {"api_key": KEY, "base_url": address, "tracked_leagues": tracked, **football}
+        # Also when the tests run in the first minutes of a day.
+        limits = {"daily_limit": _MANY, "opening_minutes": 0}
+        section["rate_limiter"] = {**dict.fromkeys(_MINUTE, _FAST), **limits}
+        base = database.settings(home)
+        settings = base.model_copy(
+            update={
+                "football": type(base.football).model_validate(
+                    {**base.football.model_dump(), **section}
+                )
+            }
+        )
+        async with open_store(settings, [MIGRATIONS]) as store:
+            yield Collector(store, settings, simulation)
+
+
+async def test_whole_seasons_with_details_equal_what_was_published(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path) as world:
+        assert (await world.run("fixtures_backfill_league_season")).kind == "done"
+        for _ in range(12):
+            if (await world.run("fixture_details_backfill_90d")).kind == "nothing":
+                break
+        now = world.simulation.clock()
+        moments = [match.at(now) for match in world.api.world.matches.values()]
+        assert await world.fixtures() == {m.match.id: m.body() for m in moments}
+        detailed = [m for m in moments if m.is_finished and m.match.league.has_live]
+        assert detailed
+        events = await world.rows("SELECT fixture_id, count(*) FROM core.fixture_events GROUP BY 1")
+        assert dict(events) == {m.match.id: len(m.goals) for m in detailed if m.goals}
+        [(players,)] = await world.rows("SELECT count(*) FROM core.fixture_players")
+        assert players == len(detailed) * 24
+        # Leagues, teams and a season each, and twenty matches a request.
+        assert world.requests <= 1 + 6 + 6 + len(detailed) // 20 + 2
+
+
+def _spelled(row: Any) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+async def test_details_match_by_match_are_the_same_as_twenty_at_once(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    details = {"fetch_mode": "per_fixture", "backfill_batch": 4}
+    async with collecting(database, tmp_path, leagues=1, played_days=9, details=details) as world:
+        await world.run("fixtures_backfill_league_season")
+        before = world.requests
+        # A match of which one answer is missing is asked for again as a whole.
+        world.simulation.faults.switch_on("not-in-plan", times=1)
+        refused = await world.run("fixture_details_backfill_90d")
+        assert "The API refuses /fixtures/events" in (refused.message or "")
+        for _ in range(4):
+            last = await world.run("fixture_details_backfill_90d")
+        assert last.kind == "nothing"
+        now = world.simulation.clock()
+        played = [m for m in (m.at(now) for m in world.api.world.matches.values()) if m.is_finished]
+        assert 4 < len(played) <= 12
+        assert world.requests - before == 1 + 4 * len(played)
+        for block in ("events", "lineups", "statistics"):
+            found = await world.rows(f"SELECT fixture_id, body FROM core.fixture_{block}")
+            told = [(m.match.id, one) for m in played for one in m.blocks()[block]]
+            assert sorted(map(_spelled, found)) == sorted(map(_spelled, told))
+        [(players,)] = await world.rows("SELECT count(*) FROM core.fixture_players")
+        assert players == len(played) * 24
+        async with world.store.connection() as conn:
+            await conn.execute("TRUNCATE football.fixture_told")
+        await rebuild(world.store, world.settings)
+        assert (await world.run("fixture_details_backfill_90d")).kind == "nothing"
+
+
+async def test_the_season_before_is_filled_in_where_the_api_lists_it(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=2, options={"seasons": 3}) as world:
+        for _ in range(3):
+            await world.run("fixtures_backfill_league_season")
+            await world.run("standings_backfill_league_season")
+        year, now = world.api.world.season, world.simulation.clock()
+        wanted = [m for m in world.api.world.matches.values() if m.season >= year - 1]
+        assert await world.fixtures() == {m.id: m.at(now).body() for m in wanted}
+        tables = await world.rows(
+            "SELECT league_id, season, count(*) FROM core.standings GROUP BY 1, 2"
+        )
+        assert sorted(tables) == [(n, s, 6) for n in (39, 40) for s in (year - 1, year)]
+        # Leagues, and for each of two seasons in two leagues its teams, its matches and its table.
+        assert world.requests == 1 + 3 * 4
+
+
+async def test_a_list_that_lacks_far_too_much_is_set_aside_until_somebody_says_it_is_right(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=1) as world:
+        await world.run("fixtures_backfill_league_season")
+        before = await world.fixtures()
+        async with world.store.connection() as conn:
+            await conn.execute("UPDATE core.backfill_progress SET updated_at = 'epoch'")
+        matches = world.api.world.by_league[39]
+        del matches[12:]
+        due = world.simulation.clock()
+        run = await world.run("fixtures_backfill_league_season", due=due)
+        assert "The answer lacks 18 of 30 fixtures and was set aside." in (run.message or "")
+        assert await world.fixtures() == before
+        assert await world.rows("SELECT count(*) FROM raw.set_aside") == [(1,)]
+        # By the clock it rests; a rebuild knows nothing of it.
+        assert (await world.run("fixtures_backfill_league_season", due=due)).kind == "nothing"
+        await rebuild(world.store, world.settings)
+        assert await world.fixtures() == before
+        await world.run("fixtures_backfill_league_season", accept_removals=True)
+        assert (await world.fixtures()).keys() == {match.id for match in matches}
+        [(error,)] = await world.rows("SELECT last_error FROM core.backfill_progress")
+        assert error is None
+
+
+async def test_injuries_of_one_league_say_nothing_about_the_others(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=3) as world:
+        await world.run("injuries_hourly", only_league_id=40)
+        assert await world.rows("SELECT DISTINCT league_id FROM core.injuries") == [(40,)]
+        await world.run("injuries_hourly")
+        leagues = await world.rows("SELECT DISTINCT league_id FROM core.injuries ORDER BY 1")
+        assert leagues == [(39,), (40,), (41,)]
+
+
+async def test_what_was_asked_in_vain_is_not_told_after_a_rebuild_either(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=1) as world:
+        await world.run("fixtures_backfill_league_season")
+        lost = min(world.api.world.matches)
+        del world.api.world.matches[lost]
+        while (await world.run("fixture_details_backfill_90d")).kind != "nothing":
+            pass
+        told = "SELECT fixture_id, details_at IS NULL FROM football.fixture_told ORDER BY 1"
+        before = await world.rows(told)
+        assert dict(before)[lost]
+        async with world.store.connection() as conn:
+            await conn.execute("TRUNCATE football.fixture_told")
+        await rebuild(world.store, world.settings)
+        assert await world.rows(told) == before
+
+
+async def test_a_second_time_asks_for_nothing(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    names = ["fixtures_backfill_league_season", "fixture_details_backfill_90d", "daily_standings"]
+    names += ["top_scorers_daily", "injuries_hourly", "team_statistics_refresh"]
+    names += ["standings_backfill_league_season", "season_rollover_watch"]
+    async with collecting(database, tmp_path) as world:
+        for _ in range(15):
+            for name in names:
+                await world.run(name)
+        asked = world.requests
+        for name in names:
+            outcome = await world.run(name)
+            assert (outcome.kind, outcome.rows_changed) == ("nothing", 0), name
+        assert world.requests == asked
+        for table in ("standings", "top_scorers", "injuries", "team_statistics", "teams"):
+            [(count,)] = await world.rows(f"SELECT count(*) FROM core.{table}")
+            assert count, table
+
+
+@pytest.mark.parametrize("mode", ["global_by_date", "per_tracked_leagues"])
+async def test_a_days_matches_in_both_ways(
+    database: ThrowAwayDatabase, tmp_path: Path, mode: str
+) -> None:
+    async with collecting(database, tmp_path, fixtures_fetch_mode=mode) as world:
+        await world.run("daily_fixtures_by_date")
+        today = world.simulation.clock().date()
+        days = {today + timedelta(days=shift) for shift in (-1, 0, 1)}
+        moments = [m.at(world.simulation.clock()) for m in world.api.world.matches.values()]
+        wanted = {m.match.id: m.body() for m in moments if m.kick_off.date() in days}
+        assert await world.fixtures() == wanted
+        assert world.requests == 1 + (3 if mode == "global_by_date" else 18)
+
+
+async def test_leagues_that_nobody_follows_do_not_enter(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    tracked = [{"id": 40, "season": (datetime.now(UTC) - timedelta(days=25)).year}]
+    async with collecting(database, tmp_path, tracked_leagues=tracked) as world:
+        await world.run("daily_fixtures_by_date")
+        leagues = await world.rows("SELECT DISTINCT league_id FROM core.fixtures")
+        assert set(leagues) <= {(40,)}
+
+
+@pytest.mark.parametrize(("mode", "zone"), [("season", "Europe/Istanbul"), ("windows", "UTC")])
+async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
+    database: ThrowAwayDatabase, tmp_path: Path, mode: str, zone: str
+) -> None:
+    names = ["fixtures_backfill_league_season", "daily_standings", "fixture_details_backfill_90d"]
+    names += ["injuries_hourly", "team_statistics_refresh", "standings_backfill_league_season"]
+    how = {"fixtures_mode": mode, "fixtures_window_days": 60}
+    more: dict[str, Any] = {"backfill": how, "default_timezone": zone}
+    async with collecting(database, tmp_path, leagues=1, **more) as world:
+        for _ in range(2):
+            for name in names:
+                await world.run(name)
+        asked = world.requests
+        # A match that is told in another zone would be another match each time.
+        zones = "SELECT DISTINCT requested_params->>'timezone' FROM raw.api_responses"
+        assert await world.rows(f"{zones} WHERE endpoint = '/fixtures'") == [
+            (None if zone == "UTC" else zone,)
+        ]
+        tables = [f"core.{name}" for name in DATASETS]
+        notes = ["core.backfill_progress", "core.team_bootstrap_progress"]
+        notes += ["football.season_asked", "football.fixture_told"]
+        before = [await world.rows(f"SELECT count(*) FROM {table}") for table in tables + notes]
+        async with world.store.connection() as conn:
+            await conn.execute(f"TRUNCATE {', '.join(tables + notes)}")
+        done = await rebuild(world.store, world.settings)
+        assert {one.how for one in done.datasets} <= {"mended", "intact"}
+        after = [await world.rows(f"SELECT count(*) FROM {table}") for table in tables + notes]
+        assert after == before
+        for name in names:
+            assert (await world.run(name)).kind == "nothing", name
+        assert world.requests == asked
+
+
+async def test_windows_of_changing_size_leave_no_gap(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=2) as world:
+        football = world.settings.football
+        days_in = []
+        for days in (3, 30, 1, 7, 14, 5, 30, 30, 30, 30):
+            backfill = football.backfill.model_copy(
+                update={
+                    "fixtures_mode": "windows",
+                    "fixtures_window_days": days,
+                    "fixtures_max_pages_per_task": 1,
+                }
+            )
+            section = football.model_copy(update={"backfill": backfill})
+            world.settings = world.settings.model_copy(update={"football": section})
+            await world.run("fixtures_backfill_league_season")
+            days_in += await world.rows("SELECT DISTINCT next_page FROM core.backfill_progress")
+        assert days_in[:3] == [(1 + 3,), (1 + 33,), (1 + 34,)]
+        now = world.simulation.clock()
+        assert await world.fixtures() == {
+            m.id: m.at(now).body() for m in world.api.world.matches.values()
+        }
+        assert await world.rows("SELECT DISTINCT completed FROM core.backfill_progress") == [
+            (True,)
+        ]
+
+
+async def test_what_is_inferred_stands_beside_the_match_and_ends_with_the_apis_word(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path) as world:
+        clock = world.simulation.clock
+        now = clock()
+        # A match as it was told while it was played, hours ago.
+        match = next(
+            m
+            for m in world.api.world.matches.values()
+            if m.fate == "played" and m.league.has_live and m.kick_off < now - timedelta(days=3)
+        )
+        clock.turn_to(match.kick_off + timedelta(minutes=30))
+        await world.run("fixtures_backfill_league_season")
+        async with world.store.connection() as conn:
+            await conn.execute(
+                "UPDATE football.fixture_told SET told_at = told_at - interval '5 hours'"
+            )
+        before = await world.fixtures()
+        assert (await world.run("auto_finish_stale_fixtures")).kind == "done"
+        assert await world.fixtures() == before
+        inferred = await world.rows(
+            "SELECT fixture_id, inferred_status, needs_score_verification, status_short"
+            " FROM core.fixture_inferences JOIN core.fixtures USING (fixture_id)"
+        )
+        assert (match.id, "FT", True, "1H") in inferred
+        never = {"PST", "CANC", "ABD", "SUSP", "AWD", "FT"}
+        assert not never & {status for *_, status in inferred}
+        silent = {league.id for league in world.api.world.leagues if not league.has_live}
+        quiet = await world.rows(
+            "SELECT count(*) FROM core.fixture_inferences JOIN core.fixtures USING (fixture_id)"
+            " WHERE league_id = ANY (%(silent)s)",
+            {"silent": list(silent)},
+        )
+        assert quiet == [(0,)]
+        clock.turn_to(now)
+        # Only leagues that are followed are asked for.
+        assert (await world.run("auto_finish_verification", only_league_id=7)).kind == "nothing"
+        await world.run("auto_finish_verification")
+        assert await world.rows("SELECT * FROM core.fixture_inferences") == []
+        assert (await world.fixtures())[match.id] == match.at(now).body()
+
+
+async def test_a_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with collecting(database, tmp_path) as world:
+        world.simulation.clock.advance(-86400 * 10)
+        await world.run("fixtures_backfill_league_season")
+        async with world.store.connection() as conn:
+            await conn.execute("UPDATE football.fixture_told SET told_at = now() - interval '9 h'")
+        outcome = await world.run("auto_finish_stale_fixtures", dry_run=True)
+        assert outcome.rows_changed > 0
+        assert await world.rows("SELECT * FROM core.fixture_inferences") == []
+        # Where the API cannot be asked, what was to be marked is marked all the same.
+        world.simulation.faults.switch_on("error")
+        fetched = await world.run("auto_finish_stale_fixtures", try_fetch_first=True)
+        assert (fetched.kind, fetched.rows_changed) == ("done", outcome.rows_changed)
+        assert fetched.message is not None
+        assert "did not answer /fixtures" in fetched.message
+
+
+async def test_the_days_limit_ends_a_run_and_nothing_more_is_sent(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, options={"daily": 4}) as world:
+        outcome = await world.run("fixtures_backfill_league_season")
+        assert outcome.kind == "out_of_quota"
+        sent = world.requests
+        assert sent <= 5
+        again = await world.run("daily_fixtures_by_date")
+        assert again.kind == "out_of_quota"
+        assert world.requests == sent
+
+
+async def test_a_subscription_that_ended_is_told_apart_from_a_day_that_is_used_up(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path) as world:
+        world.simulation.faults.switch_on("lapsed")
+        outcome = await world.run("daily_fixtures_by_date")
+        assert outcome.kind == "out_of_quota"
+        assert outcome.message is not None
+        ended = world.simulation.clock() - timedelta(days=1)
+        told = f"/status says that the subscription ended on {ended:%Y-%m-%d}: renew it."
+        assert outcome.message.endswith(told)
+        assert dict(world.simulation.requests) == {"GET /leagues": 1, "GET /status": 1}
+
+
+async def test_no_content_is_an_answer(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with collecting(database, tmp_path, leagues=1) as world:
+        await world.run("injuries_hourly")
+        [(before,)] = await world.rows("SELECT count(*) FROM core.injuries")
+        async with world.store.connection() as conn:
+            await conn.execute("DELETE FROM football.season_asked WHERE endpoint = 'injuries'")
+        world.simulation.faults.switch_on("error", status=204)
+        await world.run("injuries_hourly")
+        assert await world.rows("SELECT DISTINCT outcome FROM budget.request ORDER BY 1") == [
+            ("empty",),
+            ("ok",),
+        ]
+        [(after,)] = await world.rows("SELECT count(*) FROM core.injuries")
+        # Nobody is injured, and that need not be asked again.
+        assert (before > 0, after) == (True, 0)
+        assert (await world.run("injuries_hourly")).kind == "nothing"
+        assert (await rebuild(world.store, world.settings)).datasets
+
+
+async def test_the_first_backfill_brings_what_is_else_asked_for_once_a_month(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    for wanted, asked in ((False, 0), (True, 1), (True, 1)):
+        async with collecting(
+            database, tmp_path, leagues=1, bootstrap_static_on_start=wanted
+        ) as world:
+            await world.run("fixtures_backfill_league_season", due=now)
+            [(there,)] = await world.rows("SELECT count(*) FROM core.countries")
+            assert bool(there) == wanted
+            sent = world.simulation.requests
+            assert sent["GET /countries"] + sent["GET /timezone"] in (0, 2 * asked)
+
+
+async def test_a_state_that_nobody_knows_is_looked_at_again(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=1) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.run("stale_scheduled_finalize")
+        [(number,)] = await world.rows(
+            "UPDATE core.fixtures SET body = jsonb_set(body, '{fixture,status,short}', '\"AWA\"')"
+            " WHERE fixture_id = (SELECT min(fixture_id) FROM core.fixtures) RETURNING fixture_id"
+        )
+        assert (await world.run("stale_scheduled_finalize")).kind == "nothing"
+        async with world.store.connection() as conn:
+            await conn.execute(
+                "UPDATE football.fixture_told SET told_at = told_at - interval '2 days'"
+            )
+        assert (await world.run("stale_scheduled_finalize")).kind == "done"
+        told = "SELECT fixture_id FROM football.fixture_told WHERE told_at > now() - interval '1 d'"
+        assert (number,) in await world.rows(told)
+
+
+async def test_line_ups_are_asked_for_once_before_the_kick_off(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=6) as world:
+        await world.run("fixtures_backfill_league_season")
+        await world.run("stale_live_refresh")
+        # One league of the six has no line-ups.
+        changed = await world.rows(
+            "UPDATE core.fixtures SET body = jsonb_set(jsonb_set(body, '{fixture,timestamp}',"
+            " to_jsonb(extract(epoch FROM now() + interval '10 minutes')::bigint)),"
+            " '{fixture,status,short}', '\"NS\"')"
+            " WHERE fixture_id IN (SELECT min(fixture_id) FROM core.fixtures GROUP BY league_id)"
+            " RETURNING fixture_id"
+        )
+        asked = world.requests
+        assert (await world.run("stale_live_refresh")).kind == "done"
+        assert world.requests == asked + 1
+        detailed = await world.rows(
+            "SELECT fixture_id FROM football.fixture_told WHERE details_at"
+            " > now() - interval '10 minutes'"
+        )
+        assert len(set(detailed) & set(changed)) == 5
+        assert (await world.run("stale_live_refresh")).kind == "nothing"
+
+
+async def test_a_refused_key_is_said_and_asked_once(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, api_key="wrong") as world:
+        now = datetime.now(UTC)
+        for due, asked in ((now, 1), (now, 1), (None, 2)):
+            # By the clock it rests for an hour; by hand it is tried.
+            with pytest.raises(SettingsError, match="key"):
+                await world.run("bootstrap_countries", due=due)
+            assert world.requests == asked
+        football = world.settings.football.model_copy(update={"api_key": SecretStr(KEY)})
+        world.settings = world.settings.model_copy(update={"football": football})
+        assert (await world.run("bootstrap_countries", due=now)).kind == "done"
+
+
+async def test_without_a_key_nothing_is_sent(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with collecting(database, tmp_path, api_key=None) as world:
+        with pytest.raises(SettingsError, match="no key"):
+            await world.run("bootstrap_countries")
+        assert world.requests == 0
+
+
+async def test_passing_errors_are_asked_again_and_refused_plans_are_not(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path) as world:
+        world.simulation.faults.switch_on("errors-in-200", times=1)
+        assert (await world.run("bootstrap_countries")).kind == "done"
+        assert world.requests == 2
+        assert len(await world.rows("SELECT * FROM core.countries")) > 1
+        world.simulation.faults.switch_on("not-in-plan")
+        await world.run("bootstrap_timezones")
+        assert world.requests == 3
+        assert await world.rows("SELECT * FROM core.timezones") == []
+
+
+@pytest.mark.parametrize("mode", ["season", "windows"])
+async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
+    database: ThrowAwayDatabase, tmp_path: Path, mode: str
+) -> None:
+    names = ["fixtures_backfill_league_season", "standings_backfill_league_season"]
+    names += ["injuries_hourly", "fixture_details_backfill_90d"]
+    how = {"fixtures_mode": mode, "fixtures_window_days": 90}
+    async with collecting(database, tmp_path, leagues=1, backfill=how) as world:
+        for name in ("bootstrap_leagues", "bootstrap_countries"):
+            await world.run(name)
+        world.simulation.faults.switch_on("not-in-plan")
+        outcome = await world.run(names[0])
+        assert outcome.message == (
+            "The API refuses /fixtures: Free plans do not have access to this season. "
+            "The API refuses /teams: Free plans do not have access to this season."
+        )
+        for name in names[1:]:
+            await world.run(name)
+        progress = "SELECT job, completed, next_date, last_error FROM core.backfill_progress"
+        reason = "Free plans do not have access to this season."
+        assert {(False, reason)} == {(done, why) for _, done, _, why in await world.rows(progress)}
+        assert {day for job, _, day, _ in await world.rows(progress) if job == names[0]} <= {
+            None,
+            world.api.world.start,
+        }
+        # By the clock it is left alone for a day, by hand it is asked again.
+        now = datetime.now(UTC)
+        told = (await world.run(names[0], due=now)).message
+        assert told == (
+            f"The API refuses /timezone: {reason} "
+            "The API refused the matches of 1 seasons less than a day ago."
+        )
+        asked = world.requests
+        for name in names:
+            idle = await world.run(name, due=now)
+            assert idle.kind == "nothing", name
+            assert idle.message, name
+        assert world.requests == asked
+        world.simulation.faults.switch_off("not-in-plan")
+        for name in names:
+            assert (await world.run(name)).kind == "done", name
+        assert {(True, None)} == {(done, why) for _, done, _, why in await world.rows(progress)}
+        now = world.simulation.clock()
+        assert await world.fixtures() == {
+            m.id: m.at(now).body() for m in world.api.world.matches.values()
+        }
+
+
+async def test_details_that_are_refused_stay_due_and_what_is_inferred_stays(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with collecting(database, tmp_path, leagues=1) as world:
+        await world.run("fixtures_backfill_league_season")
+        [(number,)] = await world.rows(
+            "INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason, inferred_at)"
+            " SELECT fixture_id, 'FT', 'silence', now() FROM core.fixtures"
+            " ORDER BY date LIMIT 1 RETURNING fixture_id"
+        )
+        world.simulation.faults.switch_on("not-in-plan")
+        asked = world.requests
+        await world.run("fixture_details_backfill_90d")
+        await world.run("auto_finish_verification")
+        # One request is enough to know.
+        assert world.requests == asked + 2
+        world.simulation.faults.switch_off("not-in-plan")
+        # Nothing was said about it either where the API does not know the match.
+        hidden = world.api.world.matches.pop(number)
+        await world.run("auto_finish_verification")
+        await world.run("fixture_details_backfill_90d")
+        assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(number,)]
+        [(detailed,)] = await world.rows(
+            "SELECT count(*) FROM football.fixture_told WHERE details_at IS NOT NULL"
+        )
+        assert detailed > 1
+        # A season without it: there is no match any more about which anything could be inferred.
+        world.api.world.by_league[39].remove(hidden)
+        async with world.store.connection() as conn:
+            await conn.execute("DELETE FROM core.backfill_progress")
+        await world.run("fixtures_backfill_league_season")
+        assert number not in await world.fixtures()
+        assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == []
+
+
+async def test_a_slip_in_the_followed_leagues_is_said(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    tracked = [{"id": 39, "season": 2091}, {"id": 777, "season": 2026}]
+    async with collecting(database, tmp_path, leagues=1, tracked_leagues=tracked) as world:
+        outcome = await world.run("daily_standings")
+        year = world.api.world.season
+        assert outcome.message == (
+            "League 39, season 2091, is followed, but the API lists seasons of league 39"
+            f" up to {year}. League 777, season 2026, is followed, but the API lists no league 777."
+        )
+        outcome = await world.run("daily_standings", only_league_id=5)
+        assert (outcome.kind, outcome.message) == (
+            "nothing",
+            "League 5 is not among the tracked_leagues, and no current season of it is known; "
+            "name one with only_season.",
+        )
+
+
+def test_every_job_of_the_original_is_there() -> None:
+    assert BY_NAME.keys() >= {
+        "bootstrap_timezones",
+        "bootstrap_countries",
+        "daily_fixtures_by_date",
+        "fixture_details_recent_finalize",
+        "daily_standings",
+        "injuries_hourly",
+        "top_scorers_daily",
+        "team_statistics_refresh",
+        "fixtures_backfill_league_season",
+        "standings_backfill_league_season",
+        "fixture_details_backfill_90d",
+        "auto_finish_stale_fixtures",
+        "auto_finish_verification",
+        "stale_live_refresh",
+        "stale_scheduled_finalize",
+    }
+    assert load_settings(environ={}).football.tracked_leagues == ()
+
+
+async def test_leagues_are_followed_by_name_and_what_is_not_clear_is_said(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    year = (datetime.now(UTC) - timedelta(days=25)).year
+    tracked = [{"name": "league 2", "season": year}, {"name": "Lege 3", "season": year}]
+    async with collecting(database, tmp_path, tracked_leagues=tracked) as world:
+        outcome = await world.run("daily_fixtures_by_date")
+        assert outcome.message is not None
+        assert "Did you mean League" in outcome.message
+        assert set(await world.rows("SELECT DISTINCT league_id FROM core.fixtures")) <= {(40,)}
+        await world.run("fixtures_backfill_league_season")
+        assert await world.rows("SELECT DISTINCT league_id FROM core.fixtures") == [(40,)]

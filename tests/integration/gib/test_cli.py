@@ -1,0 +1,62 @@
+"""`hasat gib lookup` and `hasat gib search` as a person types them."""
+
+from pathlib import Path
+
+import pytest
+
+from hasat.clock import local_time
+from hasat.sources.gib.datasets import EINVOICE
+from hasat.store import MigrationSet, Store
+from hasat.testing.database import ThrowAwayDatabase
+from support.feed_toys import run
+from support.gib_people import MIGRATIONS, load, people, person
+from support.house import Commands
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
+
+
+@pytest.fixture
+def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Commands:
+    return Commands("gib", database.url, tmp_path, columns=200)
+
+
+async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
+    empty = hasat("lookup", "1234567890")
+    assert (empty.returncode, "not been filled" in empty.stderr) == (1, True)
+    await load(store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")))
+    first = await run(
+        store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")), dataset=EINVOICE
+    )
+    await run(store, people(person("1234567890", "GÜNEŞ A.Ş.")), dataset=EINVOICE)
+    assert hasat.json("lookup", "1234567890")["einvoice"]["title"] == "GÜNEŞ A.Ş."
+    then = hasat("lookup", "1234567890", "--as-of", local_time(first.committed_at))
+    assert "IŞIK A.Ş." in then.stdout
+    assert "urn:mail:pk@x" in then.stdout
+    missing = hasat("lookup", "1234567890", "--dataset", "edespatch")
+    assert missing.returncode == 1
+    assert "not an active taxpayer of edespatch" in missing.stderr
+    mangled = hasat("lookup", "864387")
+    assert mangled.returncode == 2
+    assert "Did you mean 0000864387?" in mangled.stderr
+    gone = hasat("lookup", "1234567890", "--as-of", "2001-01-01")
+    assert (gone.returncode, "not known" in gone.stderr) == (1, True)
+
+
+async def test_a_search_finds_and_says_what_would_make_it_faster(
+    hasat: Commands, store: Store
+) -> None:
+    await load(store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")))
+    slow = hasat("search", "isik")
+    assert (slow.returncode, "1234567890" in slow.stdout) == (0, True)
+    assert "hasat jobs run gib_search" in slow.stderr
+    found = hasat.json("search", "--alias", "PK@X")
+    assert [item["identifier"] for item in found["einvoice"]["items"]] == ["1234567890"]
+    assert found["edespatch"]["totalCount"] == 0
+    nothing = hasat("search", "zzz", "--dataset", "einvoice")
+    assert (nothing.returncode, "0 found" in nothing.stdout) == (0, True)
+    assert hasat("search").returncode == 2

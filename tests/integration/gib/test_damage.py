@@ -1,0 +1,284 @@
+"""Damage that reads as "not there" removes nobody, and a list's size is guarded both ways."""
+
+import os
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from hasat.settings import Settings
+from hasat.sources.gib.sync import HeldBackError
+from hasat.store import MigrationSet, Store
+from support.gib_town import MIGRATIONS, Sync, Town, User, lenient
+
+pytestmark = pytest.mark.anyio
+
+Damage = Callable[[str], str]
+JUNK = "x" * 5_000_000
+
+
+def one(old: str, new: str) -> Damage:
+    """Replace the first of what a User has at least once."""
+
+    def damage(xml: str) -> str:
+        assert re.search(old, xml, re.DOTALL)
+        return re.sub(old, new, xml, count=1, flags=re.DOTALL)
+
+    return damage
+
+
+# Whose record it is stays clear.
+DAMAGES: dict[str, Damage] = {
+    "a misspelt attribute": one(" type=", " ype="),
+    "an attribute in capitals": one(" type=", " Type="),
+    "no attribute": one(' type="[A-Za-z]+"', ""),
+    "a misspelt type": one('type="Invoice"', 'type="Inv0ice"'),
+    "an empty type": one('type="Invoice"', 'type=""'),
+    "a type in other case": one('type="Invoice"', 'type="INVOICE"'),
+    "an attribute too many": one('type="Invoice"', 'type="Invoice" x="1"'),
+    "an attribute of the User": one("<User>", "<User deleted='true'>"),
+    "a misspelt Document": one("<Document (.*?)</Document>", r"<Documnt \1</Documnt>"),
+    "misspelt Documents": one("<Documents>(.*)</Documents>", r"<Documets>\1</Documets>"),
+    "no Documents": one("<Documents>.*</Documents>", ""),
+    "empty Documents": one("<Documents>.*</Documents>", "<Documents/>"),
+    "an empty Document": one("(<Document [^>]*>).*?</Document>", r"\1</Document>"),
+    "no tag around a Document": one("<Document [^>]*>(.*?)</Document>", r"\1"),
+    "a misspelt Alias": one("<Alias>(.*?)</Alias>", r"<Alia>\1</Alia>"),
+    "an Alias without Name": one("<Name>.*?</Name>", ""),
+    "an empty Name": one("<Name>.*?</Name>", "<Name> </Name>"),
+    "a misspelt Name": one("<Name>(.*?)</Name>", r"<Nam>\1</Nam>"),
+    "no CreationTime": one("<CreationTime>.*?</CreationTime>", ""),
+    "closed at no time": one("</CreationTime>", "</CreationTime><DeletionTime>null</DeletionTime>"),
+    "closed at midnight of no day": one(
+        "</CreationTime>", "</CreationTime><DeletionTime>0000-00-00T00:00:00</DeletionTime>"
+    ),
+    "closed on 31 February": one(
+        "</CreationTime>", "</CreationTime><DeletionTime>2019-02-31T00:00:00</DeletionTime>"
+    ),
+    "closed with nothing": one("</CreationTime>", "</CreationTime><DeletionTime/>"),
+    "a DeletionTime of the User": one(
+        "</User>", "<DeletionTime>2019-02-03T00:00:00</DeletionTime></User>"
+    ),
+    "no Title": one("<Title>.*?</Title>", ""),
+    "a blank Title": one("<Title>.*?</Title>", "<Title>\u00a0</Title>"),
+    "a misspelt Title": one("<Title>(.*?)</Title>", r"<Titel>\1</Titel>"),
+    "a monstrous Title": one("<Title>", "<Title>" + "x" * 5_000),
+    "a monstrous alias": one("<Name>", "<Name>" + "x" * 5_000),
+    "no FirstCreationTime": one("<FirstCreationTime>.*?</FirstCreationTime>", ""),
+    "no Type": one("<Type>.*?</Type>", ""),
+    "text in a Document": one("(<Document [^>]*>)", r"\1Alias"),
+    "text in Documents": one("<Documents>", "<Documents>?"),
+    "another User's start": one("<User>", "<User><Usr/>"),
+    "a misspelt User": one("<User>(.*)</User>", r"<Uzer>\1</Uzer>"),
+    "escaped markup": one("<Alias>(.*?)</Alias>", r"&lt;Alias&gt;\1&lt;/Alias&gt;"),
+    "a namespace": one("<User>", "<User xmlns='urn:x'>"),
+}
+
+# It may be anybody's.
+ANONYMOUS: dict[str, Damage] = {
+    "a digit less": one("<Identifier>(.)", "<Identifier>"),
+    "a letter in it": one("<Identifier>.", "<Identifier>O"),
+    "a misspelt Identifier": one("<Identifier>(.*?)</Identifier>", r"<Identifer>\1</Identifer>"),
+    "only text": one("<User>(.*)</User>", lambda found: re.sub("<[^>]*>", " ", found[0])),  # type: ignore[arg-type]
+    "a CDATA section": one("<User>(.*)</User>", r"<![CDATA[<User>\1</User>]]>"),
+    "escaped": one(
+        "<User>(.*)</User>",
+        lambda found: found[0].replace("<", "&lt;").replace(">", "&gt;"),  # type: ignore[arg-type]
+    ),
+}
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Town:
+    seed = int(os.environ.get("HASAT_FUZZ_SEED", "13"))
+    print(f"HASAT_FUZZ_SEED={seed}")
+    town = Town(seed, tmp_path)
+    town.grow(200)
+    return town
+
+
+@pytest.fixture
+def sync(store: Store, settings: Settings) -> Sync:
+    return Sync(store, settings)
+
+
+def damaging(victims: dict[str, Damage]) -> Callable[[str, str], str]:
+    """Damage Users of the PK list by their identifiers."""
+
+    def tamper(box: str, xml: str) -> str:
+        if box == "GB":
+            return xml
+        for identifier, damage in victims.items():
+            start = xml.index(f"<User><Identifier>{identifier}<")
+            end = xml.index("</User>", start) + len("</User>")
+            xml = xml[:start] + damage(xml[start:end]) + xml[end:]
+        return xml
+
+    return tamper
+
+
+def invoicing(town: Town) -> list[str]:
+    """Who is in the PK list with an open alias for invoices, in any order."""
+    found = [name for name, user in town.lists["PK"].items() if "Invoice" in user.documents]
+    return town.dice.sample(found, len(found))
+
+
+@pytest.mark.parametrize("most_new", [50_000, 0])
+async def test_damage_that_reads_as_absence_changes_nobody(
+    store: Store, sync: Sync, town: Town, most_new: int
+) -> None:
+    await sync(town.publish())
+    before = deepcopy(town.lists)
+    victims = dict(zip(invoicing(town), DAMAGES.values(), strict=False))
+    assert len(victims) == len(DAMAGES)
+    sync.settings = lenient(sync.settings)
+    # Whoever is not damaged is removed as the list says.
+    gone = next(name for name in town.lists["PK"] if name not in victims)
+    for box in ("PK", "GB"):
+        town.lists[box].pop(gone, None)
+        before[box].pop(gone, None)
+    report = await sync(town.publish(damaging(victims)), most_new=most_new)
+    assert report.lists["pk"].rejected == len(victims)
+    await sync.matches(before)
+    async with store.connection() as conn:
+        rows = await (await conn.execute("SELECT key, reason FROM raw.set_aside")).fetchall()
+    assert {key for key, _ in rows} == set(victims)
+    assert all(reason for _, reason in rows)
+    # The same again, next to a user who changes; and then all is legible again.
+    await sync(town.publish(damaging(victims)), most_new=most_new)
+    await sync.matches(before)
+    town.churn()
+    await sync(town.publish(), most_new=most_new)
+    await sync.matches(town.lists)
+
+
+@pytest.mark.parametrize("damage", ANONYMOUS)
+async def test_who_may_be_anybody_lets_nobody_be_removed(
+    sync: Sync, town: Town, damage: str
+) -> None:
+    await sync(town.publish())
+    before = deepcopy(town.lists)
+    victim = invoicing(town)[0]
+    for most_new in (50_000, 0):
+        tampered = town.publish(damaging({victim: ANONYMOUS[damage]}))
+        report = await sync(tampered, most_new=most_new)
+        assert report.lists["pk"].rejected == 1
+        await sync.matches(before)
+    del town.lists["PK"][victim]
+    await sync(town.publish())
+    await sync.matches(town.lists)
+
+
+@pytest.mark.parametrize("most_new", [50_000, 0])
+async def test_two_of_two_hundred_are_not_removed_and_the_guard_counts_them(
+    sync: Sync, town: Town, most_new: int
+) -> None:
+    await sync(town.publish())
+    one, two = invoicing(town)[:2]
+    damaged = town.publish(
+        damaging({one: DAMAGES["a misspelt attribute"], two: DAMAGES["a misspelt type"]})
+    )
+    with pytest.raises(HeldBackError, match="unreadable users"):
+        await sync(damaged, most_new=most_new)
+    report = await sync(damaged, most_new=most_new, approving=2)
+    assert report.lists["pk"].rejected == 2
+    assert report.outcome == "unchanged"
+    await sync.matches(town.lists)
+
+
+@pytest.mark.parametrize("most_new", [50_000, 0])
+async def test_a_type_of_document_that_a_third_of_the_list_has_is_the_format(
+    sync: Sync, town: Town, most_new: int
+) -> None:
+    await sync(town.publish())
+    everyone = sorted(town.lists["PK"])
+
+    def give(names: list[str]) -> None:
+        for name in names:
+            town.lists["PK"][name].documents["Producer"] = {"urn:p": town.moment()}
+
+    give(everyone[:10])
+    sync.settings = lenient(sync.settings)
+    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 10
+    give(everyone[: len(everyone) // 2])
+    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 0
+    await sync.matches(town.lists)
+    # Once it is known, one more who gets it is no longer doubted.
+    give(everyone[-1:])
+    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 0
+    await sync.matches(town.lists)
+
+
+async def test_a_format_that_reads_as_a_mass_removal_is_held(sync: Sync, town: Town) -> None:
+    await sync(town.publish())
+    renamed = town.publish(lambda _, xml: xml.replace('"Invoice"', '"EInvoice"'))
+    with pytest.raises(HeldBackError, match="removed"):
+        await sync(renamed)
+
+
+JUNKS: dict[str, Callable[[str], str]] = {
+    "an attribute": one("<User>", f"<User junk='{JUNK}'>"),
+    "a title": one("<Title>", f"<Title>{JUNK}"),
+    "an element": one("</User>", f"<Junk>{JUNK}</Junk></User>"),
+    "white space": one("</Title>", f"</Title>{' ' * len(JUNK)}"),
+    "a comment": one("<User>", f"<!-- {JUNK} --><User>"),
+}
+
+
+@pytest.mark.parametrize("junk", JUNKS)
+async def test_junk_of_five_megabytes_is_held_and_makes_no_later_list_look_small(
+    sync: Sync, town: Town, junk: str
+) -> None:
+    await sync(town.publish())
+    victim = invoicing(town)[0]
+    large = town.publish(damaging({victim: JUNKS[junk]}))
+    with pytest.raises(HeldBackError, match="PK list: more bytes"):
+        await sync(large)
+    await sync(large, approving=2)
+    await sync.matches(town.lists)
+    town.churn()
+    assert (await sync(town.publish())).outcome == "committed"
+    await sync.matches(town.lists)
+
+
+@pytest.mark.parametrize("junk", JUNKS)
+async def test_junk_in_the_first_list_makes_no_later_list_look_small(
+    sync: Sync, town: Town, junk: str
+) -> None:
+    await sync(town.publish(damaging({invoicing(town)[0]: JUNKS[junk]})))
+    await sync(town.publish())
+    await sync.matches(town.lists)
+
+
+async def test_a_list_of_shorter_records_is_held(sync: Sync, town: Town) -> None:
+    sync.settings = lenient(sync.settings)
+    for user in (user for users in town.lists.values() for user in users.values()):
+        _lengthen(user)
+    await sync(town.publish())
+    short = town.publish(lambda _, xml: re.sub("<Alias><Name>urn:long.*?</Alias>\n", "", xml))
+    with pytest.raises(HeldBackError, match="fewer bytes"):
+        await sync(short)
+
+
+async def test_a_list_with_far_more_users_is_held_and_can_be_approved(
+    sync: Sync, town: Town
+) -> None:
+    await sync(town.publish())
+    town.grow(150)
+    large = town.publish()
+    with pytest.raises(HeldBackError, match="more users"):
+        await sync(large)
+    await sync(large, approving=2)
+    await sync.matches(town.lists)
+
+
+def _lengthen(user: User) -> None:
+    for aliases in user.documents.values():
+        aliases["urn:long" + "x" * 250] = "2020-01-01T00:00:00"

@@ -1,0 +1,258 @@
+"""Looking taxpayers up over HTTP, in the original service's form."""
+
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from hasat.api import create_app
+from hasat.jobs import Catalogue
+from hasat.settings import Settings
+from hasat.sources.gib.source import GIB
+from hasat.sources.gib.sync import synchronise
+from hasat.store import MigrationSet, Store
+from hasat.testing.http import client_of, undescribed
+
+pytestmark = pytest.mark.anyio
+
+MIGRATIONS = [MigrationSet("gib", files("hasat.sources.gib") / "migrations")]
+USER = """<User><Identifier>{id}</Identifier><Title>{title}</Title><Type>OZEL</Type>
+<FirstCreationTime>2019-05-01T10:00:00</FirstCreationTime><Documents><Document type="Invoice">
+<Alias><Name> urn:mail:pk@{id}.tr</Name><CreationTime>2019-05-01T10:00:00</CreationTime></Alias>
+</Document></Documents></User>"""
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
+
+
+def _write(folder: Path, *titles: str) -> dict[str, Path]:
+    users = [USER.format(id=f"{1234567890 + n}", title=title) for n, title in enumerate(titles)]
+    paths = {}
+    for box in ("PK", "GB"):
+        paths[box] = folder / f"{box}.xml"
+        paths[box].write_text(f"<UserList>{''.join(users)}</UserList>", "utf-8")
+    return paths
+
+
+@pytest.fixture
+async def client(
+    settings: Settings, store: Store, tmp_path: Path
+) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(settings, store, Catalogue.of([], settings), [GIB])
+    async with client_of(app) as client:
+        for door in ("", "/1234567890", "/1234567890?asOf=2026-01-01", "/1234567890/history"):
+            assert (await client.get(f"/api/v1/einvoice{door}")).status_code == 503
+        lists = _write(tmp_path, "IŞIK A.Ş.", "ÇAĞ LTD")
+        await synchronise(store, settings, lists, run=1)
+        yield client
+
+
+async def test_a_taxpayer_is_found_as_the_original_shows_him(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/api/v1/einvoice/1234567890")
+    assert answer.status_code == 200
+    assert answer.headers["X-Last-Sync-At"]
+    found = answer.json()
+    assert found["title"] == "IŞIK A.Ş."
+    assert found["accountType"] is None
+    assert found["aliases"] == [
+        {"name": "urn:mail:pk@1234567890.tr", "type": box, "creationTime": "2019-05-01T10:00:00"}
+        for box in ("GB", "PK")
+    ]
+    assert (found["identifierKind"], found["identifierValid"]) == ("VKN", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("einvoice/9999999999", 404, "not-a-taxpayer"),
+        ("edespatch/1234567890", 404, "not-a-taxpayer"),
+        ("einvoice/12345", 400, "malformed-identifier"),
+        ("einvoice/12345/history", 400, "malformed-identifier"),
+        ("einvoice/%20123456789", 400, "malformed-identifier"),
+        ("einvoice/changes?only=12345", 400, "malformed-identifier"),
+        ("einvoice/changes/stream?only=12345", 400, "malformed-identifier"),
+        ("einvoce/1234567890", 404, "no-such-path"),
+        ("1234567890", 404, "no-such-path"),
+    ],
+)
+async def test_what_is_wrong_with_a_lookup_has_a_code(
+    client: httpx2.AsyncClient, path: str, status: int, code: str
+) -> None:
+    answer = await client.get(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.json()["type"] == f"/problems/{code}"
+
+
+async def test_a_mangled_identifier_is_answered_with_the_likely_one(
+    client: httpx2.AsyncClient,
+) -> None:
+    for path in ("einvoice/864387", "einvoice/864387/history", "einvoice/changes?only=864387"):
+        problem = (await client.get(f"/api/v1/{path}")).json()
+        assert problem["remedy"] == "Did you mean 0000864387?", path
+    watched = {"only": ["1234567890", "864387"]}
+    problem = (await client.post("/api/v1/einvoice/changes", json=watched)).json()
+    assert problem["code"] == "malformed-identifier"
+
+
+async def test_was_he_registered_by_that_time(client: httpx2.AsyncClient) -> None:
+    path = "/api/v1/einvoice/1234567890?firstCreationTime="
+    assert (await client.get(f"{path}2019-05-01T10:00:00")).status_code == 200
+    assert (await client.get(f"{path}2019-05-01 09:59:59")).status_code == 404
+    assert (await client.get(f"{path}soon")).status_code == 400
+
+
+async def test_many_are_looked_up_at_once(client: httpx2.AsyncClient) -> None:
+    wanted = ["1234567891", "0000000000", "1234567890", "1234567891"]
+    answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
+    found = answer.json()
+    assert [item["identifier"] for item in found["items"]] == ["1234567891", "1234567890"]
+    assert found["notFound"] == ["0000000000"]
+    assert (found["totalRequested"], found["totalFound"]) == (3, 2)
+    assert found["malformed"] == []
+    too_many = [f"{n:010d}" for n in range(1001)]
+    refused = await client.post("/api/v1/einvoice/batch", json={"identifiers": too_many})
+    assert refused.status_code == 422
+
+
+async def test_malformed_identifiers_come_back_apart_from_those_not_found(
+    client: httpx2.AsyncClient,
+) -> None:
+    wanted = ["864387", " 0000864387", "123456789", "1234567890", "9999999999", "", "x" * 500]
+    answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert [item["identifier"] for item in found["items"]] == ["1234567890"]
+    assert found["notFound"] == ["9999999999"]
+    assert (found["totalRequested"], found["totalFound"]) == (7, 1)
+    assert [(one["input"], one["likely"], one["likelyValid"]) for one in found["malformed"]] == [
+        ("864387", "0000864387", False),
+        (" 0000864387", "0000864387", False),
+        ("123456789", "0123456789", True),
+        ("", None, None),
+        ("x" * 500, None, None),
+    ]
+    assert all(one["reason"] for one in found["malformed"])
+
+
+async def test_a_search_answers_as_the_original(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/api/v1/einvoice", params={"search": "ışık"})
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Last-Sync-At"]
+    found = answer.json()
+    assert [item["title"] for item in found["items"]] == ["IŞIK A.Ş."]
+    assert found["items"][0]["aliases"][0]["name"] == "urn:mail:pk@1234567890.tr"
+    assert (found["totalCount"], found["page"], found["pageSize"]) == (1, 1, 20)
+    everybody = (await client.get("/api/v1/einvoice", params={"pageSize": 1, "page": 2})).json()
+    assert [item["title"] for item in everybody["items"]] == ["IŞIK A.Ş."]
+    assert everybody["totalCount"] == 2
+    by_alias = {"alias": "PK@1234567891.tr"}
+    (holder,) = (await client.get("/api/v1/einvoice", params=by_alias)).json()["items"]
+    assert holder["title"] == "ÇAĞ LTD"
+    assert (await client.get("/api/v1/edespatch", params=by_alias)).json()["totalCount"] == 0
+
+
+async def test_the_first_search_has_the_search_prepared(client: httpx2.AsyncClient) -> None:
+    async def ready() -> bool:
+        (gib,) = (await client.get("/api/v1/status")).json()["sources"]
+        told: bool = gib["searchReady"]
+        assert told == (not gib["remarks"])
+        return told
+
+    assert not await ready()
+    first = (await client.get("/api/v1/einvoice", params={"search": "a"})).json()
+    assert await ready()
+    assert (await client.get("/api/v1/einvoice", params={"search": "a"})).json() == first
+
+
+@pytest.mark.parametrize("query", ["search=" + "x" * 201, "pageSize=0", "pageSize=101", "page=0"])
+async def test_a_search_beyond_the_limits_is_refused(
+    client: httpx2.AsyncClient, query: str
+) -> None:
+    assert (await client.get(f"/api/v1/einvoice?{query}")).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["?search=%00", "?alias=a%00", "/changes?only=%00", "/%00/history", "?search=%ff", "/%00"],
+)
+async def test_letters_that_the_database_cannot_hold_are_no_fault_of_ours(
+    client: httpx2.AsyncClient, path: str
+) -> None:
+    answer = await client.get(f"/api/v1/einvoice{path}")
+    assert answer.status_code in {200, 400, 422}, answer.text
+    headers = {"Content-Type": "application/json"}
+    for door, field in (("batch", "identifiers"), ("changes", "only")):
+        for letter in ("\\u0000", "\\ud800"):
+            body = f'{{"{field}": ["{letter}"]}}'
+            refused = await client.post(f"/api/v1/einvoice/{door}", content=body, headers=headers)
+            assert refused.status_code == 422, body
+
+
+async def test_a_taxpayer_as_he_was(
+    client: httpx2.AsyncClient, store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    path = "/api/v1/einvoice/1234567890"
+    first = await client.get(path)
+    lists = _write(tmp_path, "IŞIK HOLDİNG A.Ş.", "ÇAĞ LTD", "YENİ LTD")
+    loose = {"max_modified_percent": 100.0, "max_added_percent": 100.0}
+    gib = settings.gib.model_copy(update=loose)
+    await synchronise(store, settings.model_copy(update={"gib": gib}), lists, run=2)
+    now = await client.get(path)
+    known = {"If-None-Match": now.headers["ETag"]}
+    assert (await client.get(path, headers=known)).status_code == 304
+    assert now.headers["ETag"] != first.headers["ETag"]
+    assert now.json()["title"] == "IŞIK HOLDİNG A.Ş."
+    before = {"asOf": first.headers["X-Last-Sync-At"]}
+    assert (await client.get(path, params=before)).json() == first.json()
+    new = "/api/v1/einvoice/1234567892"
+    assert (await client.get(new)).status_code == 200
+    assert (await client.get(new, params=before)).status_code == 404
+    long_ago = await client.get(path, params={"asOf": "2001-01-01"})
+    assert (long_ago.status_code, long_ago.json()["code"]) == (410, "feed-expired")
+    assert (await client.get(path, params={"asOf": "then"})).status_code == 400
+    (story,) = (await client.get(f"{path}/history")).json()["history"]
+    assert (story["before"]["title"], story["after"]["title"], story["fields"]) == (
+        "IŞIK A.Ş.",
+        "IŞIK HOLDİNG A.Ş.",
+        ["title"],
+    )
+
+
+async def test_dashboards_of_the_original_find_their_metrics(client: httpx2.AsyncClient) -> None:
+    def value(text: str, name: str) -> float:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+        return float(line.split()[1])
+
+    asked = value((await client.get("/metrics")).text, "gibuserlist_queries_total")
+    await client.get("/api/v1/einvoice/1234567890")
+    told = (await client.get("/metrics")).text
+    assert value(told, "gibuserlist_queries_total") == asked + 1
+    assert value(told, "gibuserlist_users_einvoice_count") == 2
+    assert value(told, "gibuserlist_users_edespatch_count") == 0
+    assert value(told, "gibuserlist_sync_last_sync_at_unix") > 1.7e9
+    assert 'gibuserlist_sync_changes_total{change_type="removed"} 0.0' in told
+
+
+async def test_status_and_health_speak_of_the_lists(client: httpx2.AsyncClient) -> None:
+    status = (await client.get("/api/v1/status")).json()
+    assert (status["eInvoiceUserCount"], status["eDespatchUserCount"]) == (2, 0)
+    assert status["lastSyncAt"]
+    assert [source["name"] for source in status["sources"]] == ["gib"]
+    health = (await client.get("/health")).json()
+    assert health["checks"]["sync_freshness"]["status"] == "Healthy"
+
+
+async def test_every_route_of_the_source_is_described(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert undescribed(create_app(settings, store, Catalogue.of([], settings), [GIB])) == []
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for dataset in ("einvoice", "edespatch"):
+        doors = ("/changes", "/changes/stream", "/digest", "/{key}/history", "/batch", "")
+        for door in (*doors, "/{identifier}"):
+            assert f"/api/v1/{dataset}{door}" in paths

@@ -1,0 +1,207 @@
+"""Syncs that are killed, cut off or misled by the clock: nothing is lost, nothing happens by half.
+
+HASAT_CAMPAIGN says how many syncs are killed.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from hasat.errors import HasatError
+from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.feed.read import changes_after, changes_between, head_of
+from hasat.settings import Settings
+from hasat.sources.gib.errors import ReplacedListError
+from hasat.sources.gib.simulator.lists import Publisher
+from hasat.sources.gib.sync import Report, synchronise
+from hasat.store import MigrationSet, Store
+from hasat.testing.database import ThrowAwayDatabase
+from support.house import House
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+MIGRATIONS = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
+DATASETS = ("einvoice", "edespatch")
+DEATHS = int(os.environ.get("HASAT_CAMPAIGN", "3"))
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
+
+
+class Publishing:
+    """Lists of a few hundred taxpayers that change from step to step."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._publisher = Publisher(300, seed)
+        self._steps = 0
+
+    def __call__(self) -> dict[str, Path]:
+        """The lists of the next step."""
+        if self._steps:
+            self._publisher.change(added=5, modified=9, removed=4)
+        self._steps += 1
+        folder = self._folder / f"step-{self._steps}"
+        folder.mkdir()
+        return {str(box): path for box, path in self._publisher.write(folder).items()}
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Publishing:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return Publishing(tmp_path, seed)
+
+
+async def _mirror(store: Store, dataset: str) -> dict[str, Any]:
+    async with store.connection() as conn:
+        rows = await (await conn.execute(f"SELECT key, body FROM core.{dataset}")).fetchall()
+    return dict(rows)
+
+
+async def _is_sound(store: Store, dataset: str, start: dict[str, Any]) -> bool:
+    """Numbers without a gap, a follower that began at `start` equal to the mirror, its digest."""
+    mirror = await _mirror(store, dataset)
+    async with store.connection() as conn:
+        head = await head_of(conn, dataset)
+        page = await changes_after(conn, dataset, None, limit=1000)
+    assert [change.seq for change in page.changes] == list(range(1, head.seq + 1))
+    follower = dict(start)
+    for change in page.changes:
+        if change.kind == "removed":
+            del follower[change.key]
+        else:
+            follower[change.key] = change.body
+    total = sum(weight(key, record_digest(canonical(body))) for key, body in mirror.items())
+    assert head.records == len(mirror)
+    assert head.digest == shift(EMPTY, total)
+    return follower == mirror
+
+
+async def test_a_sync_that_is_killed_has_happened_or_has_not(
+    store: Store, database: ThrowAwayDatabase, publish: Publishing, tmp_path: Path
+) -> None:
+    house = House(tmp_path / "home")
+    house.environ["HASAT_DATABASE_URL"] = database.url
+    command = [sys.executable, "-m", "hasat", "gib", "sync"]
+
+    def begin(lists: dict[str, Path]) -> subprocess.Popen[bytes]:
+        sources = ["--pk", str(lists["PK"]), "--gb", str(lists["GB"])]
+        return subprocess.Popen([*command, *sources], env=house.environ, cwd=tmp_path)
+
+    began = time.monotonic()
+    assert begin(publish()).wait(120) == 0
+    usual = time.monotonic() - began
+    start = {dataset: await _mirror(store, dataset) for dataset in DATASETS}
+    dice = random.Random(str(start))
+    died = 0
+    for _ in range(DEATHS):
+        lists = publish()
+        process = begin(lists)
+        try:
+            process.wait(dice.uniform(0.3, 1.0) * usual)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            died += process.wait() == -signal.SIGKILL
+        for dataset in DATASETS:
+            assert await _is_sound(store, dataset, start[dataset])
+        assert begin(lists).wait(120) == 0
+        for dataset in DATASETS:
+            assert await _is_sound(store, dataset, start[dataset])
+    print(f"{died} of {DEATHS} were killed before they ended")
+
+
+async def test_a_connection_cut_while_copying_changes_nothing(
+    store: Store, settings: Settings, database: ThrowAwayDatabase, publish: Publishing
+) -> None:
+    first = publish()
+    cut = []
+    # Small shelves: what is cut has copied some of them, into all tables, and not the others.
+    small = settings.gib.model_copy(update={"batch_size": 50})
+    settings = settings.model_copy(update={"gib": small})
+
+    async def cut_while_copying(done: float, total: float | None, note: str) -> None:
+        if note == "merging and copying" and done == 1:
+            async with await psycopg.AsyncConnection.connect(database.url) as other:
+                cursor = await other.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND query LIKE 'COPY %'"
+                )
+                cut.extend(await cursor.fetchall())
+
+    with pytest.raises((psycopg.Error, HasatError)):
+        await synchronise(store, settings, first, run=1, tell=cut_while_copying)
+    assert cut == [(True,)]
+    for dataset in DATASETS:
+        assert await _mirror(store, dataset) == {}
+    report = await synchronise(store, settings, first, run=2)
+    assert report.outcome == "committed"
+    before = {dataset: await _mirror(store, dataset) for dataset in DATASETS}
+    # The same when everything is read anew over a mirror that is filled already.
+    cut.clear()
+    second = publish()
+    with pytest.raises((psycopg.Error, HasatError)):
+        await synchronise(store, settings, second, run=3, tell=cut_while_copying, most_new=0)
+    for dataset in DATASETS:
+        assert await _mirror(store, dataset) == before[dataset]
+    await synchronise(store, settings, second, run=4)
+    for dataset in DATASETS:
+        assert await _is_sound(store, dataset, before[dataset])
+
+
+async def test_a_list_that_is_replaced_while_it_is_read_changes_nothing(
+    store: Store, settings: Settings, publish: Publishing
+) -> None:
+    first = publish()
+    await synchronise(store, settings, first, run=1)
+    before = {dataset: await _mirror(store, dataset) for dataset in DATASETS}
+    second, third = publish(), publish()
+
+    async def replace(_done: float, _total: float | None, note: str) -> None:
+        if note == "reading the lists":
+            shutil.copyfile(third["PK"], second["PK"])
+
+    with pytest.raises(ReplacedListError, match="PK list was replaced"):
+        await synchronise(store, settings, second, run=2, tell=replace)
+    for dataset in DATASETS:
+        assert await _mirror(store, dataset) == before[dataset]
+
+
+async def test_a_clock_set_back_an_hour_loses_no_change(
+    store: Store, settings: Settings, publish: Publishing
+) -> None:
+    await synchronise(store, settings, publish(), run=1)
+    # To the versions to come it is the same whether they were committed in an hour's time.
+    async with store.connection() as conn:
+        for table in ("head", "version", "version_dataset"):
+            await conn.execute(
+                f"UPDATE feed.{table} SET committed_at = committed_at + interval '1 hour'"
+            )
+        head = await head_of(conn, "einvoice")
+    assert head.committed_at is not None
+    last = head.committed_at
+    for run in (2, 3):
+        report = await synchronise(store, settings, publish(), run=run)
+        assert report.version.committed_at > last
+        assert await _seen_since(store, last, report)
+        last = report.version.committed_at
+
+
+async def _seen_since(store: Store, since: datetime, report: Report) -> bool:
+    """Whether whoever asks by time is given exactly the changes of the newest version."""
+    async with store.connection() as conn:
+        span = await changes_between(conn, "einvoice", since, None, page=1, size=1000)
+    return span.total == report.version.counts["einvoice"].total > 0

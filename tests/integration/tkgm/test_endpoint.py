@@ -1,0 +1,203 @@
+"""An endpoint of one's own: the answers' forms and codes, and its own day."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from hasat.cli.tkgm_endpoint import serve_endpoint
+from hasat.errors import SettingsError
+from hasat.fetch import Answer, Outcome
+from hasat.settings import Settings, load_settings
+from hasat.sim import Simulation, simulate
+from hasat.sources.tkgm.direct import direct
+from hasat.sources.tkgm.endpoint import endpoint_app
+from hasat.sources.tkgm.outcomes import classify
+from hasat.sources.tkgm.places import Places
+from hasat.sources.tkgm.simulator.server import API, TKGM
+from hasat.store import MigrationSet, open_store
+from hasat.testing.database import ThrowAwayDatabase
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
+KEY = "çok gizli"
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return [MIGRATIONS]
+
+
+class Served:
+    """An endpoint and the registry behind it."""
+
+    def __init__(self, sim: Simulation, http: httpx2.AsyncClient) -> None:
+        self.sim = sim
+        self.http = http
+
+    def points(self, count: int) -> list[dict[str, float]]:
+        parcels = self.sim.inside.cadastre.parcels[:count]
+        grounds = [one.ground.representative_point() for one in parcels]
+        return [{"lat": round(place.y, 7), "lon": round(place.x, 7)} for place in grounds]
+
+    async def batch(self, points: Any) -> httpx2.Response:
+        return await self.http.post("/batch", json={"coordinates": points})
+
+    async def asked(self) -> int:
+        return sum(count for path, count in self.sim.requests.items() if API in path)
+
+
+@asynccontextmanager
+async def served(
+    database: ThrowAwayDatabase, home: Path, *, limit: int = 1000, **settings: str
+) -> AsyncIterator[Served]:
+    simulation = Simulation(TKGM, seed=4, options={"parcels": 40, "registry_daily": limit})
+    async with simulate(simulation) as address:
+        environ = {
+            "HASAT_HOME": str(home),
+            "HASAT_DATABASE_URL": database.url,
+            "HASAT_TKGM_REGISTRY_URL": f"{address}{API}",
+            "HASAT_TKGM_REGISTRY_PER_MINUTE": "6000",
+            **settings,
+        }
+        given = load_settings(environ=environ)
+        async with open_store(given, [MIGRATIONS]) as store, direct(store, given) as registry:
+            transport = httpx2.ASGITransport(endpoint_app(registry, given, KEY))
+            async with httpx2.AsyncClient(
+                transport=transport,
+                base_url="http://endpoint",
+                headers={"X-API-Key": KEY.encode()},  # type: ignore[dict-item]
+            ) as http:
+                yield Served(simulation, http)
+
+
+def judged(answer: httpx2.Response) -> Outcome:
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return classify(Answer(answer.status_code, headers, answer.content, 0.0)).outcome
+
+
+async def test_answers_have_the_forms_that_askers_know(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path) as place:
+        [point] = place.points(1)
+        parcel = place.sim.inside.cadastre.parcels[0]
+        found = await place.http.get(f"/parsel/{point['lat']}/{point['lon']}")
+        assert (found.status_code, found.json()) == (200, parcel.feature())
+        numbered = await place.http.get("/parsel/{}/{}/{}".format(*parcel.key))
+        assert numbered.json()["properties"]["parselNo"] == parcel.parsel
+        none = await place.http.get("/parsel/1.5/-2.5")
+        assert none.status_code == 404
+        assert none.json()["Message"].startswith("Parsel Bulunamadı: Enlem = 1,5")
+        assert judged(none) is Outcome.EMPTY
+        batch = (await place.batch([point, {"lat": 1.5, "lon": -2.5}])).json()
+        assert batch["results"] == [
+            {"status": "found", "data": parcel.feature()},
+            {"status": "empty", "data": None},
+        ]
+        assert batch["stats"] == {"found": 1, "empty": 1, "error": 0, "total": 2}
+
+
+async def test_who_may_not_ask_and_what_cannot_be_asked(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path) as place:
+        for key in (b"", b"wrong", KEY.encode()[:-1]):
+            answer = await place.http.get("/parsel/1.5/2.5", headers={"X-API-Key": key})  # type: ignore[dict-item]
+            assert answer.status_code == 401
+            assert judged(answer) is Outcome.UNAUTHORISED
+        [point] = place.points(1)
+        wrong: list[Any] = [[], [point] * 21, [{"lat": 1}], "x", [[1, 2]], [{"lat": 95, "lon": 1}]]
+        for points in wrong:
+            answer = await place.batch(points)
+            assert answer.status_code == 400, points
+            assert answer.json()["error"]
+        for path in ("/parsel/nan/2", "/parsel/1e5/2", "/parsel/91/2"):
+            assert (await place.http.get(path)).status_code == 400
+        for body in (b"", b"[" * 15_000, b"{}" * 15_000):
+            assert (await place.http.post("/batch", content=body)).status_code == 400
+        assert judged(await place.http.get("/elsewhere")) is Outcome.BROKEN
+        assert await place.asked() == 0
+
+
+async def test_its_own_day_is_never_exceeded(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with served(database, tmp_path, HASAT_TKGM_REGISTRY_DAILY="5") as place:
+        points = place.points(8)
+        partly = (await place.batch(points)).json()
+        assert partly["stats"] == {"found": 5, "empty": 0, "error": 3, "total": 8}
+        assert partly["results"][7] == {"status": "error", "coord": points[7]}
+        for answer in (await place.batch(points), await place.http.get("/parsel/1.5/2.5")):
+            assert answer.status_code == 403
+            assert judged(answer) is Outcome.DAY_EXHAUSTED
+            assert 0 < int(answer.headers["retry-after"]) <= 86_400
+        assert await place.asked() == 5
+
+
+async def test_when_the_registry_says_enough_nothing_more_is_asked(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, limit=3) as place:
+        partly = (await place.batch(place.points(6))).json()
+        assert partly["stats"] == {"found": 3, "empty": 0, "error": 3, "total": 6}
+        for _ in range(2):
+            answer = await place.http.get("/parsel/1.5/2.5")
+            assert answer.status_code == 403
+            assert judged(answer) is Outcome.DAY_EXHAUSTED
+        # The fourth question was the one that was refused.
+        assert await place.asked() == 4
+
+
+async def test_what_the_registry_refuses_is_refused(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, HASAT_TKGM_SINGLE_TIMEOUT="1s") as place:
+        place.sim.faults.switch_on("error", status=503)
+        answer = await place.http.get("/parsel/1.5/2.5")
+        assert answer.status_code == 503
+        place.sim.faults.switch_off()
+        place.sim.faults.switch_on("error", status=403, times=1)
+        for _ in range(2):
+            answer = await place.http.get("/parsel/1.5/2.5")
+            assert answer.status_code == 429
+            assert judged(answer) is Outcome.MINUTE_LIMITED
+            assert 0 < int(answer.headers["retry-after"]) <= 60
+        before = await place.asked()
+        assert (await place.batch(place.points(2))).status_code == 429
+        assert await place.asked() == before
+
+
+async def test_without_a_key_or_a_registry_it_does_not_start(settings: Settings) -> None:
+    with pytest.raises(SettingsError, match="HASAT_TKGM_ENDPOINT_API_KEY"):
+        await serve_endpoint(settings)
+    async with open_store(settings, [MIGRATIONS]) as store:
+        with pytest.raises(SettingsError, match=r"tkgm\.registry\.url"):
+            async with direct(store, settings):
+                pass
+
+
+async def test_lists_are_asked_for_once(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    simulation = Simulation(TKGM, seed=4, options={"parcels": 10})
+    async with simulate(simulation) as address:
+        given = load_settings(
+            environ={
+                "HASAT_HOME": str(tmp_path),
+                "HASAT_DATABASE_URL": database.url,
+                "HASAT_TKGM_REGISTRY_URL": f"{address}{API}",
+            }
+        )
+        async with open_store(given, [MIGRATIONS]) as store:
+            found = await Places(store, given).find("istanbul/KADIKOY/Tuğlacıbaşı Mah.")
+            assert found.path == ("İstanbul", "Kadıköy", "Tuğlacı Başı")
+            assert found.boundary.equals(simulation.inside.cadastre.area())
+            assert sum(simulation.requests.values()) == 3
+            [same] = await Places(store, given).within("56/521/147766")
+            assert same == found
+            assert [one.place.id for one in await Places(store, given).within("İstanbul")] == [521]
+            assert sum(simulation.requests.values()) == 3
+            await Places(store, given, fresh=True).within(None)
+            assert sum(simulation.requests.values()) == 4

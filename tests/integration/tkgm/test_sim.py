@@ -1,0 +1,114 @@
+"""The simulated registry answers in the real one's forms, within the limits of its endpoints."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import pytest
+import shapely
+
+from hasat.sim import Simulation, simulate
+from hasat.sim.clock import TurnableClock
+from hasat.sources.tkgm.outcomes import message_of, says_daily_limit, says_nothing_there
+from hasat.sources.tkgm.simulator.server import API, KEY, TKGM
+from hasat.sources.tkgm.wire import (
+    geodesic_area,
+    read_parcel,
+    read_places,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+HEADERS = {"X-API-Key": KEY}
+
+
+@asynccontextmanager
+async def place(**options: Any) -> AsyncIterator[tuple[Simulation, httpx2.AsyncClient]]:
+    clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
+    simulation = Simulation(TKGM, seed=3, clock=clock, options={"parcels": 60, **options})
+    async with (
+        simulate(simulation) as address,
+        httpx2.AsyncClient(base_url=address, timeout=10) as client,
+    ):
+        yield simulation, client
+
+
+async def a_parcel(client: httpx2.AsyncClient) -> tuple[float, float]:
+    """A point in some parcel."""
+    [area] = read_places((await client.get(f"{API}/idariYapi/mahalleListe/521")).content)
+    assert area.boundary is not None
+    west, south, east, north = area.boundary.bounds
+    for step in range(400):
+        lat = round(south + (north - south) * ((step * 7 % 20) + 0.5) / 20, 6)
+        lon = round(west + (east - west) * (step // 20 + 0.5) / 20, 6)
+        if (await client.get(f"{API}/parsel/{lat}/{lon}")).status_code == 200:
+            return lat, lon
+    raise AssertionError("no parcel was found")
+
+
+async def test_the_same_parcel_by_point_and_by_number() -> None:
+    async with place() as (_, client):
+        lat, lon = await a_parcel(client)
+        by_point = read_parcel((await client.get(f"{API}/parsel/{lat}/{lon}/")).content)
+        mahalle, ada, parsel = by_point.key
+        answer = await client.get(f"{API}/parsel/{mahalle}/{ada}/{parsel}")
+        by_number = read_parcel(answer.content)
+    assert by_number.key == by_point.key
+    assert by_number.area == by_point.area
+    assert by_number.properties["alan"] != by_point.properties["alan"]
+    assert by_point.geometry is not None
+    assert by_point.area == pytest.approx(geodesic_area(by_point.geometry), rel=0.5)
+    assert by_point.geometry.intersects(shapely.Point(lon, lat).buffer(2e-5))
+
+
+async def test_nothing_there_is_told_as_the_registry_tells_it() -> None:
+    async with place() as (_, client):
+        answer = await client.get("/e1/parsel/-12.5/-30.25", headers=HEADERS)
+    assert answer.status_code == 404
+    assert says_nothing_there(message_of(answer.content) or "")
+
+
+async def test_an_endpoint_wants_its_key_and_at_most_twenty_points() -> None:
+    async with place() as (_, client):
+        assert (await client.get("/e1/parsel/1/1")).status_code == 401
+        assert (await client.get("/e9/parsel/1/1", headers=HEADERS)).status_code == 404
+        many = {"coordinates": [{"lat": 1, "lon": 1}] * 21}
+        assert (await client.post("/e1/batch", json=many, headers=HEADERS)).status_code == 400
+
+
+async def test_a_batch_answers_point_by_point() -> None:
+    async with place() as (simulation, client):
+        lat, lon = await a_parcel(client)
+        asked = {"coordinates": [{"lat": lat, "lon": lon}, {"lat": 1, "lon": 1}]}
+        told = (await client.post("/e2/batch", json=asked, headers=HEADERS)).json()
+        assert [one["status"] for one in told["results"]] == ["found", "empty"]
+        assert told["stats"] == {"found": 1, "empty": 1, "error": 0, "total": 2}
+        simulation.faults.switch_on("partial")
+        asked["coordinates"].append({"lat": 2, "lon": 2})
+        told = (await client.post("/e2/batch", json=asked, headers=HEADERS)).json()
+        assert told["results"][2] == {"status": "error", "coord": {"lat": 2, "lon": 2}}
+
+
+async def test_the_day_of_an_endpoint_is_its_own_and_ends_at_midnight_in_istanbul() -> None:
+    async with place(daily=3, endpoints=2) as (simulation, client):
+
+        async def ask(endpoint: int) -> httpx2.Response:
+            return await client.get(f"/e{endpoint}/parsel/1/1", headers=HEADERS)
+
+        assert [(await ask(1)).status_code for _ in range(4)] == [404, 404, 404, 403]
+        refused = await ask(1)
+        assert says_daily_limit(message_of(refused.content) or "")
+        assert (await ask(2)).status_code == 404
+        simulation.clock.turn_to(datetime(2026, 11, 16, 21, tzinfo=UTC))
+        assert (await ask(1)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [("forbidden", 403), ("busy", 429), ("broken", 503), ("day-limit", 403)]
+)
+async def test_a_fault_of_one_endpoint_leaves_the_others_alone(fault: str, status: int) -> None:
+    async with place() as (simulation, client):
+        simulation.faults.switch_on(fault, endpoint=2)
+        assert (await client.get("/e2/parsel/1/1", headers=HEADERS)).status_code == status
+        assert (await client.get("/e1/parsel/1/1", headers=HEADERS)).status_code == 404

@@ -1,0 +1,542 @@
+"""The pages as a server answers them: two renderings of one thing, two languages, who may what."""
+
+import asyncio
+import html
+import json
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from psycopg.types.json import Jsonb
+
+from hasat.api import create_app
+from hasat.api.keys import create_key, list_keys, revoke_key
+from hasat.budget import Budget
+from hasat.cli.house import catalogue_of, migrations_of
+from hasat.deliver import Event, announce
+from hasat.deliver.endpoints import Endpoint
+from hasat.deliver.outbox import hand_out, list_deliveries, note_failed, subscribe
+from hasat.jobs.runs import list_runs
+from hasat.settings import Settings
+from hasat.sources.football.datasets import DATASETS as FOOTBALL
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.registry import all_sources
+from hasat.sources.upstreams import football
+from hasat.store import MigrationSet, Store
+from hasat.testing.http import client_of
+from hasat.web import add_pages
+from hasat.web.pages import PAGES
+from hasat.web.story import SCENES
+from support import feed_toys
+from support.gib_people import people, person
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+OWN = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
+HERE = timedelta(hours=3)
+BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+PATHS = {
+    "/runs/{run}": "/runs/1",
+    "/changes/record": "/changes/record?dataset=einvoice&key=1234567890",
+}
+PREVIEW = {
+    "measures": [
+        {"subject": "einvoice", "what": "removed", "value": 50.0, "limit": 10.0, "exceeded": True}
+    ],
+    "lists": {"PK": {"users": 5, "rejected": 0, "bytes": 100}},
+    "datasets": {"einvoice": {"added": 1, "modified": 2, "removed": 4_321, "total": 4_300}},
+    "examples": {"einvoice": {"removed": [{"identifier": "9876543210", "title": "ÇIĞ <i>Ltd"}]}},
+}
+
+
+@pytest.fixture
+def migrations() -> Sequence[MigrationSet]:
+    return migrations_of()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    leagues = [{"id": 39, "season": 2026, "name": "Premier League"}]
+    football = type(settings.football).model_validate(
+        settings.football.model_dump() | {"tracked_leagues": leagues}
+    )
+    return settings.model_copy(update={"football": football})
+
+
+def app_of(settings: Settings, store: Store) -> FastAPI:
+    catalogue = catalogue_of(settings)
+    app = create_app(settings, store, catalogue, all_sources())
+    add_pages(app, settings, store, catalogue, all_sources())
+    return app
+
+
+def elsewhere(settings: Settings) -> Settings:
+    """The same server where callers must say who they are."""
+    return settings.model_copy(
+        update={"serve": settings.serve.model_copy(update={"host": "192.0.2.10"})}
+    )
+
+
+@pytest.fixture
+async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+    """A house in which something has happened."""
+    await _live_a_little(store)
+    async with client_of(app_of(settings, store)) as client:
+        yield client
+
+
+async def _live_a_little(store: Store) -> None:
+    before = people(person("1234567890", "IŞIK <b>A.Ş.</b>", "urn:mail:pk@isik.tr"))
+    after = people(person("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
+    for state in (before, after):
+        await feed_toys.run(store, state, dataset=DATASETS[0])
+    await subscribe(store, [Endpoint("http", "https://hooks.example", "http")])
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO jobs.run (job, trigger, state, outcome, started_at, finished_at, error)"
+            " VALUES ('gib_sync', 'hand', 'finished', 'held', now(), now(), '<i>no</i>'),"
+            " ('gone_job', 'hand', 'finished', 'failed', now(), now(), 'no')"
+        )
+        await conn.execute(
+            "INSERT INTO gib.held (run, preview) VALUES (1, %s)",
+            [Jsonb(PREVIEW)],
+        )
+        await conn.execute(
+            "INSERT INTO gib.held_input (run, name, path, sha256, size, machine)"
+            " SELECT 1, name, name, '', 0, 'attic-1' FROM unnest(ARRAY['PK', 'GB']) AS name"
+        )
+        await announce(conn, Event("SyncCompleted", "Info", "message", {}))
+    await hand_out(store)
+
+
+async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.Response:
+    return await client.get(path, headers={**BROWSER, **headers})
+
+
+async def test_every_page_is_there_in_both_languages_and_as_json(
+    client: httpx2.AsyncClient,
+) -> None:
+    for page in PAGES:
+        path = PATHS.get(page.path, page.path)
+        english = await _get(client, path)
+        assert (english.status_code, english.headers["content-type"]) == (
+            200,
+            "text/html; charset=utf-8",
+        ), path
+        assert '<html lang="en">' in english.text
+        turkish = await _get(client, path, **{"Accept-Language": "tr"})
+        assert '<html lang="tr">' in turkish.text
+        bare, _, query = path.partition("?")
+        twin = await client.get(f"{page.name if bare == '/' else bare}.json?{query}")
+        by_header = await client.get(path, headers={"Accept": "application/json"})
+        assert twin.status_code == by_header.status_code == 200, path
+        assert twin.json().keys() == by_header.json().keys()
+        for text in (english.text, turkish.text):
+            # No inline script or style would pass the policy; the page must not try.
+            assert "<script>" not in text
+            assert " style=" not in text
+            assert "onclick" not in text
+
+
+async def test_what_the_data_says_cannot_become_markup(client: httpx2.AsyncClient) -> None:
+    story = (await _get(client, PATHS["/changes/record"])).text
+    assert "IŞIK &lt;b&gt;A.Ş.&lt;/b&gt;" in story
+    assert "<b>A.Ş." not in story
+    assert "<i>no</i>" not in (await _get(client, "/runs/1")).text
+
+
+async def test_a_record_shows_what_was_before_and_after(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    told = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
+    assert told["history"][0]["fields"] == [
+        {"name": "title", "before": "IŞIK <b>A.Ş.</b>", "after": "IŞIK HOLDİNG"}
+    ]
+    begun = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
+    assert (begun["body"], begun["alike"]) == (None, ["1234567890"])
+    await feed_toys.run(store, people(), dataset=DATASETS[0])
+    removed = (await client.get("/changes.json?dataset=einvoice")).json()["changes"][0]
+    # A list has room for a few: names first, then numbers.
+    assert [one["name"] for one in removed["fields"]][:2] == ["type", "title"]
+    assert removed["fields"][-1]["name"] == "aliases"
+
+
+async def test_the_dataset_that_came_first_stays_in_view_while_others_change(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = (await _get(client, "/changes")).text
+    assert 'data-live="/changes?dataset=einvoice"' in page
+    page = (await _get(client, "/changes?dataset=edespatch&before=3")).text
+    assert 'data-live="/changes?dataset=edespatch&amp;before=3"' in page
+
+
+async def test_matches_with_details_are_counted_among_those_that_are_over(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """Line-ups come before kick-off: they are no details of a match that is over."""
+    league = {"id": 39, "season": 2026}
+    matches = {
+        str(number): {"fixture": {"id": number, "status": {"short": status}}, "league": league}
+        for number, status in ((1, "FT"), (2, "FT"), (3, "NS"))
+    }
+    await feed_toys.run(store, matches, dataset=FOOTBALL["fixtures"])
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO football.fixture_told (fixture_id, told_at, details_at)"
+            " VALUES (1, now(), now()), (3, now(), now())"
+        )
+    [told] = (await client.get("/football.json")).json()["leagues"]
+    assert (told["matches"], told["finished"], told["detailed"]) == (3, 2, 1)
+
+
+async def test_the_quota_names_what_it_measures_by_and_who_ran_a_job_by_hand(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert "at this rate 67,500 short of the target of 90 %" in (await _get(client, "/quota")).text
+    turkish = (await _get(client, "/quota", **{"Accept-Language": "tr"})).text
+    assert "bu gidişle %90 hedefinin 67.500 altında kalır" in turkish
+    async with Budget(store, football(settings)) as budget:
+        await budget.acquire("finalise", job="stale_live_refresh")
+        await budget.acquire("daily", job="fixtures_backfill_league_season")
+    told = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
+    assert {one["lane"]: one["byHand"] for one in told} == {"finalise": False, "daily": True}
+    assert "waits for the minute only" in (await _get(client, "/quota")).text
+
+
+async def test_the_overview_and_its_twin_tell_the_story_of_a_demo_and_of_nothing_else(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    assert (await client.get("/overview.json")).json()["story"] == []
+    nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
+    demo = settings.demo.model_copy(update={"began": nine, "started": nine})
+    app = app_of(settings.model_copy(update={"demo": demo}), store)
+    async with client_of(app) as client:
+        page = (await _get(client, "/")).text
+        told = (await client.get("/overview.json")).json()["story"]
+    assert len(told) == len(SCENES)
+    for one in told:
+        assert one["scene"]["title"]["en"] in html.unescape(page)
+        assert one["at"] is None or f"{datetime.fromisoformat(one['at']) + HERE:%H:%M}" in page
+
+
+async def test_matches_are_those_of_a_day_here_and_any_day_can_be_asked_for(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """Midnight is that of the house, three hours before that of UTC."""
+    matches = {
+        str(number): {
+            "fixture": {"id": number, "timestamp": datetime.fromisoformat(at).timestamp()}
+        }
+        for number, at in (
+            (1, "2026-11-15T20:59:59Z"),
+            (2, "2026-11-15T21:00:00Z"),
+            (3, "2026-11-16T20:59:59Z"),
+            (4, "2026-11-16T21:00:00Z"),
+        )
+    }
+    await feed_toys.run(store, matches, dataset=FOOTBALL["fixtures"])
+    told = (await client.get("/football.json?day=2026-11-16")).json()["matches"]
+    assert [one["fixtureId"] for one in told] == [2, 3]
+    for day in ("0001-01-01", "9999-12-31"):
+        assert "There is no match on this day." in (await _get(client, f"/football?day={day}")).text
+        for path in (f"fixtures?date={day}", f"fixtures?from={day}&to={day}"):
+            assert (await client.get(f"/api/v1/football/{path}")).json()["items"] == [], path
+
+
+async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.AsyncClient) -> None:
+    for query in ("q=1234567890", "q=isik", "alias=PK@isik.tr"):
+        found = (await client.get(f"/taxpayers.json?{query}")).json()["found"][0]
+        assert (found["dataset"], found["total"]) == ("einvoice", 1), query
+    assert (await client.get("/taxpayers.json?q=is")).json()["tooShort"]
+
+
+async def test_a_search_that_goes_on_in_one_list_tells_where_the_others_are(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """121 in one list, 15 in the other; seven pages, and no eighth."""
+    for dataset, count in zip(DATASETS, (121, 15), strict=True):
+        found = [person(f"{1_000_000_000 + n}", f"DENİZ {n:03}") for n in range(count)]
+        await feed_toys.run(store, people(*found), dataset=dataset)
+    second = (await _get(client, "/taxpayers?q=deniz&page=2")).text
+    assert "15 found" in second
+    assert "All of them are on earlier pages." in second
+    assert "Nobody is found." not in second
+    last = (await _get(client, "/taxpayers?q=deniz&page=999")).text
+    assert "page 7 of 7" in last
+    assert "DENİZ 120" in last
+    assert "Nobody is found." in (await _get(client, "/taxpayers?q=nobody")).text
+    # Of a number that was asked for it matters, in a list of numbers it does not.
+    assert "checksum wrong" in (await _get(client, "/taxpayers?q=1000000001")).text
+    for query in ("q=deniz+120", "q=deniz"):
+        assert "checksum wrong" not in (await _get(client, f"/taxpayers?{query}")).text
+
+
+async def test_problems_are_pages_for_people_and_problems_for_programs(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = await _get(client, "/runs/99", **{"Accept-Language": "tr"})
+    assert (page.status_code, "text/html" in page.headers["content-type"]) == (404, True)
+    assert "Burada bir şey yok" in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'self'")
+    told = await client.get("/runs/99")
+    assert (told.status_code, told.json()["code"]) == (404, "not-found")
+    for path in ("/runs?before=x", "/changes?dataset=none", "/football?day=x", "/runs/x"):
+        assert (await _get(client, path)).status_code in {400, 404}, path
+    for path in ("/runs/x", "/runs/-", "/runs/1.5", "/runs/²"):
+        assert "is not a number" in (await client.get(path)).json()["detail"], path
+    for path in ("/runs/0", "/runs/-1", f"/runs/{10**20}", "/taxpayers?page=0", "/runs?before=-5"):
+        assert "is out of range" in (await client.get(path)).json()["detail"], path
+
+
+async def test_an_hour_in_which_nothing_ran_is_said(client: httpx2.AsyncClient) -> None:
+    assert (
+        "Nothing ran in the last 1 h."
+        in (await _get(client, "/runs?hours=1&job=housekeeping")).text
+    )
+
+
+async def test_a_run_can_be_started_and_retried_from_here(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    page = (await _get(client, "/runs")).text
+    assert "Run housekeeping now" in page
+    # A scan without an area can only fail: it is planned on the map.
+    assert "Run tkgm_scan now" not in page
+    begun = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+    assert begun.status_code == 303
+    again = await client.post("/runs/1/retry", headers=OWN)
+    assert again.status_code == 303
+    newest = await list_runs(store, limit=2)
+    assert [(run.job, run.trigger) for run in newest] == [
+        ("gib_sync", "retry"),
+        ("housekeeping", "hand"),
+    ]
+    assert again.headers["location"] == f"/runs/{newest[0].id}"
+    waiting = f"/runs/{newest[1].id}"
+    assert f'action="{waiting}/stop"' in (await _get(client, waiting)).text
+    assert (await client.post(f"{waiting}/stop", headers=OWN)).headers["location"] == waiting
+    page = (await _get(client, waiting)).text
+    assert "Stopped by hand while it waited." in page
+    assert f'action="{waiting}/stop"' not in page
+
+
+async def test_runs_too_close_to_be_told_apart_are_one_bar_and_a_failed_one_stays_seen(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO jobs.run (job, trigger, started_at, finished_at, state, outcome)"
+            " SELECT 'often', 'hand', now() - n * interval '1 minute',"
+            "        now() - n * interval '1 minute', 'finished',"
+            "        CASE n WHEN 2000 THEN 'failed' ELSE 'done' END FROM generate_series(1, 4000) n"
+        )
+    for hours, most in ((72, 2), (1, 60)):
+        path = f"/runs.json?job=often&hours={hours}"
+        told = (await client.get(path)).json()["timeline"]
+        assert len(told) <= most
+        ran = {
+            how: sum(one["runs"] for one in told if one["how"] == how) for how in ("done", "failed")
+        }
+        assert ran == ({"done": 3999, "failed": 1} if hours == 72 else {"done": 59, "failed": 0})
+    # What is drawn last lies above.
+    assert (await client.get("/runs.json?job=often&hours=72")).json()["timeline"][-1][
+        "how"
+    ] == "failed"
+    assert "3,999 runs · often · done" in (await _get(client, "/runs?job=often&hours=72")).text
+
+
+async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    page = (await _get(client, "/runs/1")).text
+    assert "over the limit" in page
+    assert "4,321" in page
+    assert "ÇIĞ &lt;i&gt;Ltd" in page
+    overview = (await _get(client, "/")).text
+    assert "The guard holds a run" in overview
+    assert '<a href="/runs/1">Look at run 1 and decide' in overview
+    async with store.connection() as conn:
+        await conn.execute("INSERT INTO gib.held (run, preview) VALUES (2, '{}')")
+    assert "The guard holds 2 runs" in (await _get(client, "/")).text
+    assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
+    approved = await client.post("/runs/1/approve", headers=OWN)
+    assert approved.status_code == 303
+    [approval] = await list_runs(store, limit=1)
+    assert approval.params == {"approve": 1}
+    assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
+    decided = (await _get(client, "/runs/1")).text
+    assert "rejected" in decided
+    assert "then decide" not in decided
+    for verb in ("approve", "reject"):
+        assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
+    # An approval is given once: to do it again could only fail.
+    async with store.connection() as conn:
+        await conn.execute(
+            "UPDATE jobs.run SET state = 'finished', outcome = 'failed', started_at = now(),"
+            " finished_at = now() WHERE id = %s",
+            [approval.id],
+        )
+    assert "Run it again" not in (await _get(client, f"/runs/{approval.id}")).text
+    assert "Run it again" in (await _get(client, "/runs/1")).text
+
+
+async def test_dead_letters_are_sent_again(
+    client: httpx2.AsyncClient, store: Store, settings: Settings
+) -> None:
+    await note_failed(store, 1, settings.webhooks, error="no", pause_seconds=0, final=True)
+    assert "dead letter" in (await _get(client, "/delivery")).text
+    sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
+    assert sent.headers["location"] == "/delivery?replayed=1"
+    assert [one.state for one in await list_deliveries(store)] == ["waiting"]
+
+
+async def test_a_nats_stream_that_rejects_changes_is_shown(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    assert (await client.get("/delivery.json")).json()["streams"] == []
+    async with store.connection() as conn:
+        await conn.execute("INSERT INTO deliver.sink (name) VALUES ('nats')")
+        await conn.execute(
+            "INSERT INTO deliver.sink_failure (sink, dataset, error)"
+            " VALUES ('nats', 'einvoice', 'NATS <b>is full</b>.')"
+        )
+    (stream,) = (await client.get("/delivery.json")).json()["streams"]
+    assert (stream["dataset"], stream["lag"]) == ("einvoice", 1)
+    page = (await _get(client, "/delivery")).text
+    assert "NATS stream of einvoice: 1 behind" in page
+    assert "NATS &lt;b&gt;is full" in page
+
+
+async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(
+    settings: Settings, store: Store
+) -> None:
+    await _live_a_little(store)
+    _, token = await create_key(store, "the shop", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        assert (await client.get("/delivery.json")).json()["followers"] == []
+        place = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
+        await client.get("/api/v1/einvoice/changes", params={"after": place})
+        async with asyncio.timeout(60):
+            while not (found := (await client.get("/delivery.json")).json()["followers"]):  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.1)
+        assert [(one["name"], one["dataset"], one["lag"]) for one in found] == [
+            ("the shop", "einvoice", 0)
+        ]
+        await feed_toys.run(store, people(), dataset=DATASETS[0])
+        found = (await client.get("/delivery.json")).json()["followers"]
+        assert found[0]["lag"] == 1
+
+
+async def test_forms_of_other_sites_change_nothing(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        refused = await client.post("/runs", data={"job": "housekeeping"}, headers=headers)
+        assert refused.status_code == 403, headers
+    assert len(await list_runs(store)) == 2
+
+
+async def _log_in(client: httpx2.AsyncClient, key: str, to: str = "/runs") -> httpx2.Response:
+    return await client.post("/login", data={"key": key, "to": to}, headers=OWN)
+
+
+async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
+    settings: Settings, store: Store
+) -> None:
+    made, key = await create_key(store, "ops", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        sent_away = await _get(client, "/runs?bad=1")
+        assert (sent_away.status_code, sent_away.headers["location"]) == (
+            303,
+            "/login?to=/runs%3Fbad%3D1",
+        )
+        assert (await client.get("/runs")).status_code == 401
+        assert (await _get(client, "/login")).status_code == 200
+        wrong = await _log_in(client, "hsk_aaaaaaaaaa_" + "x" * 43)
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        for trap in ("https://evil.example", "//evil.example", "/\\evil.example"):
+            assert (await _log_in(client, key, trap)).headers["location"] == "/"
+        client.cookies.clear()
+        entered = await _log_in(client, key)
+        assert (entered.status_code, entered.headers["location"]) == (303, "/runs")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        assert key.rpartition("_")[2] not in cookie
+        assert "ops" in (await _get(client, "/runs")).text
+        assert (await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)).is_redirect
+        # A cookie alone is no proof of will: whoever sends one also says from where.
+        assert (await client.post("/runs", data={"job": "housekeeping"})).status_code == 403
+        assert (await client.post("/api/v1/dead-letters/replay")).status_code == 403
+        assert [one.id for one in await list_keys(store)] == [made.id]
+        await revoke_key(store, made.id)
+    async with client_of(app_of(elsewhere(settings), store), cookies=client.cookies) as later:
+        assert (await later.get("/runs")).json()["code"] == "key-revoked"
+
+
+async def test_logging_out_ends_the_login_itself(settings: Settings, store: Store) -> None:
+    _, key = await create_key(store, "ops", "operate")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        await _log_in(client, key)
+        kept = dict(client.cookies)
+        assert (await client.post("/logout", headers=OWN)).headers["location"] == "/login"
+        assert (await _get(client, "/runs")).status_code == 303
+    async with client_of(app_of(elsewhere(settings), store), cookies=kept) as thief:
+        assert (await thief.get("/runs")).status_code == 401
+        assert (await _log_in(thief, next(iter(kept.values())))).status_code == 401
+
+
+async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
+    settings: Settings, store: Store
+) -> None:
+    _, key = await create_key(store, "reader")
+    async with client_of(app_of(elsewhere(settings), store)) as client:
+        await _log_in(client, key)
+        page = (await _get(client, "/runs")).text
+        assert "housekeeping" in page
+        assert 'href="/doctor"' not in page
+        assert 'action="/runs"' not in page
+        refused = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+        assert refused.status_code == 403
+        assert (await _get(client, "/doctor")).status_code == 403
+
+
+async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: Store) -> None:
+    """Two readers of one page share one rendering, and both are told."""
+    app = app_of(settings, store)
+    async with client_of(app) as client:
+        page = await _get(client, "/runs")
+        assert 'data-live="/runs"' in page.text
+    live = app.state.live
+    readers = [live.events(live.wanted("/runs", "en", operates=True)) for _ in range(2)]
+    try:
+        for reader in readers:
+            assert "housekeeping" in await _next(reader)
+        assert len(live.shown) == 1
+        async with client_of(app) as client:
+            await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+        for reader in readers:
+            assert "/runs/1" in await _next(reader)
+    finally:
+        for reader in readers:
+            await reader.aclose()
+    assert not live.shown
+
+
+async def _next(reader: AsyncIterator[bytes]) -> str:
+    """The next rendering that a stream tells of."""
+    async for event in reader:
+        if event.startswith(b"data: "):
+            told: str = json.loads(event.removeprefix(b"data: "))
+            return told
+    raise AssertionError("the stream ended")

@@ -1,0 +1,123 @@
+"""The Parcels page over HTTP: what it shows, what a scan would cost, and starting one."""
+
+from importlib.resources import files
+
+import pytest
+from psycopg.types.json import Jsonb
+from shapely.geometry import mapping
+
+from hasat.api import create_app
+from hasat.jobs import Catalogue, Job, Outcome, RunContext
+from hasat.jobs.runs import list_runs
+from hasat.settings import Settings
+from hasat.sources.tkgm.estimating import read_drawn
+from hasat.sources.tkgm.source import TKGM
+from hasat.store import MigrationSet, Store
+from hasat.testing.http import client_of
+from hasat.web import add_pages
+from hasat.web.statics import Statics
+from support.parcel_toys import publish_features, street
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+MIGRATIONS = [MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")]
+AREA = "32.85,39.9 32.852,39.9 32.852,39.901"
+OWN_PAGE = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
+
+
+async def _scan(context: RunContext) -> Outcome:
+    return Outcome()
+
+
+JOB = Job("tkgm_scan", _scan, "Scans an area.", source="tkgm")
+
+
+@pytest.fixture
+def migrations() -> list[MigrationSet]:
+    return MIGRATIONS
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    tiles = {"base_map": "https://tiles.example.org/{z}/{x}/{y}.png", "base_map_credit": "© X"}
+    return settings.model_copy(update={"serve": settings.serve.model_copy(update=tiles)})
+
+
+async def _scanned(store: Store, area: str, *, finished: bool) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            "INSERT INTO tkgm.scan (wish, area, method, abreast, finished_at, result)"
+            " VALUES (%s, %s, '{}', 1, CASE WHEN %s THEN now() END, %s)",
+            [
+                area.encode(),
+                Jsonb(mapping(read_drawn(area))),
+                finished,
+                Jsonb({"asked": 7, "found": 5}) if finished else None,
+            ],
+        )
+
+
+async def test_the_page_from_the_first_look_to_a_scan(
+    settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = Catalogue.of([JOB], settings)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    async with client_of(app, headers={"Accept": "text/html"}) as client:
+        empty = await client.get("/parcels")
+        assert empty.status_code == 200
+        assert "Nothing has been scanned yet." in empty.text
+        rough = (await client.get(f"/parcels.json?area={AREA}")).json()["planned"]["cost"]
+        assert rough["rough"]
+
+        await publish_features(store, street())
+        page = await client.get(f"/parcels?area={AREA}")
+        assert "1162/101/2" in page.text
+        assert "Start the scan" in page.text
+        assert "© X" in page.text
+        policy = page.headers["content-security-policy"]
+        assert "connect-src 'self' https://tiles.example.org" in policy
+        assert "script-src" not in policy
+        told = (await client.get(f"/parcels.json?area={AREA}")).json()
+        assert told["extent"]["count"] == 27
+        cost = told["planned"]["cost"]
+        assert not cost["rough"]
+        assert cost["km2"] == pytest.approx(0.0095, rel=0.01)
+        assert 1 <= cost["known"] <= cost["parcels"] <= 3
+        assert cost["least"] <= cost["most"]
+
+        for wrong in ("Ankara", "0,0,80,80", "1,1 2,2"):
+            assert (await client.get("/parcels", params={"area": wrong})).status_code == 400
+        elsewhere = await client.post(
+            "/parcels/scan", data={"area": AREA}, headers={"Origin": "http://elsewhere.example"}
+        )
+        assert elsewhere.status_code == 403
+        assert not await list_runs(store)
+        begun = await client.post("/parcels/scan", data={"area": AREA}, headers=OWN_PAGE)
+        assert begun.status_code == 303
+        (run,) = await list_runs(store)
+        assert run.params["area"]["type"] == "Polygon"
+        watched = await client.get(begun.headers["location"])
+        assert f'href="/runs/{run.id}"' in watched.text
+
+        await _scanned(store, "32.9,39.9,32.901,39.901", finished=True)
+        await _scanned(store, "32.85,39.9,32.86,39.91", finished=True)
+        await _scanned(store, "32.859,39.909,32.861,39.911", finished=False)
+        told = (await client.get("/parcels.json")).json()
+        # The latest scan with what touches it; the other town is a click away.
+        assert list(told["bounds"].values()) == [32.85, 39.9, 32.861, 39.911]
+        assert list(told["everything"].values()) == [32.85, 39.9, 32.901, 39.911]
+        assert [one["asked"] for one in told["scans"]] == [0, 7, 7]
+        async with store.connection() as conn:
+            await conn.execute("UPDATE jobs.run SET state = 'running', started_at = now()")
+        told = (await client.get("/parcels.json")).json()
+        assert [one["asked"] for one in told["scans"]] == [None, 7, 7]
+
+    monkeypatch.setattr(Statics, "has", lambda *_: False)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    async with client_of(app, headers={"Accept": "text/html"}) as client:
+        plain = await client.get("/parcels")
+        assert plain.status_code == 200
+        assert "built without its map" in plain.text
+        assert "1162/101/2" in plain.text

@@ -1,0 +1,1 @@
+"""Fixtures and helpers of the tests, one topic per file."""

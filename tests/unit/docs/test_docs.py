@@ -1,0 +1,71 @@
+"""What README and docs show exists: commands, options, settings, links, make's targets."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hasat.settings.keys import leaves
+from hasat.settings.seeds import ENVIRONMENT
+from support.commands_shown import complaint_about, shown_in
+
+PROJECT = Path(__file__).parents[3]
+PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
+# Of the tests and of the running processes, not of an installation.
+OWN_VARIABLES = {
+    "HASAT_TEST_SERVER",
+    "HASAT_TEST_NATS",
+    "HASAT_TEST_PGBOUNCER",
+    "HASAT_CHROMIUM",
+    "HASAT_PARENT_FD",
+}
+
+
+def _id(page: Path) -> str:
+    return str(page.relative_to(PROJECT))
+
+
+# Those two are generated, and tested where they are.
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name not in ("commands.md", "settings.md")], ids=_id
+)
+def test_every_command_shown_exists_with_its_options(page: Path) -> None:
+    shown = list(shown_in(page.read_text("utf-8")))
+    wrong = {" ".join(words): said for words in shown if (said := complaint_about(words))}
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_link_and_picture_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8"))
+    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    missing = [link for link in local if not (page.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_setting_named_exists(page: Path) -> None:
+    known = {name for leaf in leaves().values() for name in leaf.names}
+    known |= {name for names in ENVIRONMENT.values() for name in names} | OWN_VARIABLES
+    named = set(re.findall(r"\bHASAT_[A-Z][A-Z_]*[A-Z]\b", page.read_text("utf-8")))
+    # Any setting's variable may be a file's name instead.
+    unknown = {name for name in named - known if name.removesuffix("_FILE") not in known}
+    assert not unknown
+
+
+def test_every_target_of_make_that_is_shown_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    shown = {
+        target
+        for page in PAGES
+        for target in re.findall(r"(?:^ {4}|`)make ([a-z]+)", page.read_text("utf-8"), re.MULTILINE)
+    }
+    assert {"demo", "test"} <= shown <= targets
+
+
+def test_the_index_names_every_page() -> None:
+    index = (PROJECT / "docs" / "README.md").read_text("utf-8")
+    folders = ("tutorial", "how-to", "reference", "explanation")
+    pages = [p for folder in folders for p in (PROJECT / "docs" / folder).glob("*.md")]
+    missing = [p.name for p in pages if f"({p.parent.name}/{p.name})" not in index]
+    assert not missing
