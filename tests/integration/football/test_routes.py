@@ -300,6 +300,37 @@ async def test_an_empty_list_of_events_that_was_fetched_is_not_missing(
     assert await events() == (1, 1, 100)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "team"),
+    [("standings", 0), ("players/topscorers", 0), ("teams/statistics", 1)],
+)
+async def test_an_empty_table_that_was_fetched_is_not_missing(
+    store: Store, endpoint: str, team: int
+) -> None:
+    ended = [fixture(1, 1, 2, 0, "FT")]
+    await load(store, [answer("fixtures", ended, ids="1")], run=None, retention_days=30)
+
+    async def present() -> int:
+        _, actual, _ = (await covered(store))[f"/{endpoint}"]
+        return int(actual)
+
+    async def respond(age: str) -> None:
+        await execute(
+            store,
+            "INSERT INTO football.season_asked VALUES"
+            f" ('{endpoint}', 39, 2024, {team}, clock_timestamp() - interval '{age}')"
+            " ON CONFLICT (endpoint, league_id, season, team_id)"
+            " DO UPDATE SET asked_at = EXCLUDED.asked_at",
+        )
+
+    assert await present() == 0
+    # Before the match ended the table was empty for another reason.
+    await respond("2 hours")
+    assert await present() == 0
+    await respond("0")
+    assert await present() == (2 if endpoint == "standings" else 1)
+
+
 async def execute(store: Store, statement: Any) -> None:
     async with store.connection() as conn:
         await conn.execute(statement)
