@@ -7,11 +7,14 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from hasat.errors import SettingsError
 from hasat.settings import Settings
 from hasat.text import HIDDEN, mask_addresses, mask_personal_numbers
 
@@ -66,7 +69,7 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
     )
     handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
     if settings.log.file is not None:
-        handlers.append(logging.FileHandler(settings.log.file, encoding="utf-8"))
+        handlers.append(_open_log_file(settings.log.file, stream))
     for handler in handlers:
         handler.setFormatter(formatter)
     logging.basicConfig(handlers=handlers, level=settings.log.level, force=True)
@@ -85,6 +88,49 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _LogFile(logging.FileHandler):
+    """A log file; while it cannot be written, one sentence elsewhere reports that."""
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._elsewhere = stream
+        self._failures = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failures = self._failures
+        super().emit(record)
+        if failures == self._failures:
+            self._failures = 0
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._failures += 1
+        if self._failures == 1:
+            self._elsewhere.write(f"hasat: {_not_writable(self.baseFilename, error)}\n")
+
+    def close(self) -> None:
+        # What could not be written until now is lost.
+        with suppress(OSError):
+            super().close()
+
+
+def _open_log_file(path: Path, stream: TextIO) -> _LogFile:
+    try:
+        return _LogFile(path, stream)
+    except OSError as error:
+        raise SettingsError(
+            _not_writable(path, error),
+            remedy="Name a file in an existing folder in log.file (HASAT_LOG_FILE).",
+        ) from error
+
+
+def _not_writable(path: Path | str, error: OSError) -> str:
+    return f"The log file {path} cannot be written: {error.strerror}."
 
 
 def _forms(secret: str) -> tuple[str, ...]:

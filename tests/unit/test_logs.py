@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from hasat.errors import SettingsError
 from hasat.logs import configure_logging, redactor
 from hasat.settings import load_settings
 
@@ -63,3 +64,25 @@ def test_the_chatter_of_libraries_is_left_out_and_their_warnings_are_kept(
 
 def test_a_very_short_secret_does_not_turn_the_log_into_stars() -> None:
     assert redactor(["a"])("a banana") == "a banana"
+
+
+@pytest.mark.parametrize("name", ["nowhere/hasat.log", "."])
+def test_a_log_file_that_cannot_be_opened_is_one_sentence(tmp_path: Path, name: str) -> None:
+    environ = {"HASAT_HOME": str(tmp_path), "HASAT_LOG_FILE": str(tmp_path / name)}
+    with pytest.raises(SettingsError, match="The log file .* cannot be written"):
+        configure_logging(load_settings(environ=environ), stream=io.StringIO())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_log_file_on_a_full_disk_is_reported_once(
+    tmp_path: Path, stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = {"HASAT_HOME": str(tmp_path), "HASAT_LOG_FILE": "/dev/full"}
+    configure_logging(load_settings(environ=environ), stream=stream)
+    for number in range(3):
+        structlog.get_logger("hasat.x").info("list read", users=number)
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+    written = stream.getvalue()
+    assert written.count("The log file /dev/full cannot be written: No space left") == 1
+    assert written.count("list read") == 3
+    assert "Traceback" not in written + capsys.readouterr().err
