@@ -74,6 +74,11 @@ def msg(template: str, /, **params: object) -> Message:
     return Message(template, {name: _param(value) for name, value in params.items()})
 
 
+def template(text: str, /) -> str:
+    """Mark a template whose parameters are filled in elsewhere, such as in a SQL statement."""
+    return text
+
+
 def join(parts: Iterable[str], separator: str = " ") -> Message:
     """Make one message of several, each translated by itself."""
     params = {f"part{number}": part for number, part in enumerate(parts, 1)}

@@ -19,10 +19,10 @@ from hasat.jobs.context import OnProgress, RunContext
 from hasat.jobs.fencing import fence, terminate_replaced
 from hasat.jobs.link import DATABASE_AWAY, Connection, Link
 from hasat.jobs.model import Job, Outcome, Run, RunOutcome
-from hasat.jobs.runs import select_run
+from hasat.jobs.runs import message_columns, select_run
 from hasat.jobs.slots import Slot
 from hasat.logs import redactor
-from hasat.messages import msg
+from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.disk import explain_disk_full
@@ -198,9 +198,9 @@ class Attempt:
         if isinstance(error, HasatError):
             message = str(error)
         elif passing:
-            message = "PostgreSQL did not answer while the job was running."
+            message = msg("PostgreSQL did not answer while the job was running.")
         else:
-            message = "The job stopped with an unexpected error; the log has its traceback."
+            message = msg("The job stopped with an unexpected error; the log has its traceback.")
         return Ending(
             "failed",
             message=self._storable(message),
@@ -231,7 +231,7 @@ class Attempt:
             "queue_finish",
             outcome=ending.outcome,
             rows_changed=ending.rows_changed,
-            message=ending.message,
+            **message_columns(ending.message),
             error=ending.error,
             detail=_json(ending.detail),
             progress=_json(progress),
@@ -250,8 +250,9 @@ class Attempt:
                 "queue_give_back",
                 counts=counts,
                 pause=pause,
-                message=message,
+                **message_columns(message),
                 stopped=STOPPED,
+                stopped_data=message_columns(STOPPED)["message_data"],
             )
 
     async def _write(self, connection: Connection, name: str, **values: Any) -> bool:
@@ -268,6 +269,11 @@ class Attempt:
         """Without secrets, personal numbers and what PostgreSQL does not take."""
         if text is None:
             return None
+        if isinstance(text, Message):
+            return text.map(self._storable_text)
+        return self._storable_text(text)
+
+    def _storable_text(self, text: str) -> str:
         text = self._redact(text).replace("\0", "")
         return text.encode("utf-8", "replace").decode("utf-8")
 

@@ -13,6 +13,7 @@ from hasat.jobs.fencing import replaced_error
 from hasat.jobs.link import AWAY, Connection
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.slots import Slot
+from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -82,7 +83,7 @@ class RunContext:
 
         Raises ConflictError if the run was begun anew elsewhere while this worker was silent.
         """
-        self.last_progress = {"done": done, "total": total, "note": note}
+        self.last_progress = _progress(done, total, note)
         waited, self._waiting_until = self._waiting_until is not None, None
         if self._on_progress is not None:
             self._on_progress(done, total, note)
@@ -113,13 +114,16 @@ class RunContext:
             return
         self._waiting_until = until
         if self.last_progress is None:
-            self.last_progress = {"done": 0, "total": None, "note": ""}
+            self.last_progress = _progress(0, None, "")
         there = until.astimezone(zone(self.settings.jobs.timezone))
-        note = f"waiting for budget until {there:%H:%M:%S}"
+        note = msg("waiting for budget until {until}", until=f"{there:%H:%M:%S}")
         if self._on_progress is not None:
             self._on_progress(self.last_progress["done"], self.last_progress["total"], note)
         await self._store_progress(
-            {**self.last_progress, "note": note, "waitingUntil": there.isoformat()}
+            {
+                **_progress(self.last_progress["done"], self.last_progress["total"], note),
+                "waitingUntil": there.isoformat(),
+            }
         )
 
     async def _store_progress(self, progress: Mapping[str, Any]) -> None:
@@ -147,3 +151,10 @@ class RunContext:
     def spent(self, requests: int = 1) -> None:
         """Count requests sent to an upstream."""
         self.unkept_requests += requests
+
+
+def _progress(done: float, total: float | None, note: str) -> dict[str, Any]:
+    progress: dict[str, Any] = {"done": done, "total": total, "note": note}
+    if isinstance(note, Message):
+        progress["noteData"] = note.to_json()
+    return progress

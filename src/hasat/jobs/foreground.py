@@ -23,8 +23,8 @@ from hasat.jobs.params import check_params
 from hasat.jobs.pulse import Pulse
 from hasat.jobs.queue import PRIVATE, TASK, record_run
 from hasat.jobs.recovery import Recovery
-from hasat.jobs.runs import get_run
-from hasat.messages import msg
+from hasat.jobs.runs import get_run, message_columns
+from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -192,7 +192,7 @@ class _Foreground:
                     "params": Jsonb(dict(params)),
                     "trigger": "hand",
                     "scheduled_for": None,
-                    "message": self._describe(job, holder),
+                    **message_columns(self._describe(job, holder)),
                     "behind": holder.run,
                 },
             )
@@ -201,11 +201,14 @@ class _Foreground:
             await record_run(connection, row[0], job.name, params, "refused")
         return int(row[0])
 
-    def _describe(self, job: Job, holder: Holder) -> str:
+    def _describe(self, job: Job, holder: Holder) -> Message:
         since = holder.since.astimezone(zone(self._settings.jobs.timezone))
-        return (
-            f"Run {holder.run} of {job.name} has been going on since {since:%Y-%m-%d %H:%M:%S} "
-            f"({holder.worker or 'about to start'})."
+        return msg(
+            "Run {run} of {job} has been going on since {since:%Y-%m-%d %H:%M:%S} ({worker}).",
+            run=holder.run,
+            job=job.name,
+            since=since,
+            worker=holder.worker or msg("about to start"),
         )
 
     async def _perform(self, claim: _Claim, on_progress: OnProgress | None) -> int:

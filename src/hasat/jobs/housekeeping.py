@@ -8,7 +8,10 @@ from hasat.jobs.archives import archive_job
 from hasat.jobs.context import RunContext
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.queue import TASK
+from hasat.messages import template
 from hasat.store.queries import load_query
+
+_UNCLAIMED = template("No worker took it up for {days} days.")
 
 
 async def _housekeeping(context: RunContext) -> Outcome:
@@ -17,7 +20,8 @@ async def _housekeeping(context: RunContext) -> Outcome:
     for what in ("forget_runs", "forget_set_aside", "drop_unwanted", "sweep_queue"):
         async with context.store.connection() as connection:
             cursor = await connection.execute(
-                load_query("hasat.jobs", f"housekeeping_{what}"), {"days": days, "task": TASK}
+                load_query("hasat.jobs", f"housekeeping_{what}"),
+                {"days": days, "task": TASK, "unclaimed": _UNCLAIMED},
             )
             detail[what] = cursor.rowcount
     async with context.store.connection() as connection:

@@ -1,7 +1,9 @@
 -- name: housekeeping_drop_unwanted
 -- Runs that waited so long that no worker seems to know their job any more.
 WITH unwanted AS (
-    SELECT q.id, r.id AS run
+    SELECT q.id, r.id AS run,
+           jsonb_build_object('template', %(unclaimed)s::text,
+                              'params', jsonb_build_object('days', %(days)s)) AS message
       FROM procrastinate_jobs AS q
       JOIN jobs.run AS r ON r.queue_id = q.id
      WHERE r.state = 'queued' AND q.status = 'todo'
@@ -10,7 +12,7 @@ WITH unwanted AS (
 ), dropped AS (
     UPDATE jobs.run AS r
        SET state = 'finished', outcome = 'skipped', finished_at = clock_timestamp(),
-           message = 'No worker took it up for ' || %(days)s || ' days.'
+           message = jobs.message_text(unwanted.message), message_data = unwanted.message
       FROM unwanted
      WHERE r.id = unwanted.run AND r.state = 'queued'
 )
@@ -56,11 +58,20 @@ SELECT clock.now, w.id, w.last_heartbeat
 
 -- name: queue_close_strays
 -- Runs that wait or work without a row in the queue would block their job for ever.
+WITH stray AS (
+    SELECT r.id,
+           jsonb_build_object('template', %(lost_place)s::text,
+                              'params', jsonb_build_object('run', r.id)) AS message
+      FROM jobs.run AS r
+     WHERE r.state <> 'finished'
+       AND NOT EXISTS (SELECT FROM procrastinate_jobs AS q WHERE q.id = r.queue_id)
+)
 UPDATE jobs.run AS r
    SET state = 'finished', outcome = 'interrupted', finished_at = clock_timestamp(),
        rows_changed = jobs.rows_stored(r.id),
-       message = 'Its place in the queue was lost. Queue it again: hasat jobs retry ' || r.id || '.'
- WHERE r.state <> 'finished'
+       message = jobs.message_text(stray.message), message_data = stray.message
+  FROM stray
+ WHERE r.id = stray.id AND r.state <> 'finished'
    AND NOT EXISTS (SELECT FROM procrastinate_jobs AS q WHERE q.id = r.queue_id)
 RETURNING r.id;
 
@@ -83,6 +94,7 @@ WITH mine AS (
            requests = requests + %(requests)s,
            rows_changed = greatest(%(rows_changed)s, jobs.rows_stored(id)),
            message = %(message)s,
+           message_data = %(message_data)s,
            error = %(error)s,
            detail = %(detail)s,
            progress = coalesce(%(progress)s, progress)
@@ -120,7 +132,8 @@ WITH mine AS (
            progress = CASE WHEN over THEN r.progress END,
            requests = r.requests + %(requests)s,
            rows_changed = jobs.rows_stored(r.id),
-           message = CASE WHEN over THEN %(stopped)s ELSE %(message)s END
+           message = CASE WHEN over THEN %(stopped)s ELSE %(message)s END,
+           message_data = CASE WHEN over THEN %(stopped_data)s ELSE %(message_data)s END
       FROM mine
      WHERE r.id = %(run)s AND r.attempt = %(attempt)s AND r.state = 'running'
     RETURNING r.id
@@ -220,7 +233,8 @@ WITH open AS (
 ), ended AS (
     UPDATE jobs.run AS r
        SET state = 'finished', outcome = 'interrupted', finished_at = clock_timestamp(),
-           rows_changed = jobs.rows_stored(r.id), message = %(message)s
+           rows_changed = jobs.rows_stored(r.id), message = %(message)s,
+           message_data = %(message_data)s
       FROM open
      WHERE r.id = open.run AND open.status = 'todo'
 ), gone AS (
@@ -268,19 +282,23 @@ WITH lost AS (
            finished_at = CASE verdict.fate WHEN 'again' THEN NULL ELSE clock_timestamp() END,
            progress = CASE verdict.fate WHEN 'again' THEN NULL ELSE r.progress END,
            rows_changed = jobs.rows_stored(r.id),
-           message = CASE
-               WHEN verdict.fate = 'set_aside' THEN format(
-                   'Set aside: its worker died %%s times while running it, last %%s. Read that '
-                   'worker''s log, then run it by hand (hasat jobs run %%s) or queue it again '
-                   '(hasat jobs retry %%s).', r.attempt, r.worker, r.job, r.id)
-               WHEN verdict.stopped THEN %(stopped)s
-               WHEN verdict.fate = 'interrupted' THEN format(
-                   'The process that ran it by hand (%%s) died.', coalesce(r.worker, 'unknown'))
-               WHEN r.state = 'running' THEN format(
-                   'Its worker %%s died during attempt %%s; it is begun anew.', r.worker, r.attempt)
-               ELSE r.message
-           END
+           message = coalesce(jobs.message_text(reason.message), r.message),
+           message_data = coalesce(reason.message, r.message_data)
       FROM verdict
+      LEFT JOIN LATERAL (
+           SELECT jsonb_build_object(
+                      'template',
+                      CASE WHEN verdict.fate = 'set_aside' THEN %(set_aside)s::text
+                           WHEN verdict.stopped THEN %(stopped)s
+                           WHEN verdict.fate = 'interrupted' THEN %(process_died)s
+                           ELSE %(worker_died)s
+                      END,
+                      'params',
+                      jsonb_build_object('attempt', verdict.attempt, 'job', verdict.job,
+                                         'run', verdict.run,
+                                         'worker', coalesce(verdict.worker, 'unknown')))
+            WHERE verdict.fate <> 'again' OR verdict.state = 'running'
+     ) AS reason (message) ON true
      WHERE r.id = verdict.run AND r.state = verdict.state AND r.attempt = verdict.attempt
        AND verdict.fate <> 'over'
 ), ended AS (
@@ -316,7 +334,7 @@ SELECT r.*
               outcome, attempt, worker, requests,
               CASE state WHEN 'running' THEN jobs.rows_stored(id)
                          ELSE rows_changed END AS rows_changed,
-              message, error, detail, progress
+              message, message_data, error, detail, progress
          FROM jobs.run
         WHERE job >= wanted.job
         ORDER BY job, id DESC
@@ -329,7 +347,7 @@ SELECT r.*
 SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state, outcome,
        attempt, worker, requests,
        CASE state WHEN 'running' THEN jobs.rows_stored(id) ELSE rows_changed END AS rows_changed,
-       message, error, detail, progress
+       message, message_data, error, detail, progress
   FROM jobs.run
  WHERE (%(id)s::bigint IS NULL OR id = %(id)s)
    AND (%(job)s::text IS NULL OR job = %(job)s)
@@ -348,9 +366,11 @@ UPDATE jobs.run
 -- name: run_refuse
 -- A run that ends before it begins, because another one of its job is going on.
 INSERT INTO jobs.run
-       (job, params, trigger, scheduled_for, state, outcome, finished_at, message, detail)
+       (job, params, trigger, scheduled_for, state, outcome, finished_at, message, message_data,
+        detail)
 VALUES (%(job)s, %(params)s, %(trigger)s, %(scheduled_for)s, 'finished', 'skipped',
-        clock_timestamp(), %(message)s, jsonb_build_object('behind', %(behind)s::bigint, 'times', 1))
+        clock_timestamp(), %(message)s, %(message_data)s,
+        jsonb_build_object('behind', %(behind)s::bigint, 'times', 1))
 ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
 RETURNING id;
 
@@ -386,9 +406,10 @@ SELECT s.job
  WHERE of_job.runs = %(times)s AND of_job.skipped
  ORDER BY s.job;
 
--- name: run_stopping
--- Say of a run that it is being stopped; its end says how that went.
-UPDATE jobs.run SET message = %(message)s WHERE id = %(run)s AND state <> 'finished';
+-- name: run_set_message
+-- Set the message of a run that is not over.
+UPDATE jobs.run SET message = %(message)s, message_data = %(message_data)s
+ WHERE id = %(run)s AND state <> 'finished';
 
 -- name: run_terminate_replaced
 -- End the database sessions of a run's replaced attempts, or, without a run, of every replaced one.

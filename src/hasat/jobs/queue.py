@@ -11,7 +11,7 @@ from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run, Trigger
 from hasat.jobs.params import check_locations, check_params, check_values
-from hasat.jobs.runs import get_run
+from hasat.jobs.runs import get_run, message_columns
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import AuditOutcome, describe_action, record_action
@@ -67,8 +67,16 @@ async def enqueue(
     )
     if machine is not None:
         await connection.execute(
-            "UPDATE jobs.run SET message = %s WHERE id = %s",
-            [f"It waits for a worker on the machine {machine}, which has its input.", row[0]],
+            load_query("hasat.jobs", "run_set_message"),
+            {
+                "run": row[0],
+                **message_columns(
+                    msg(
+                        "It waits for a worker on the machine {machine}, which has its input.",
+                        machine=machine,
+                    )
+                ),
+            },
         )
     return int(row[0])
 
@@ -147,7 +155,7 @@ async def stop_run(store: Store, run_id: int) -> Run:
         await connection.execute(load_query("hasat.jobs", "queue_lock"), {"run": run_id})
         cursor = await connection.execute(
             load_query("hasat.jobs", "queue_stop"),
-            {"run": run_id, "message": "Stopped by hand while it waited."},
+            {"run": run_id, **message_columns(msg("Stopped by hand while it waited."))},
         )
         found = await cursor.fetchone()
         if found is not None:
@@ -171,8 +179,8 @@ async def stop_run(store: Store, run_id: int) -> Run:
         # On its own: whoever ends the run takes these two rows in the other order.
         async with store.connection() as connection:
             await connection.execute(
-                load_query("hasat.jobs", "run_stopping"),
-                {"run": run_id, "message": "It is being stopped by hand."},
+                load_query("hasat.jobs", "run_set_message"),
+                {"run": run_id, **message_columns(msg("It is being stopped by hand."))},
             )
     return await get_run(store, run_id)
 

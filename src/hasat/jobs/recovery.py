@@ -10,8 +10,18 @@ from hasat.jobs.attempt import MOST_ATTEMPTS, STOPPED
 from hasat.jobs.fencing import terminate_replaced
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.queue import PRIVATE, TASK
+from hasat.messages import template
 from hasat.settings import Settings
 from hasat.store.queries import load_query
+
+_SET_ASIDE = template(
+    "Set aside: its worker died {attempt} times while running it, last {worker}. Read that "
+    "worker's log, then run it by hand (hasat jobs run {job}) or queue it again "
+    "(hasat jobs retry {run})."
+)
+_PROCESS_DIED = template("The process that ran it by hand ({worker}) died.")
+_WORKER_DIED = template("Its worker {worker} died during attempt {attempt}; it is begun anew.")
+_LOST_PLACE = template("Its place in the queue was lost. Queue it again: hasat jobs retry {run}.")
 
 log = structlog.get_logger(__name__)
 
@@ -71,10 +81,15 @@ class Recovery:
                     "private": PRIVATE,
                     "attempts": MOST_ATTEMPTS,
                     "stopped": STOPPED,
+                    "set_aside": _SET_ASIDE,
+                    "process_died": _PROCESS_DIED,
+                    "worker_died": _WORKER_DIED,
                 },
             )
             taken_up = await cursor.fetchall()
-            cursor = await connection.execute(load_query("hasat.jobs", "queue_close_strays"))
+            cursor = await connection.execute(
+                load_query("hasat.jobs", "queue_close_strays"), {"lost_place": _LOST_PLACE}
+            )
             strays = await cursor.fetchall()
         await terminate_replaced(self._link)
         for run, job, fate, attempt, worker in taken_up:

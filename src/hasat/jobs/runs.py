@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from psycopg.rows import class_row
+from psycopg import AsyncCursor
+from psycopg.rows import RowMaker, dict_row
+from psycopg.types.json import Jsonb
 
 from hasat.errors import NotFoundError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run
-from hasat.messages import msg
+from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -23,6 +26,12 @@ class ScheduledJob:
     job: Job
     next_due: datetime | None
     last_run: Run | None
+
+
+def message_columns(message: str | None) -> dict[str, Any]:
+    """Return a run's message as the columns `message` and `message_data` store it."""
+    data = Jsonb(message.to_json()) if isinstance(message, Message) else None
+    return {"message": message, "message_data": data}
 
 
 async def list_runs(
@@ -56,7 +65,7 @@ async def get_run(store: Store, run_id: int) -> Run:
 async def schedule_overview(store: Store, catalogue: Catalogue) -> list[ScheduledJob]:
     """Every job of the catalogue; a due time only where a worker would fire it."""
     async with store.connection() as connection:
-        cursor = connection.cursor(row_factory=class_row(Run))
+        cursor = connection.cursor(row_factory=_run_row)
         await cursor.execute(
             load_query("hasat.jobs", "run_last_of_each"), {"jobs": [job.name for job in catalogue]}
         )
@@ -90,7 +99,7 @@ async def select_runs(
     limit: int = 1,
 ) -> list[Run]:
     """The same as `list_runs`, inside a transaction."""
-    cursor = connection.cursor(row_factory=class_row(Run))
+    cursor = connection.cursor(row_factory=_run_row)
     await cursor.execute(
         load_query("hasat.jobs", "run_list"),
         {
@@ -109,3 +118,16 @@ async def select_run(connection: Connection, run_id: int) -> Run | None:
     """One run, inside a transaction."""
     found: Sequence[Run] = await select_runs(connection, run_id=run_id)
     return found[0] if found else None
+
+
+def _run_row(cursor: AsyncCursor[Any]) -> RowMaker[Run]:
+    """Make runs of rows, with messages that can be translated."""
+    row_of = dict_row(cursor)
+
+    def make(values: Sequence[Any]) -> Run:
+        row = row_of(values)
+        if data := row.pop("message_data"):
+            row["message"] = Message.from_json(data)
+        return Run(**row)
+
+    return make

@@ -10,6 +10,8 @@ from hasat.jobs.cron import Due, due_now
 from hasat.jobs.link import Connection, Link
 from hasat.jobs.model import Job
 from hasat.jobs.queue import enqueue
+from hasat.jobs.runs import message_columns
+from hasat.messages import msg
 from hasat.store.queries import load_query
 
 log = structlog.get_logger(__name__)
@@ -124,7 +126,7 @@ async def _skip(connection: Connection, job: Job, due: datetime, behind: int) ->
                 "params": Jsonb(dict(job.params)),
                 "trigger": "schedule",
                 "scheduled_for": due,
-                "message": f"Run {behind} of this job was not finished yet.",
+                **message_columns(msg("Run {run} of this job was not finished yet.", run=behind)),
                 "behind": behind,
             },
         )

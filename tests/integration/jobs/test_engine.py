@@ -27,6 +27,7 @@ from hasat.jobs.attempt import Attempt
 from hasat.jobs.link import Link, open_link
 from hasat.jobs.queue import enqueue, queue_run, retry_run, stop_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview, workers_alive
+from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
 from support import feed_toys
@@ -114,6 +115,25 @@ async def test_a_run_is_recorded_with_what_the_job_says(store: Store, settings: 
     assert run.finished_at is not None
     assert run.queued_at <= run.started_at <= run.finished_at
     assert await queue_length(store) == 0
+
+
+async def test_a_stored_message_keeps_its_template_without_secrets(
+    store: Store, settings: Settings
+) -> None:
+    async def work(context: RunContext) -> Outcome:
+        raise HasatError(msg("No user {number}.", number="12345678901"), remedy=msg("Add one."))
+
+    settings = quick(settings)
+    catalogue = catalogue_with(settings, sample=work)
+    async with running(catalogue, store, settings):
+        queued = await queue_run(store, catalogue, "sample")
+        run = await finished(store, queued.id)
+    assert run.message == "No user 123******01. Add one."
+    assert isinstance(run.message, Message)
+    assert [getattr(part, "template", "") for part in run.message.params.values()] == [
+        "No user {number}.",
+        "Add one.",
+    ]
 
 
 RAISED: dict[str, tuple[BaseException, str, str]] = {
