@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
@@ -14,12 +14,16 @@ from hasat.jobs.params import param_types
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview
 from hasat.settings.reference import describe_type
+from hasat.settings.show import plain
 from hasat.store.audit import MAX_TEXT, describe_action
 
 router = APIRouter(tags=["operation"])
 
 Name = Annotated[Plain, Path(max_length=100, description="The job's name.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The run's number.")]
+
+_Shown = Annotated[dict[str, Any], AfterValidator(plain)]
+"""Without the credentials and query values of addresses: any key may read runs."""
 
 
 class _Camel(BaseModel):
@@ -31,7 +35,7 @@ class RunAnswer(_Camel):
 
     id: int
     job: str
-    params: dict[str, Any]
+    params: _Shown
     trigger: Literal["schedule", "hand", "retry"]
     state: Literal["queued", "running", "finished"]
     outcome: str | None
@@ -57,7 +61,7 @@ class Parameter(_Camel):
 
     name: str
     takes: str = Field(description="Its type and range, in words.")
-    default: Any = None
+    default: Annotated[Any, AfterValidator(plain)] = None
 
 
 class JobAnswer(_Camel):

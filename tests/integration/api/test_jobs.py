@@ -58,6 +58,19 @@ async def client(application: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+async def test_the_token_of_an_address_among_the_parameters_is_not_shown(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    address = "https://x.example/list?token=s3cr3t"
+    answer = await client.post("/api/v1/jobs/count_toys/runs", json={"params": {"area": address}})
+    assert answer.status_code == 202
+    listed = await client.get("/api/v1/runs")
+    for shown in (answer.text, listed.text, (await client.get("/api/v1/jobs")).text):
+        assert "x.example" in shown
+        assert "s3cr3t" not in shown
+    assert (await get_run(store, answer.json()["id"])).params["area"] == address
+
+
 async def test_a_run_is_queued_and_a_worker_does_it(
     client: httpx2.AsyncClient, store: Store, settings: Settings, catalogue: Catalogue
 ) -> None:

@@ -10,6 +10,7 @@ from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
 from hasat.messages import msg
+from hasat.settings.show import plain
 from hasat.sources.gib.held import reject as drop_held
 from hasat.sources.gib.job import NAME as GIB_SYNC
 from hasat.store.queries import load_query
@@ -135,7 +136,7 @@ async def one_run(asked: Asked) -> OneRun:
         attempt=run.attempt,
         worker=run.worker,
         scheduled_for=run.scheduled_for,
-        params=run.params,
+        params=plain(run.params),
         detail=run.detail,
         error=run.error,
         costs=await _costs(house, run.id, run.started_at, run.finished_at or now),
