@@ -43,6 +43,20 @@ def test_every_link_and_picture_is_there(page: Path) -> None:
     assert not missing
 
 
+def _anchors(page: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_anchor_of_a_link_exists(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8"))
+    local = [(page.parent / path if path else page, a) for path, a in links if "://" not in path]
+    missing = [f"{_id(target)}#{a}" for target, a in local if a not in _anchors(target)]
+    assert not missing
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_every_setting_named_exists(page: Path) -> None:
     known = {name for leaf in leaves().values() for name in leaf.names}
