@@ -17,7 +17,7 @@ from hasat.budget import Quota, read_quota, reopen
 from hasat.errors import DatabaseError, NotFoundError
 from hasat.http.routes import TheSettings, TheStore, answers, audited
 from hasat.settings import Settings
-from hasat.sources.upstreams import read_all
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
 
 router = APIRouter(tags=["operation"])
@@ -166,7 +166,7 @@ def document(quotas: Sequence[Quota]) -> dict[str, Any]:
 @router.get("/quota", summary="What is left", responses=answers(_EXAMPLE, DatabaseError))
 async def quota(store: TheStore, settings: TheSettings) -> QuotasAnswer:
     """Every window and lane of every upstream, who spent what today, and a forecast."""
-    quotas = await read_all(store, settings)
+    quotas = await read_all_quotas(store, settings)
     return QuotasAnswer.model_validate({"upstreams": quotas}, from_attributes=True)
 
 
@@ -190,7 +190,7 @@ async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:
     """The budgets; none if the database does not say, which another metric tells."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await read_all(store, settings)
+            return await read_all_quotas(store, settings)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
         log.warning("the metrics of the budget could not be read", reason=str(error))
         return []

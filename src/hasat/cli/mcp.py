@@ -35,10 +35,10 @@ def mcp(
 
 async def _over_stdio(settings: Settings, operate: bool) -> None:
     from hasat.mcp import Assistant
-    from hasat.sources.registry import Workshop, all_sources
+    from hasat.sources.registry import ToolContext, all_sources
 
     async with open_house(settings, for_requests=True) as store:
-        assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+        assistant = Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
         server = assistant.operating if operate else assistant.reading
         await server.run_stdio_async()
 
@@ -54,7 +54,7 @@ async def _listen(settings: Settings, operate: bool) -> None:
     from hasat.http.listener import Listener, address_of, bind
     from hasat.mcp import Assistant
     from hasat.mcp.http import SSE_PATH, add_sse, streamable
-    from hasat.sources.registry import Workshop, all_sources
+    from hasat.sources.registry import ToolContext, all_sources
 
     # The gate looks at where it listens: here that is the place of the tools.
     place = {"host": settings.mcp.host, "port": settings.mcp.port}
@@ -64,7 +64,7 @@ async def _listen(settings: Settings, operate: bool) -> None:
         await check_may_start(there, store)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         put_behind_the_gate(app, there, store)
-        shop = Workshop(store, settings, catalogue_of(settings))
+        shop = ToolContext(store, settings, catalogue_of(settings))
         assistant = Assistant(shop, all_sources(), local_operates=operate)
         if settings.mcp.transport == "sse":
             path = SSE_PATH

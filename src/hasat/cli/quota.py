@@ -71,9 +71,9 @@ def quota(
 
 
 async def _read(store: Store, settings: Settings, upstream: str | None) -> list[Quota]:
-    from hasat.sources.upstreams import read_all
+    from hasat.sources.upstreams import read_all_quotas
 
-    quotas = await read_all(store, settings)
+    quotas = await read_all_quotas(store, settings)
     if upstream is None:
         return quotas
     chosen = [each for each in quotas if each.windows.upstream == upstream]

@@ -159,7 +159,7 @@ async def _serve(settings: Settings) -> None:
     from hasat.http.listener import Listener, address_of, bind
     from hasat.mcp import Assistant
     from hasat.mcp.http import streamable
-    from hasat.sources.registry import Workshop, all_sources
+    from hasat.sources.registry import ToolContext, all_sources
     from hasat.web import add_pages
 
     opened = _patient_house(settings, for_requests=True)
@@ -168,7 +168,7 @@ async def _serve(settings: Settings) -> None:
         catalogue = catalogue_of(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
-        assistant = Assistant(Workshop(store, settings, catalogue), all_sources())
+        assistant = Assistant(ToolContext(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
         listener = Listener(app, listening, on_drain=app.state.bell.close, limits=limits)

@@ -15,9 +15,9 @@ from hasat.http.routes import Plain
 from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.messages import msg
-from hasat.sources.registry import Source, Tool, Workshop
-from hasat.sources.tooling import Limit, RunId, Told, at, operating_tool, tools
-from hasat.sources.upstreams import read_all
+from hasat.sources.registry import Source, Tool, ToolContext
+from hasat.sources.tools import Limit, RunId, ToolResponse, operating_tool, tools
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
 
 
@@ -54,16 +54,16 @@ class JobTold(BaseModel):
     last_run: RunTold | None
 
 
-class Jobs(Told):
+class Jobs(ToolResponse):
     items: list[JobTold]
     recent_runs: list[RunTold] = Field(description="Of the job that was named, newest first.")
 
 
-class Runs(Told):
+class Runs(ToolResponse):
     items: list[RunTold]
 
 
-class RateLimits(Told):
+class RateLimits(ToolResponse):
     """What is left at an upstream; null where it has no such window."""
 
     upstream: str
@@ -96,7 +96,7 @@ class TableTold(BaseModel):
     bytes: int
 
 
-class DatabaseStats(Told):
+class DatabaseStats(ToolResponse):
     database_bytes: int
     server_version: str
     embedded: bool
@@ -116,7 +116,7 @@ class ChangeTold(BaseModel):
     before: Any
 
 
-class Changes(Told):
+class Changes(ToolResponse):
     dataset: str
     head: int
     items: list[ChangeTold]
@@ -125,7 +125,7 @@ class Changes(Told):
 class OperatingTools:
     """The tools of the platform."""
 
-    def __init__(self, shop: Workshop, sources: Sequence[Source]) -> None:
+    def __init__(self, shop: ToolContext, sources: Sequence[Source]) -> None:
         self._shop = shop
         self._datasets = {one.name: one for source in sources for one in source.datasets}
 
@@ -160,7 +160,7 @@ class OperatingTools:
             if job_name in (None, one.job.name)
         ]
         recent = await list_runs(store, job=job_name, limit=10) if job_name is not None else []
-        return Jobs(ts_utc=await at(store), items=items, recent_runs=_told(recent))
+        return Jobs(ts_utc=await store.now(), items=items, recent_runs=_told(recent))
 
     async def list_job_runs(
         self, job_name: Plain | None = None, only_bad: bool = False, limit: Limit = 20
@@ -168,12 +168,14 @@ class OperatingTools:
         """Runs of one job or of all, newest first; with only_bad those that went wrong."""
         store = self._shop.store
         found = await list_runs(store, job=job_name, bad=only_bad, limit=limit)
-        return Runs(ts_utc=await at(store), items=_told(found))
+        return Runs(ts_utc=await store.now(), items=_told(found))
 
     async def get_rate_limit_status(self, upstream: Plain = "football") -> RateLimits:
         """What is left of an upstream's day and minute, who spent it, and what it will come to."""
         store = self._shop.store
-        quotas = {one.windows.upstream: one for one in await read_all(store, self._shop.settings)}
+        quotas = {
+            one.windows.upstream: one for one in await read_all_quotas(store, self._shop.settings)
+        }
         if upstream not in quotas:
             raise NotFoundError(
                 msg("There is no upstream named {upstream!r}.", upstream=upstream),
@@ -215,7 +217,7 @@ class OperatingTools:
             row = await found.fetchone()
         assert row is not None
         return DatabaseStats(
-            ts_utc=await at(store),
+            ts_utc=await store.now(),
             database_bytes=row[0],
             server_version=row[1].split()[0],
             embedded=store.embedded,
@@ -234,7 +236,7 @@ class OperatingTools:
             )
         items = [_change(change) for change in page.changes]
         return Changes(
-            ts_utc=await at(self._shop.store), dataset=dataset, head=page.head, items=items
+            ts_utc=await self._shop.store.now(), dataset=dataset, head=page.head, items=items
         )
 
     async def get_record_history(self, dataset: Plain, key: Plain) -> Changes:
@@ -246,19 +248,19 @@ class OperatingTools:
             found = await history(conn, dataset, key)
         items = [_change(change) for change in found]
         return Changes(
-            ts_utc=await at(self._shop.store), dataset=dataset, head=head.seq, items=items
+            ts_utc=await self._shop.store.now(), dataset=dataset, head=head.seq, items=items
         )
 
     async def run_job(self, job_name: Plain, params: dict[str, Any] | None = None) -> Runs:
         """Queue a run of a job for the next free worker; `params` are added to the job's own."""
         shop = self._shop
         run = await queue_run(shop.store, shop.catalogue, job_name, params, behind_others=False)
-        return Runs(ts_utc=await at(shop.store), items=_told([run]))
+        return Runs(ts_utc=await shop.store.now(), items=_told([run]))
 
     async def stop_run(self, run_id: RunId) -> Runs:
         """Stop a run: one that waits at once, one that works within seconds. It is not undone."""
         run = await stop_run(self._shop.store, run_id)
-        return Runs(ts_utc=await at(self._shop.store), items=_told([run]))
+        return Runs(ts_utc=await self._shop.store.now(), items=_told([run]))
 
     def _check(self, dataset: str) -> None:
         if dataset not in self._datasets:

@@ -18,7 +18,7 @@ from hasat.errors import HasatError, NotAllowedError, UsageError
 from hasat.http.routes import Caller, actor_of
 from hasat.mcp.operating import OperatingTools
 from hasat.messages import msg
-from hasat.sources.registry import Source, Tool, Workshop
+from hasat.sources.registry import Source, Tool, ToolContext
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
 
@@ -36,7 +36,7 @@ class Assistant:
     """
 
     def __init__(
-        self, shop: Workshop, sources: Sequence[Source], *, local_operates: bool = False
+        self, shop: ToolContext, sources: Sequence[Source], *, local_operates: bool = False
     ) -> None:
         self._local_operates = local_operates
         tools = list(OperatingTools(shop, sources).all())

@@ -1,4 +1,4 @@
-"""What a source is, and which ones this installation has."""
+"""The contract of a source, and the sources of this installation."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GROUP = "hasat.sources"
 
-# By name: a source imports this module, not the other way round.
+# Named as text, because the sources import this module.
 _BUILT_IN = (
     ("hasat.sources.gib.source", "GIB"),
     ("hasat.sources.tkgm.source", "TKGM"),
@@ -35,7 +35,7 @@ _BUILT_IN = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests that one route of this process answered."""
+    """The requests that one route of this process has served."""
 
     route: str
     requests: int
@@ -44,8 +44,8 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What tools work with."""
+class ToolContext:
+    """The dependencies that a source builds its tools from."""
 
     store: Store
     settings: Settings
@@ -54,16 +54,18 @@ class Workshop:
 
 @dataclass(frozen=True)
 class Tool:
-    """Something an assistant may call: name, text, arguments and answer are those of `run`."""
+    """A tool for MCP clients; its name, description and schemas are those of `run`."""
 
     run: "Callable[..., Awaitable[BaseModel]]"
     access: "Access" = "read"
     audit: str | None = None
-    """The code of the action in the audit record; needed by whatever may operate."""
+    """The code of the action in the audit record; required for a tool that operates."""
 
     def __post_init__(self) -> None:
         if (self.access == "operate") != (self.audit is not None):
-            raise ValueError("A tool that operates needs an audit code, and no other has one.")
+            raise ValueError(
+                "A tool needs an audit code if it operates, and must not have one otherwise."
+            )
 
 
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]
@@ -72,30 +74,30 @@ MetricsHook = Callable[[Store, Sequence[Traffic]], Awaitable[Iterable["Metric"]]
 
 @dataclass(frozen=True)
 class Source:
-    """An upstream: what it mirrors, when it works, and the doors it adds."""
+    """A plug-in that mirrors one upstream: its datasets, jobs and additions to the platform."""
 
     name: str
     title: str
     datasets: tuple[Dataset, ...] = ()
     jobs: tuple[Job, ...] = ()
     routers: Callable[[], "tuple[APIRouter, ...]"] = field(default=tuple, hash=False)
-    """Made when the server starts: whoever does not serve need not load them."""
-    tools: Callable[[Workshop], tuple[Tool, ...]] = field(default=lambda _: (), hash=False)
-    """What assistants may ask it, besides what they may ask of every dataset."""
+    """Called when the server starts, so that other processes do not load the routes."""
+    tools: Callable[[ToolContext], tuple[Tool, ...]] = field(default=lambda _: (), hash=False)
+    """The source's own MCP tools, in addition to those that every dataset has."""
     migrations: Traversable | None = field(default=None, hash=False)
     status: StatusHook | None = field(default=None, hash=False)
-    """What the source says of itself in /api/v1/status; `checks` in it are its part of /health,
-    `remarks` its part of `hasat doctor`."""
+    """The source's part of /api/v1/status; `checks` also go to /health, `remarks` to
+    `hasat doctor`."""
     lacks: Callable[[Settings], str | None] | None = field(default=None, hash=False)
-    """What must be set before its jobs can run, as a sentence; None when nothing is missing."""
+    """The setting that its jobs still need, as a sentence; None when nothing is missing."""
     metrics: MetricsHook | None = field(default=None, hash=False)
-    """What the source adds to /metrics, from the database and the traffic of this process."""
+    """The source's part of /metrics, from the database and the traffic of this process."""
     simulator: "Callable[[], Simulator] | None" = field(default=None, hash=False)
-    """The local stand-in for its upstream; loaded on demand."""
+    """The simulator of its upstream, loaded on demand."""
 
 
 def all_datasets() -> Sequence[Dataset]:
-    """Every dataset of this installation, in the order of the sources."""
+    """Return every dataset of this installation, in the order of the sources."""
     return [dataset for source in all_sources() for dataset in source.datasets]
 
 
@@ -118,7 +120,7 @@ def simulator_named(name: str) -> "Simulator":
 
 @cache
 def all_sources() -> Sequence[Source]:
-    """Every source of this installation: the built-in ones, then those of other packages."""
+    """Return every source of this installation: built-in ones first, then installed plug-ins."""
     found = [getattr(import_module(module), name) for module, name in _BUILT_IN]
     for entry in entry_points(group=GROUP):
         source = entry.load()
@@ -129,12 +131,15 @@ def all_sources() -> Sequence[Source]:
                     name=entry.name,
                     value=entry.value,
                 ),
-                remedy=msg("Uninstall that package, or tell its author."),
+                remedy=msg("Uninstall that package, or report the problem to its author."),
             )
         found.append(source)
     names = [source.name for source in found]
-    if doubled := {name for name in names if names.count(name) > 1}:
+    if duplicates := {name for name in names if names.count(name) > 1}:
         raise SettingsError(
-            msg("Two sources share the name {doubled}.", doubled=", ".join(sorted(doubled)))
+            msg(
+                "More than one source is named {names}; names must be unique.",
+                names=", ".join(sorted(duplicates)),
+            )
         )
     return tuple(found)

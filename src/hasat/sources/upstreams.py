@@ -10,15 +10,15 @@ from hasat.fetch import Endpoint
 from hasat.settings import Settings
 from hasat.store import Store
 
-# What a day takes, until the ledger knows better: the published collector's own estimates, for its
-# plan. A smaller plan follows fewer leagues, or its first day would be kept for what never comes.
+# Requests a lane needs per day until the ledger has real figures: estimates of the original
+# collector for its plan. They are scaled down for a smaller plan, which follows fewer leagues.
 _PLAN = 75_000
 _FINALISE, _DAILY, _DETAILS = 1_500, 2_500, 5_000
 _GUARD = 50_000
 
 
 def football(settings: Settings) -> Upstream:
-    """API-Football: a day that turns at midnight UTC, and a minute."""
+    """Return the limits of API-Football: per minute, and per day from midnight UTC."""
     limits = settings.football.rate_limiter
     bucket = limits.token_bucket_per_minute
     hard = min(bucket, limits.minute_limit or bucket)
@@ -27,8 +27,8 @@ def football(settings: Settings) -> Upstream:
         reserve, of_plan = limits.daily_limit // 10, 0.1
     lane = partial(Lane, keep=reserve, keep_share=of_plan)
     share = min(1.0, limits.daily_limit / _PLAN)
-    # The original's 50,000 are two thirds of its plan, and of any smaller one; what else is set
-    # is meant as it is.
+    # The default of 50,000 is two thirds of the original's plan and scales with the plan; any other
+    # value is absolute.
     guard = settings.football.verification.min_daily_quota
     of_guard = 2 / 3 if guard == _GUARD else 1.0
     verify = lane("verify", paced=True, share=0.05)
@@ -54,7 +54,7 @@ def football(settings: Settings) -> Upstream:
 
 
 def tkgm(settings: Settings, endpoints: Sequence[Endpoint] = ()) -> Upstream:
-    """TKGM: a day of its own for each endpoint, in points, and a pause between two requests."""
+    """Return the limits of TKGM: per endpoint, points a day and a pause between two requests."""
     limits = settings.tkgm
     return Upstream(
         "tkgm",
@@ -65,7 +65,7 @@ def tkgm(settings: Settings, endpoints: Sequence[Endpoint] = ()) -> Upstream:
 
 
 def tkgm_registry(settings: Settings) -> Upstream:
-    """TKGM asked directly: one day for all that leaves from the same address."""
+    """Return the limits of direct requests to TKGM, which counts them by egress address."""
     limits = settings.tkgm.registry
     return Upstream(
         f"tkgm@{limits.egress or socket.gethostname()}",
@@ -77,16 +77,18 @@ def tkgm_registry(settings: Settings) -> Upstream:
     )
 
 
-def upstreams_of(settings: Settings) -> tuple[Upstream, ...]:
-    """Every upstream with a budget."""
+def declared_upstreams(settings: Settings) -> tuple[Upstream, ...]:
+    """Return every upstream with a budget."""
     return football(settings), tkgm(settings)
 
 
-async def read_all(store: Store, settings: Settings, *, outcomes: bool = True) -> list[Quota]:
-    """The budgets of all upstreams, those too that nobody has asked yet."""
+async def read_all_quotas(
+    store: Store, settings: Settings, *, outcomes: bool = True
+) -> list[Quota]:
+    """Return the quotas of all upstreams, including those that have had no request yet."""
     found = await read_quotas(store, outcomes=outcomes)
     known = {quota.windows.upstream for quota in found}
-    if missing := [each for each in upstreams_of(settings) if each.name not in known]:
+    if missing := [each for each in declared_upstreams(settings) if each.name not in known]:
         async with store.connection() as conn:
             for upstream in missing:
                 await declare(conn, upstream, if_missing=True)

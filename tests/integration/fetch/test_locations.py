@@ -20,7 +20,7 @@ from hasat.jobs.runs import get_run
 from hasat.mcp import Assistant
 from hasat.settings import Settings
 from hasat.sources.gib.fetching import obtain
-from hasat.sources.registry import Workshop, all_sources
+from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import client_of
@@ -131,7 +131,7 @@ async def test_the_api_takes_no_file(
 async def test_an_assistant_gives_no_file(
     settings: Settings, store: Store, files: tuple[str, str]
 ) -> None:
-    assistant = Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+    assistant = Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
     told = []
     async with Client(assistant.operating) as client:
         for path in files:

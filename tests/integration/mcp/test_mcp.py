@@ -30,7 +30,7 @@ from hasat.sources.football.loading import load
 from hasat.sources.football.raw import Answer
 from hasat.sources.football.simulator.world import make_world
 from hasat.sources.football.status import quota_of
-from hasat.sources.registry import Workshop, all_sources
+from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.store.audit import list_audit
 from support.house import House, eventually, free_port
@@ -62,7 +62,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def assistant_of(settings: Settings, store: Store) -> Assistant:
-    return Assistant(Workshop(store, settings, catalogue_of(settings)), all_sources())
+    return Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> Any:

@@ -105,7 +105,7 @@ async def _check_quota(api: Api) -> None:
     least = api.params.get("min_daily_quota")
     if least is None:
         return
-    for quota in await upstreams.read_all(api.store, api.context.settings, outcomes=False):
+    for quota in await upstreams.read_all_quotas(api.store, api.context.settings, outcomes=False):
         left = quota.windows.remaining
         if quota.windows.upstream == SOURCE and left is not None and left < least:
             raise OutOfQuotaError(

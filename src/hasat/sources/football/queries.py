@@ -26,8 +26,8 @@ from hasat.sources.football.told import (
     Fixtures,
     FixtureTold,
 )
-from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Id, Limit, Text, at, tools
+from hasat.sources.registry import Tool, ToolContext
+from hasat.sources.tools import Id, Limit, Text, tools
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -38,7 +38,7 @@ _BY_KEY = sql.SQL("key")
 class FootballQueries:
     """The tools that read the mirror."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: ToolContext) -> None:
         self._store = shop.store
 
     def all(self) -> tuple[Tool, ...]:
@@ -82,7 +82,9 @@ class FootballQueries:
             status=status,
             limit=limit + 1,
         )
-        return Fixtures(ts_utc=await at(self._store), more=len(items) > limit, items=items[:limit])
+        return Fixtures(
+            ts_utc=await self._store.now(), more=len(items) > limit, items=items[:limit]
+        )
 
     async def query_standings(
         self, league_id: Id, season: Id | None = None, limit: Limit = 200
@@ -112,7 +114,7 @@ class FootballQueries:
         async with self._store.connection() as conn:
             found = await read_page(conn, listings.TEAMS, asked, size=limit)
         items = [row["body"] for row in found.rows]
-        return Elements(ts_utc=await at(self._store), total=found.total, items=items)
+        return Elements(ts_utc=await self._store.now(), total=found.total, items=items)
 
     async def query_top_scorers(
         self, league_id: Id, season: Id | None = None, limit: Limit = 50
@@ -180,7 +182,7 @@ class FootballQueries:
         async with self._store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(load_query(_PACKAGE, "tool_details"), {"fixture": fixture_id})
             [counts] = await cursor.fetchall()
-        return DetailStatus(ts_utc=await at(self._store), fixture=fixture, **counts)
+        return DetailStatus(ts_utc=await self._store.now(), fixture=fixture, **counts)
 
     async def get_coverage_status(
         self,
@@ -196,14 +198,14 @@ class FootballQueries:
             "endpoint": endpoint and f"/{endpoint.strip('/')}",
         }
         items = await self._store.rows(CoverageTold, load_query(_PACKAGE, "tool_coverage"), wanted)
-        return Coverage(ts_utc=await at(self._store), total=len(items), items=items[:limit])
+        return Coverage(ts_utc=await self._store.now(), total=len(items), items=items[:limit])
 
     async def get_coverage_summary(self, season: Id | None = None) -> CoverageSummary:
         """The same summed up by endpoint."""
         items = await self._store.rows(
             CoverageSum, load_query(_PACKAGE, "tool_coverage_summary"), {"season": season}
         )
-        return CoverageSummary(ts_utc=await at(self._store), season=season, items=items)
+        return CoverageSummary(ts_utc=await self._store.now(), season=season, items=items)
 
     async def _the(self, fixture: int) -> FixtureTold:
         if found := await fixtures_told(self._store, ids=[fixture], limit=1):
@@ -255,7 +257,7 @@ class FootballQueries:
                 for body, *said in await cursor.fetchall()
             ]
         assert total is not None
-        return Elements(ts_utc=await at(self._store), total=total[0], items=items)
+        return Elements(ts_utc=await self._store.now(), total=total[0], items=items)
 
 
 async def fixtures_told(

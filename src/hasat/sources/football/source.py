@@ -9,7 +9,7 @@ from hasat.sources.football.jobs import JOBS
 from hasat.sources.football.metrics import metrics
 from hasat.sources.football.retention import RETENTION
 from hasat.sources.football.status import status
-from hasat.sources.registry import Source, Tool, Workshop
+from hasat.sources.registry import Source, Tool, ToolContext
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -31,7 +31,7 @@ def _simulator() -> "Simulator":
     return server.FOOTBALL
 
 
-def _tools(shop: Workshop) -> tuple[Tool, ...]:
+def _tools(shop: ToolContext) -> tuple[Tool, ...]:
     from hasat.sources.football.queries import FootballQueries
     from hasat.sources.football.tools import FootballTools
 

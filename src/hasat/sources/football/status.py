@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 from hasat.settings import Settings
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.jobs import JOBS
-from hasat.sources.upstreams import read_all
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -40,7 +40,7 @@ async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
     """The windows of the API's budget."""
     [quota] = [
         one
-        for one in await read_all(store, settings, outcomes=False)
+        for one in await read_all_quotas(store, settings, outcomes=False)
         if one.windows.upstream == SOURCE
     ]
     windows = quota.windows

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from hasat.sources.tooling import Told
+from hasat.sources.tools import ToolResponse
 
 
 class FixtureTold(BaseModel):
@@ -32,18 +32,18 @@ class FixtureTold(BaseModel):
     needs_score_verification: bool
 
 
-class Fixtures(Told):
+class Fixtures(ToolResponse):
     more: bool = Field(description="Whether there are more than these.")
     items: list[FixtureTold]
 
 
-class Stale(Told):
+class Stale(ToolResponse):
     total: int
     by_status: dict[str, int]
     items: list[FixtureTold]
 
 
-class AutoFinished(Told):
+class AutoFinished(ToolResponse):
     hours: float
     runs: int
     auto_finished: int = Field(description="Matches that were marked as probably over.")
@@ -64,7 +64,7 @@ class BackfillTold(BaseModel):
     updated_at: datetime
 
 
-class Backfills(Told):
+class Backfills(ToolResponse):
     completed: int
     total: int
     items: list[BackfillTold]
@@ -75,7 +75,7 @@ class SyncTold(BaseModel):
     last_fetched_at: datetime
 
 
-class SyncTimes(Told):
+class SyncTimes(ToolResponse):
     items: list[SyncTold]
 
 
@@ -85,7 +85,7 @@ class ErrorCount(BaseModel):
     requests: int
 
 
-class ErrorSummary(Told):
+class ErrorSummary(ToolResponse):
     hours: float
     unreadable_elements: int
     items: list[ErrorCount]
@@ -99,7 +99,7 @@ class ErrorSample(BaseModel):
     content: str
 
 
-class ErrorSamples(Told):
+class ErrorSamples(ToolResponse):
     items: list[ErrorSample]
 
 
@@ -112,12 +112,12 @@ class TrackedLeague(BaseModel):
     coverage: dict[str, Any] | None = Field(description="null: the API does not list the season.")
 
 
-class TrackedLeagues(Told):
+class TrackedLeagues(ToolResponse):
     items: list[TrackedLeague]
     not_found: list[str] = Field(description="Why a tracked name is not followed.")
 
 
-class LeagueTold(Told):
+class LeagueTold(ToolResponse):
     league_id: int
     name: str | None
     type: str | None
@@ -125,7 +125,7 @@ class LeagueTold(Told):
     seasons: list[dict[str, Any]]
 
 
-class Elements(Told):
+class Elements(ToolResponse):
     """Elements of a dataset, as they were published."""
 
     total: int
@@ -148,7 +148,7 @@ class CoverageTold(BaseModel):
     last_update: datetime | None
 
 
-class Coverage(Told):
+class Coverage(ToolResponse):
     total: int
     items: list[CoverageTold]
 
@@ -163,12 +163,12 @@ class CoverageSum(BaseModel):
     oldest_update: datetime | None
 
 
-class CoverageSummary(Told):
+class CoverageSummary(ToolResponse):
     season: int | None
     items: list[CoverageSum]
 
 
-class DetailStatus(Told):
+class DetailStatus(ToolResponse):
     """What the mirror has of a match, and when the API last told."""
 
     fixture: FixtureTold

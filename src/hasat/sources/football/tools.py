@@ -31,8 +31,8 @@ from hasat.sources.football.told import (
     TrackedLeague,
     TrackedLeagues,
 )
-from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Id, Limit, Text, at, tools
+from hasat.sources.registry import Tool, ToolContext
+from hasat.sources.tools import Id, Limit, Text, tools
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
@@ -45,7 +45,7 @@ Minutes = Annotated[int, Field(ge=1, le=60 * 24 * 30)]
 class FootballTools:
     """The tools of this source."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: ToolContext) -> None:
         self._store = shop.store
         self._football = shop.settings.football
 
@@ -82,7 +82,7 @@ class FootballTools:
 
     async def auto_finish_stats(self, hours: Hours = 24) -> AutoFinished:
         """How many matches were marked as probably over, and how many still wait for the API."""
-        now = await at(self._store)
+        now = await self._store.now()
         since = now - timedelta(hours=hours)
         runs = await list_runs(self._store, job=_AUTO_FINISH, limit=5000)
         recent = [
@@ -140,7 +140,7 @@ class FootballTools:
         )
         done = sum(item.completed for item in items)
         return Backfills(
-            ts_utc=await at(self._store), completed=done, total=len(items), items=items
+            ts_utc=await self._store.now(), completed=done, total=len(items), items=items
         )
 
     async def get_last_sync_time(self, endpoint: Text | None = None) -> SyncTimes:
@@ -152,11 +152,11 @@ class FootballTools:
             " GROUP BY endpoint ORDER BY endpoint",
             {"endpoint": endpoint and f"/{endpoint.strip('/')}"},
         )
-        return SyncTimes(ts_utc=await at(self._store), items=items)
+        return SyncTimes(ts_utc=await self._store.now(), items=items)
 
     async def get_raw_error_summary(self, hours: Hours = 24) -> ErrorSummary:
         """Requests of the last hours that did not end well, by endpoint and outcome."""
-        now = await at(self._store)
+        now = await self._store.now()
         since = now - timedelta(hours=hours)
         async with self._store.connection() as conn:
             async with conn.cursor(row_factory=class_row(ErrorCount)) as cursor:
@@ -186,7 +186,7 @@ class FootballTools:
             " FROM raw.set_aside WHERE source = %s ORDER BY id DESC LIMIT %s",
             [SOURCE, limit],
         )
-        return ErrorSamples(ts_utc=await at(self._store), items=items)
+        return ErrorSamples(ts_utc=await self._store.now(), items=items)
 
     async def list_tracked_leagues(self) -> TrackedLeagues:
         """The followed leagues and what the API says it covers of them: the scope of the jobs."""
@@ -212,7 +212,7 @@ class FootballTools:
                 )
             )
         return TrackedLeagues(
-            ts_utc=await at(self._store), items=items, not_found=list(followed.remarks)
+            ts_utc=await self._store.now(), items=items, not_found=list(followed.remarks)
         )
 
     async def get_league_info(self, league_id: Id) -> LeagueTold:
@@ -223,7 +223,7 @@ class FootballTools:
                 msg("No league {league_id} is known.", league_id=league_id),
                 remedy=msg("The job bootstrap_leagues asks for all leagues."),
             )
-        return LeagueTold(ts_utc=await at(self._store), **row)
+        return LeagueTold(ts_utc=await self._store.now(), **row)
 
     async def _leagues(self) -> list[int]:
         found = await resolve(self._store, self._football.tracked_leagues)
@@ -236,7 +236,7 @@ class FootballTools:
         values = {
             "leagues": await self._leagues(),
             "statuses": list(statuses),
-            "now": await at(self._store),
+            "now": await self._store.now(),
             "silence": silence,
             "late": lookback,
             "lookback": lookback,
@@ -253,7 +253,7 @@ class FootballTools:
         # All are counted, the first ones are shown.
         found = await fixtures_told(self._store, ids=ids, limit=len(ids)) if ids else []
         return Stale(
-            ts_utc=await at(self._store),
+            ts_utc=await self._store.now(),
             total=len(found),
             by_status=dict(Counter(one.status_short or "unknown" for one in found)),
             items=sorted(found, key=lambda one: (one.date is None, one.date))[:limit],

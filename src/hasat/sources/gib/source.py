@@ -8,7 +8,7 @@ from hasat.sources.gib.job import SYNC
 from hasat.sources.gib.metrics import metrics
 from hasat.sources.gib.search_rows import SEARCH
 from hasat.sources.gib.status import status
-from hasat.sources.registry import Source, Tool, Workshop
+from hasat.sources.registry import Source, Tool, ToolContext
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -28,7 +28,7 @@ def _simulator() -> "Simulator":
     return server.GIB
 
 
-def _tools(shop: Workshop) -> tuple[Tool, ...]:
+def _tools(shop: ToolContext) -> tuple[Tool, ...]:
     from hasat.sources.gib.tools import GibTools
 
     return GibTools(shop).all()

@@ -12,8 +12,8 @@ from hasat.sources.gib.identifiers import check_identifier
 from hasat.sources.gib.lookups import look_up, not_there, taxpayer
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
-from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Reason, RunId, Text, Told, at, operating_tool, tools
+from hasat.sources.registry import Tool, ToolContext
+from hasat.sources.tools import Reason, RunId, Text, ToolResponse, operating_tool, tools
 from hasat.store.audit import describe_action
 
 Which = Literal["einvoice", "edespatch"]
@@ -39,23 +39,23 @@ class Taxpayer(BaseModel):
     aliases: list[Alias]
 
 
-class TaxpayerTold(Told):
+class TaxpayerTold(ToolResponse):
     dataset: str
     committed_at: datetime = Field(description="The newest synchronisation it is as of.")
     taxpayer: Taxpayer
 
 
-class TaxpayersTold(Told):
+class TaxpayersTold(ToolResponse):
     dataset: str
     total: int
     items: list[Taxpayer]
 
 
-class ListsTold(Told):
+class ListsTold(ToolResponse):
     status: dict[str, Any] = Field(description="The original service's status, and held runs.")
 
 
-class Decided(Told):
+class Decided(ToolResponse):
     run_id: int
     state: str
     queued_run: int | None = Field(
@@ -69,7 +69,7 @@ class Decided(Told):
 class GibTools:
     """The tools of this source."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: ToolContext) -> None:
         self._shop = shop
 
     def all(self) -> tuple[Tool, ...]:
@@ -87,7 +87,7 @@ class GibTools:
         if identifier not in found.bodies:
             raise not_there(dataset, identifier)
         return TaxpayerTold(
-            ts_utc=await at(self._shop.store),
+            ts_utc=await self._shop.store.now(),
             dataset=dataset,
             committed_at=found.committed_at,
             taxpayer=_taxpayer(found.bodies[identifier]),
@@ -103,7 +103,7 @@ class GibTools:
         async with self._shop.store.connection() as conn:
             found = await search(conn, _BY_NAME[dataset], text=text, size=limit, personal=False)
         return TaxpayersTold(
-            ts_utc=await at(self._shop.store),
+            ts_utc=await self._shop.store.now(),
             dataset=dataset,
             total=found.total,
             items=[_taxpayer(body) for body in found.bodies],
@@ -112,7 +112,7 @@ class GibTools:
     async def get_taxpayer_lists_status(self) -> ListsTold:
         """When the taxpayer lists were last synchronised, how that went, and what is held."""
         told = await status(self._shop.store, self._shop.settings)
-        return ListsTold(ts_utc=await at(self._shop.store), status=dict(told))
+        return ListsTold(ts_utc=await self._shop.store.now(), status=dict(told))
 
     async def approve_held_run(self, run_id: RunId, reason: Reason = None) -> Decided:
         """Apply the lists of a synchronisation that the guard held, exactly as they were."""
@@ -120,7 +120,7 @@ class GibTools:
         shop = self._shop
         run = await queue_run(shop.store, shop.catalogue, "gib_sync", {"approve": run_id})
         return Decided(
-            ts_utc=await at(shop.store),
+            ts_utc=await shop.store.now(),
             run_id=run_id,
             state="approved",
             queued_run=run.id,
@@ -131,7 +131,7 @@ class GibTools:
         """Drop a synchronisation that the guard held; it cannot be approved afterwards."""
         describe_action(reason=reason)
         await reject_held(self._shop.store, self._shop.settings, run_id)
-        return Decided(ts_utc=await at(self._shop.store), run_id=run_id, state="rejected")
+        return Decided(ts_utc=await self._shop.store.now(), run_id=run_id, state="rejected")
 
 
 def _taxpayer(body: Any) -> Taxpayer:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hasat.sources.registry import Source, Tool, Traffic, Workshop
+from hasat.sources.registry import Source, Tool, ToolContext, Traffic
 from hasat.sources.tkgm.datasets import PARCELS, SOURCE
 from hasat.sources.tkgm.job import SCAN, lacks
 from hasat.store import Store
@@ -29,7 +29,7 @@ def _simulator() -> "Simulator":
     return server.TKGM
 
 
-def _tools(shop: Workshop) -> tuple[Tool, ...]:
+def _tools(shop: ToolContext) -> tuple[Tool, ...]:
     from hasat.sources.tkgm.tools import TkgmTools
 
     return TkgmTools(shop).all()

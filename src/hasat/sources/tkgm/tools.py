@@ -9,12 +9,12 @@ from shapely.geometry import shape
 
 from hasat.errors import NotFoundError
 from hasat.messages import msg
-from hasat.sources.registry import Tool, Workshop
-from hasat.sources.tooling import Limit, Text, Told, at, tools
+from hasat.sources.registry import Tool, ToolContext
+from hasat.sources.tools import Limit, Text, ToolResponse, tools
 from hasat.store.queries import load_query
 
 
-class ParcelTold(Told):
+class ParcelTold(ToolResponse):
     key: str
     told_at: datetime = Field(description="When the registry last told of it.")
     feature: dict[str, Any] = Field(description="The parcel as a GeoJSON Feature.")
@@ -32,14 +32,14 @@ class ScanTold(BaseModel):
     result: dict[str, Any] | None
 
 
-class ScansTold(Told):
+class ScansTold(ToolResponse):
     items: list[ScanTold]
 
 
 class TkgmTools:
     """The tools of this source."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: ToolContext) -> None:
         self._store = shop.store
 
     def all(self) -> tuple[Tool, ...]:
@@ -90,8 +90,8 @@ class TkgmTools:
         """Scans of areas, newest first: questions answered so far, parcels found, the result."""
         query = load_query("hasat.sources.tkgm", "scan_progress")
         items = await self._store.rows(ScanTold, query, {"limit": limit})
-        return ScansTold(ts_utc=await at(self._store), items=items)
+        return ScansTold(ts_utc=await self._store.now(), items=items)
 
     async def _parcel(self, feature: dict[str, Any], told_at: datetime) -> ParcelTold:
-        now = await at(self._store)
+        now = await self._store.now()
         return ParcelTold(ts_utc=now, key=feature["id"], told_at=told_at, feature=feature)

@@ -13,7 +13,7 @@ from hasat.budget import Quota
 from hasat.errors import HasatError
 from hasat.jobs.runs import ScheduledJob, list_runs, schedule_overview, workers_alive
 from hasat.sources.registry import Source
-from hasat.sources.upstreams import read_all
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
 from hasat.web import held
 from hasat.web.page import Asked, House, Page
@@ -75,7 +75,7 @@ async def overview(asked: Asked) -> Overview:
     heads = await _heads(house)
     quotas = {
         quota.windows.upstream: quota
-        for quota in await read_all(store, house.settings, outcomes=False)
+        for quota in await read_all_quotas(store, house.settings, outcomes=False)
     }
     waiting = await held.waiting(house)
     cards = [

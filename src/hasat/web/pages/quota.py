@@ -6,7 +6,7 @@ from datetime import date
 
 from hasat.budget import Quota, read_quota, reopen
 from hasat.budget.quota import EndpointUse, LaneUse, OutcomeUse, Spender, Windows
-from hasat.sources.upstreams import read_all
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
 from hasat.web.charts import SpentDay
 from hasat.web.page import Action, Asked, House, Page
@@ -50,7 +50,7 @@ class Quotas:
 
 async def quota(asked: Asked) -> Quotas:
     """Every budget there is."""
-    found = await read_all(asked.store, asked.house.settings)
+    found = await read_all_quotas(asked.store, asked.house.settings)
     return Quotas([await _upstream(asked.house, one) for one in found])
 
 

@@ -1,4 +1,4 @@
-"""What the answers of all tools have in common."""
+"""Building blocks for the tools that sources offer over MCP."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -8,15 +8,14 @@ from pydantic import BaseModel, Field
 
 from hasat.http.routes import Plain
 from hasat.sources.registry import Tool
-from hasat.store import Store
 from hasat.store.audit import MAX_TEXT
 
-Limit = Annotated[int, Field(ge=1, le=500, description="How many at the most.")]
+Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of results.")]
 Text = Annotated[Plain, Field(max_length=200)]
 Id = Annotated[int, Field(ge=0, le=2**62)]
-"""A number that an upstream gave something, as large as the database can look for."""
+"""A numeric id assigned by an upstream; the upper bound fits a bigint column."""
 
-RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The number of a run.")]
+RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The run's number.")]
 
 
 Reason = Annotated[
@@ -24,15 +23,11 @@ Reason = Annotated[
 ]
 
 
-class Told(BaseModel):
-    """An answer, and when it was true by the database's clock."""
+class ToolResponse(BaseModel):
+    """The base of every tool's response; `ts_utc` is the database's clock."""
 
     ok: bool = True
     ts_utc: datetime
-
-
-async def at(store: Store) -> datetime:
-    return await store.now()
 
 
 def tools(*runs: Callable[..., Awaitable[BaseModel]]) -> tuple[Tool, ...]:
