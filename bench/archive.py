@@ -23,8 +23,7 @@ from typing import Any
 import structlog
 
 from hasat.feed.archive import write_archives
-from hasat.feed.copying import Chunk, pack
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import Chunk, canonical, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.sources.gib.simulator.taxpayers import ENDINGS, FIRST, TRADES

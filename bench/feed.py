@@ -24,7 +24,7 @@ from psycopg import AsyncConnection
 from hasat.api import create_app
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
@@ -162,7 +162,7 @@ async def measure(changes: int, rounds: int, folder: Path) -> dict[str, dict[str
             source = Source("bench", "bench", datasets=(BENCH,))
             app = create_app(settings, store, Catalogue.of([], settings), [source])
             listening = bind("127.0.0.1", 0)
-            listener = Listener(app, listening, on_drain=app.state.bell.close)
+            listener = Listener(app, listening, on_drain=app.state.notifier.close)
             await listener.start()
             port = listening.getsockname()[1]
             taken = await pages(store, port, epoch, changes, rounds)

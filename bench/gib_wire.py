@@ -24,8 +24,7 @@ from xml.parsers import expat
 
 import psutil  # type: ignore[import-untyped]
 
-from hasat.feed.copying import pack_row
-from hasat.feed.digest import record_digest
+from hasat.feed.encoding import pack_row, record_digest
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.taxpayers import LAYOUTS
 from hasat.sources.gib.wire import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hasat.feed.archive import place_of
-from hasat.feed.archive.shelf import is_current, list_archives
+from hasat.feed.archive import storage_of
+from hasat.feed.archive.catalog import is_current, list_archives
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store, open_store
@@ -49,7 +49,7 @@ def start_writing(settings: Settings) -> subprocess.Popen[str]:
 
 async def check_the_shelf(store: Store, settings: Settings) -> set[str]:
     """Every archive that is listed is whole, and batches are complete."""
-    place = place_of(settings)
+    place = storage_of(settings)
     archives = await list_archives(store, "einvoice")
     for archive in archives:
         assert await place.size(archive.path) == archive.size

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.sources.football.elements import BLOCKS, extract
 from hasat.sources.football.envelope import read_envelope
 

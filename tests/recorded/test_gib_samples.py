@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.sources.gib.wire import Part, Reader, body, canonical_body, merge, open_list, part_of
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"

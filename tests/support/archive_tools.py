@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 
-from hasat.feed.archive.facts import Format
+from hasat.feed.archive.manifest import Format
 from hasat.feed.archive.snapshot import UnsoundError, write_snapshot
 from hasat.feed.dataset import Dataset
 from hasat.feed.reconcile import Version

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hasat.feed.dataset import WHOLE, Dataset, Scope
-from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.store import Store
 

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
-from hasat.feed.copying import Chunk, pack
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import Chunk, canonical, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.sources.gib.datasets import DATASETS, EDESPATCH, EINVOICE
 from hasat.store import MigrationSet, Store

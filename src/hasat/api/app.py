@@ -22,9 +22,9 @@ from hasat.api.places import Places
 from hasat.api.routes import RouteTable
 from hasat.api.shape import BodyLimit, HeadFromGet
 from hasat.api.signatures import Signatures
-from hasat.feed.archive import place_of
-from hasat.feed.bell import Bell
-from hasat.feed.read import ExpiredError
+from hasat.feed.archive import storage_of
+from hasat.feed.changes import ExpiredError
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import check_parameters
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
@@ -68,10 +68,10 @@ def create_app(
     checked = [Depends(check_parameters)]
     for of_the_house in (status, jobs, deliver, quota, audit):
         app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
-    app.state.bell = Bell(store)
+    app.state.notifier = ChangeNotifier(store)
     app.state.places = Places(store)
-    app.state.archive_place = place_of(settings)
-    app.state.storage = health.Storage(app.state.archive_place)
+    app.state.archive_storage = storage_of(settings)
+    app.state.storage = health.StorageProbe(app.state.archive_storage)
     for source in sources:
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):

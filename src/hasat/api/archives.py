@@ -12,19 +12,19 @@ from hasat.api.problems import problem_of
 from hasat.api.ranges import RangeError, is_known, wanted_part
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
-from hasat.feed.archive import Archive, Place
-from hasat.feed.archive.facts import MEDIA, Format, formats_of
-from hasat.feed.archive.places import MissingError
-from hasat.feed.archive.shelf import (
+from hasat.feed.archive import Archive, Storage
+from hasat.feed.archive.catalog import (
     ArchivePendingError,
     NoArchiveError,
-    archive_named,
+    find_archive,
     latest_archive,
     list_archives,
 )
+from hasat.feed.archive.manifest import MEDIA, Format, formats_of
+from hasat.feed.archive.storage import MissingError
 from hasat.feed.archive.versions import delta, list_versions, version_with_changes
+from hasat.feed.changes import ExpiredError, head_of
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import ExpiredError, head_of
 from hasat.http.routes import TheReads, TheStore, answers, exchange_of, problem_answers
 from hasat.messages import msg
 from hasat.store import Store
@@ -61,12 +61,12 @@ _VERSION = {
 _GZIP = "application/gzip"
 
 
-async def _place(request: Request) -> Place:
-    place: Place = request.app.state.archive_place
+async def _place(request: Request) -> Storage:
+    place: Storage = request.app.state.archive_storage
     return place
 
 
-ThePlace = Annotated[Place, Depends(_place)]
+ThePlace = Annotated[Storage, Depends(_place)]
 
 
 @cache
@@ -127,7 +127,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
         file_name: Annotated[str, Path(alias="fileName", examples=[_ARCHIVE["fileName"]])],
     ) -> Response:
         """The file, or a part of it: a download that broke off is gone on with by `Range`."""
-        archive = await archive_named(store, place, name, file_name)
+        archive = await find_archive(store, place, name, file_name)
         return await _download(request, place, archive)
 
     @router.get(
@@ -200,7 +200,7 @@ async def _date(response: Response, store: Store, dataset: str) -> None:
     response.headers["X-Last-Sync-At"] = local_time(head.committed_at)
 
 
-async def _download(request: Request, place: Place, archive: Archive) -> Response:
+async def _download(request: Request, place: Storage, archive: Archive) -> Response:
     etag = f'"{archive.sha256.hex()}"'
     headers = {
         "ETag": etag,

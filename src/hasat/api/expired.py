@@ -5,9 +5,9 @@ from starlette.responses import Response
 
 from hasat.api.problems import problem_of
 from hasat.errors import HasatError, UnavailableError
-from hasat.feed.archive import Place
-from hasat.feed.archive.shelf import latest_archive
-from hasat.feed.read import ExpiredError
+from hasat.feed.archive import Storage
+from hasat.feed.archive.catalog import latest_archive
+from hasat.feed.changes import ExpiredError
 from hasat.http.routes import exchange_of
 from hasat.store import Store
 
@@ -16,11 +16,11 @@ async def on_expired(request: Request, error: Exception) -> Response:
     """Answer 410 with the archive to start over from, or 503 until there is one."""
     assert isinstance(error, ExpiredError)
     state = request.app.state
-    answered = await as_answered(error, state.store, state.archive_place)
+    answered = await as_answered(error, state.store, state.archive_storage)
     return problem_of(answered, exchange_of(request.scope))
 
 
-async def as_answered(error: ExpiredError, store: Store, place: Place) -> HasatError:
+async def as_answered(error: ExpiredError, store: Store, place: Storage) -> HasatError:
     """The error, or why a follower cannot start over from an archive yet."""
     if not error.starts_over:
         return error

@@ -27,12 +27,12 @@ from hasat.api.following import (
 from hasat.api.streams import events, lines
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UsageError
-from hasat.feed.archive import Place
-from hasat.feed.archive.shelf import ArchivePendingError
-from hasat.feed.bell import Bell
+from hasat.feed.archive import Storage
+from hasat.feed.archive.catalog import ArchivePendingError
+from hasat.feed.changes import ExpiredError, changes_between, head_of, history, is_there
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import ExpiredError, changes_between, head_of, history, is_there
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import (
     Plain,
     TheReads,
@@ -207,10 +207,10 @@ async def _told(
     """The answer to a question by cursor, in the form that was asked for.
 
     The first page is read before anything is sent: what is wrong with the question is a problem.
-    Whoever waits for a change reads the primary, which is where the bell is rung.
+    Whoever waits for a change reads the primary, which is where the notifier is rung.
     """
-    bell: Bell = request.app.state.bell
-    archives: Place = request.app.state.archive_place
+    notifier: ChangeNotifier = request.app.state.notifier
+    archives: Storage = request.app.state.archive_storage
     headers = {"Vary": "Accept"}
     if ask.form == "events":
         if last_event_id:
@@ -219,15 +219,15 @@ async def _told(
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
         # What stands between must not collect events before it passes them on.
         headers["X-Accel-Buffering"] = "no"
-        going = events(store, archives, bell, dataset, ask, page)
+        going = events(store, archives, notifier, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="text/event-stream")
     source = store if ask.wait else store.reads
     if ask.form == "ndjson":
-        page = await first_page(source, bell, dataset, ask, ask.limit or MOST_ON_A_PAGE)
+        page = await first_page(source, notifier, dataset, ask, ask.limit or MOST_ON_A_PAGE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
         going = lines(source, archives, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
-    page = await first_page(source, bell, dataset, ask, ask.limit or PAGE)
+    page = await first_page(source, notifier, dataset, ask, ask.limit or PAGE)
     headers["X-Last-Sync-At"] = local_time(page.committed_at)
     changes = ",".join(written(dataset, change, ask.include) for change in page.changes)
     content = f'{{"changes":[{changes}],{dumps(place(page))[1:]}'

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.clock import local_time, parse_local_time
 from hasat.errors import UnavailableError, UsageError
-from hasat.feed.bell import Bell
+from hasat.feed.changes import Change, ExpiredError, Page, changes_after
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import Change, ExpiredError, Page, changes_after
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import Plain, dumps, exchange_of, reject_parameters
 from hasat.messages import msg
 from hasat.store import Store
@@ -182,21 +182,23 @@ async def _page(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
         )
 
 
-async def first_page(store: Store, bell: Bell, dataset: Dataset, ask: Asked, limit: int) -> Page:
+async def first_page(
+    store: Store, notifier: ChangeNotifier, dataset: Dataset, ask: Asked, limit: int
+) -> Page:
     """The page after the cursor; with `wait`, not before it has something or the time is over."""
     page = await look(store, dataset, ask, limit)
     if page.changes or not ask.wait:
         return page
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ask.wait
-    async with bell.listening():
+    async with notifier.listening():
         while True:
-            ring = bell.next_ring()
+            signal = notifier.next_signal()
             page = await look(store, dataset, ask, limit)
             left = deadline - loop.time()
-            if page.changes or left <= 0 or bell.closed:
+            if page.changes or left <= 0 or notifier.closed:
                 return page
-            await bell.wait(ring, left)
+            await notifier.wait(signal, left)
 
 
 def place(page: Page) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from hasat.api.problems import as_told
 from hasat.api.reports import TheSources, report_of
 from hasat.deliver.sink_state import describe_degraded, load_sink_states
 from hasat.errors import DatabaseError, HasatError
-from hasat.feed.archive import Place
-from hasat.feed.archive.due import failures
+from hasat.feed.archive import Storage
+from hasat.feed.archive.catalog import failures
 from hasat.http.routes import Exchange, TheSettings, TheStore, answers, exchange_of
 from hasat.jobs.blockage import find_blockages
 from hasat.messages import msg
@@ -98,10 +98,10 @@ class Readiness:
         )
 
 
-class Storage:
+class StorageProbe:
     """Whether archives can be read; one look at a time, for a look at a dead disk never ends."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Storage) -> None:
         self._place = place
         self._looking: asyncio.Task[None] | None = None
 
@@ -193,7 +193,7 @@ async def health(
     if store.reads is not store:
         checks["standby"] = await _standby(store.reads, exchange_of(request.scope))
     if any(source.datasets for source in sources):
-        storage: Storage = request.app.state.storage
+        storage: StorageProbe = request.app.state.storage
         checks["archive_storage"] = await storage.check()
     worst = max((check.status for check in checks.values()), key=_GRADES.index)
     response.status_code = 503 if worst == "Unhealthy" else 200

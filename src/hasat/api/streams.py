@@ -11,11 +11,11 @@ from typing import Any
 from hasat.api.expired import as_answered
 from hasat.api.following import MOST_ON_A_PAGE, Asked, look, place, written
 from hasat.errors import HasatError
-from hasat.feed.archive import Place
-from hasat.feed.bell import Bell
+from hasat.feed.archive import Storage
+from hasat.feed.changes import ExpiredError, Page
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import ExpiredError, Page
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import dumps
 from hasat.store import Store
 
@@ -24,7 +24,7 @@ _RECONNECT_MILLISECONDS = 2000
 
 
 async def lines(
-    store: Store, archives: Place, dataset: Dataset, ask: Asked, page: Page
+    store: Store, archives: Storage, dataset: Dataset, ask: Asked, page: Page
 ) -> AsyncIterator[bytes]:
     """Every change from the first page to the head, then one line that says where that is.
 
@@ -49,7 +49,12 @@ async def lines(
 
 
 async def events(
-    store: Store, archives: Place, bell: Bell, dataset: Dataset, ask: Asked, page: Page
+    store: Store,
+    archives: Storage,
+    notifier: ChangeNotifier,
+    dataset: Dataset,
+    ask: Asked,
+    page: Page,
 ) -> AsyncIterator[bytes]:
     """The changes from the first page on, and each later one as it is committed.
 
@@ -58,11 +63,11 @@ async def events(
     yield f"retry: {_RECONNECT_MILLISECONDS}\n\n".encode()
     loop = asyncio.get_running_loop()
     beat_at = loop.time() + HEARTBEAT_SECONDS
-    async with bell.listening():
-        while not bell.closed:
+    async with notifier.listening():
+        while not notifier.closed:
             for cursor, change in _told(dataset, ask, page):
                 yield f"id: {cursor}\ndata: {change}\n\n".encode()
-            ring = bell.next_ring()
+            signal = notifier.next_signal()
             ask = replace(ask, after=page.next)
             try:
                 page = await look(store, dataset, ask, MOST_ON_A_PAGE)
@@ -72,7 +77,7 @@ async def events(
                 return
             if page.changes:
                 continue
-            while not await bell.wait(ring, max(beat_at - loop.time(), 0)):
+            while not await notifier.wait(signal, max(beat_at - loop.time(), 0)):
                 # With its place: a watcher of few keys must not fall behind the floor.
                 yield f": heartbeat\nid: {page.next}\n\n".encode()
                 beat_at = loop.time() + HEARTBEAT_SECONDS

@@ -25,7 +25,7 @@ KEEP_REQUESTS_DAYS = 14
 KEEP_USAGE_DAYS = 400
 
 # Rules can change while somebody waits: look again at least so often.
-_LOOK_AGAIN_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 _CONNECTIONS = 4
 _MAX_COUNT = 2**31 - 1
 _PATIENCE_SECONDS = 10.0
@@ -202,7 +202,7 @@ class Budget:
                 if answer.verdict != "wait" or wait > patience:
                     raise refusal(self.upstream, lane, answer.reason or "", answer.until)
                 at_once = False
-                pause = min(wait, _LOOK_AGAIN_SECONDS)
+                pause = min(wait, _POLL_SECONDS)
                 # What it takes to get a worker slot back is no wait for the budget.
                 patience -= pause
                 async with self._waiting(wait):

@@ -10,8 +10,8 @@ from rich.text import Text
 from hasat.cli import manners
 from hasat.cli.house import acting, in_house, open_house
 from hasat.errors import NotFoundError
-from hasat.feed.archive import Archive, place_of, write_archives
-from hasat.feed.archive.shelf import NoArchiveError, list_archives
+from hasat.feed.archive import Archive, storage_of, write_archives
+from hasat.feed.archive.catalog import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.sources.registry import all_datasets
@@ -74,13 +74,13 @@ def verify_(
 
     Examples: `hasat archive verify einvoice` · `hasat archive verify einvoice --all --json`
     """
-    from hasat.feed.archive.verify import Finding, verify
+    from hasat.feed.archive.verification import Finding, verify
 
     settings = manners.settings_of(ctx)
     name = _named(dataset).name
 
     async def perform() -> list[Finding]:
-        place = place_of(settings)
+        place = storage_of(settings)
         async with open_house(settings) as store:
             found = await list_archives(store, name)
         if not found:

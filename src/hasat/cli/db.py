@@ -12,7 +12,7 @@ from hasat.cli.house import migrations_of, open_house
 from hasat.cli.manners import JsonFlag, emit, note, run_async, settings_of
 from hasat.errors import HasatError, UsageError
 from hasat.feed.archive import write_archives
-from hasat.feed.read import is_filled
+from hasat.feed.changes import is_filled
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets

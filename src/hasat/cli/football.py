@@ -12,7 +12,7 @@ from hasat.cli.jobs import shown_progress
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
-    from hasat.feed.renew import Renewed
+    from hasat.feed.rebuild import RebuildResult
     from hasat.sources.football.rebuild import Rebuilt
 
 app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
@@ -87,7 +87,7 @@ def _document(done: "Rebuilt", seconds: float) -> dict[str, Any]:
     }
 
 
-def _dataset(one: "Renewed") -> dict[str, Any]:
+def _dataset(one: "RebuildResult") -> dict[str, Any]:
     return {
         "dataset": one.dataset,
         "how": one.how,

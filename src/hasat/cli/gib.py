@@ -219,7 +219,7 @@ def search(
     Case does not matter, and Turkish letters need not be typed: isik finds IŞIK. Examples:
     `hasat gib search "ışık makine"` · `hasat gib search --alias defaultpk@ornek.com.tr --json`
     """
-    from hasat.feed.read import head_of
+    from hasat.feed.changes import head_of
     from hasat.sources.gib.lookups import taxpayer
     from hasat.sources.gib.search import LEAST_LETTERS
     from hasat.sources.gib.search import search as search_dataset

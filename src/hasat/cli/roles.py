@@ -171,7 +171,7 @@ async def _serve(settings: Settings) -> None:
         assistant = Assistant(ToolContext(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
-        listener = Listener(app, listening, on_drain=app.state.bell.close, limits=limits)
+        listener = Listener(app, listening, on_drain=app.state.notifier.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
             streamable(app, assistant, settings.mcp.mount_path),

@@ -31,9 +31,8 @@ from hasat.deliver import lease
 from hasat.deliver.acks import Outgoing, Pipeline
 from hasat.deliver.lease import LEASE_SECONDS
 from hasat.errors import DatabaseError, UnavailableError
-from hasat.feed.cursor import Cursor
-from hasat.feed.head import Head
-from hasat.feed.read import Change, ExpiredError, changes_after, head_of
+from hasat.feed.changes import Change, ExpiredError, changes_after, head_of
+from hasat.feed.cursor import Cursor, Head
 from hasat.messages import msg
 from hasat.settings.source_tree import Nats
 from hasat.store import Store
@@ -50,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """Up to where a dataset was published, and the sequence of its stream's last message.
 
     Without an epoch, nothing was published yet.
@@ -77,13 +76,13 @@ class JetStreamSink:
         self._jetstream: JetStreamContext
         self._pipeline: Pipeline
         self._held_at = float("-inf")
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, StreamPosition] = {}
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """A connection for as long as the block lasts; what was in doubt is looked up anew."""
         assert self._settings.url is not None
-        self._places.clear()
+        self._positions.clear()
         try:
             client = await nats.connect(
                 self._settings.url.get_secret_value().split(","),
@@ -139,7 +138,7 @@ class JetStreamSink:
         ours = await lease.hold(self._store, "nats", self._holder, self._lease_seconds)
         if not ours or self._held_at - before > self._lease_seconds / 2:
             # Another may have moved the streams meanwhile.
-            self._places.clear()
+            self._positions.clear()
         return ours
 
     async def _behind(self) -> list[str]:
@@ -152,7 +151,7 @@ class JetStreamSink:
         """Publish the next changes; whether the dataset is up to date now."""
         info = await self._stream(dataset)
         # While in doubt, the next round asks the stream.
-        place = self._places.pop(dataset, None)
+        place = self._positions.pop(dataset, None)
         if place is None or info.state.messages == 0:
             place = await self._recall(dataset, info)
         async with self._store.connection() as conn:
@@ -172,10 +171,10 @@ class JetStreamSink:
             place = await self._publish(dataset, place, page.changes)
         await self._save(dataset, place)
         await self._clear_failure(dataset)
-        self._places[dataset] = place
+        self._positions[dataset] = place
         return page is not None and page.up_to_date
 
-    async def _recall(self, dataset: str, info: StreamInfo) -> Place:
+    async def _recall(self, dataset: str, info: StreamInfo) -> StreamPosition:
         """Return where the stream ends, or the position in the database if it is empty."""
         last = info.state.last_seq
         # Backwards, because an operator may have deleted single messages at the end.
@@ -185,7 +184,7 @@ class JetStreamSink:
                 found = _parse_id((message.headers or {}).get(Header.MSG_ID, ""))
                 if found is not None:
                     await self._advance(dataset, *found)
-                    return Place(*found, last)
+                    return StreamPosition(*found, last)
         async with self._store.connection() as conn:
             cursor = await conn.execute(
                 "SELECT epoch, seq FROM deliver.position WHERE sink = 'nats' AND dataset = %s",
@@ -193,7 +192,7 @@ class JetStreamSink:
             )
             row = await cursor.fetchone()
         epoch, seq = (None, 0) if row is None else row
-        return Place(epoch, seq, last, is_lost=_is_lost(info, published=row is not None))
+        return StreamPosition(epoch, seq, last, is_lost=_is_lost(info, published=row is not None))
 
     async def _stream(self, dataset: str) -> StreamInfo:
         name = self._stream_name(dataset)
@@ -224,7 +223,7 @@ class JetStreamSink:
         log.info("made a stream in NATS", stream=name)
         return made
 
-    async def _start_over(self, dataset: str, place: Place, head: Head) -> Place:
+    async def _start_over(self, dataset: str, place: StreamPosition, head: Head) -> StreamPosition:
         """Continue from the floor: the feed has no change that follows what was published."""
         if place.epoch is None:
             why = "gap" if place.is_lost else "start"
@@ -235,7 +234,9 @@ class JetStreamSink:
         start = Cursor(dataset, head.epoch, head.floor)
         return await self._send_control(dataset, place, why, start)
 
-    async def _send_control(self, dataset: str, place: Place, why: str, start: Cursor) -> Place:
+    async def _send_control(
+        self, dataset: str, place: StreamPosition, why: str, start: Cursor
+    ) -> StreamPosition:
         """Publish that the numbers continue after this cursor, whatever the stream had before."""
         body = {
             "control": why,
@@ -252,9 +253,11 @@ class JetStreamSink:
             [("control", f"{start.epoch}:{start.seq}:{place.stream_sequence}", start, body)],
         )
         log.info("nats.control_published", dataset=dataset, control=why, seq=start.seq)
-        return Place(start.epoch, start.seq, last)
+        return StreamPosition(start.epoch, start.seq, last)
 
-    async def _publish(self, dataset: str, place: Place, changes: Sequence[Change]) -> Place:
+    async def _publish(
+        self, dataset: str, place: StreamPosition, changes: Sequence[Change]
+    ) -> StreamPosition:
         assert place.epoch is not None
         last = await self._send(
             dataset,
@@ -299,7 +302,7 @@ class JetStreamSink:
             encoded = _json({**body, "body": None, "omitted": True})
         return encoded
 
-    async def _save(self, dataset: str, place: Place) -> None:
+    async def _save(self, dataset: str, place: StreamPosition) -> None:
         async with self._store.connection() as conn:
             await conn.execute(
                 load_query("hasat.deliver", "save_position"),

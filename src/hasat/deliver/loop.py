@@ -24,7 +24,7 @@ from hasat.deliver.watch import (
     announce_health,
     announce_versions,
 )
-from hasat.feed.bell import Bell
+from hasat.feed.notifier import ChangeNotifier
 from hasat.jobs.link import AWAY, growing_pauses, set_or_after
 from hasat.settings import Settings
 from hasat.store import Store
@@ -73,12 +73,12 @@ class Deliverer:
         self._subscribed = False
         self._stopping = asyncio.Event()
         self._news = asyncio.Event()
-        self._bell = Bell(store)
+        self._notifier = ChangeNotifier(store)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Delivers while the block lasts; what is being sent at its end has a moment to finish."""
-        async with self._bell.listening():
+        async with self._notifier.listening():
             tasks = [
                 asyncio.create_task(self._repeat(what, step), name=f"deliver: {what}")
                 for what, step in self._steps()
@@ -88,7 +88,7 @@ class Deliverer:
             finally:
                 self._stopping.set()
                 self._news.set()
-                self._bell.close()
+                self._notifier.close()
                 _, unfinished = await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
                 for task in unfinished:
                     task.cancel()
@@ -127,7 +127,7 @@ class Deliverer:
             await set_or_after(self._stopping, next(pauses))
 
     async def _hand_out(self) -> None:
-        ring = self._bell.next_ring()
+        signal = self._notifier.next_signal()
         if not self._subscribed:
             await outbox.subscribe(self._store, self._endpoints)
             self._subscribed = True
@@ -136,7 +136,7 @@ class Deliverer:
         if await outbox.hand_out(self._store):
             ringing, self._news = self._news, asyncio.Event()
             ringing.set()
-        await self._bell.wait(ring, _LOOK_SECONDS)
+        await self._notifier.wait(signal, _LOOK_SECONDS)
 
     async def _renew(self) -> None:
         if self._subscribed:
@@ -205,9 +205,9 @@ class Deliverer:
         """Follow the feeds into NATS as long as this process is the one that does."""
         async with sink.connected():
             while not self._stopping.is_set():
-                ring = self._bell.next_ring()
+                signal = self._notifier.next_signal()
                 await sink.round()
-                await self._bell.wait(ring, _LOOK_SECONDS)
+                await self._notifier.wait(signal, _LOOK_SECONDS)
 
     async def _look_at_health(self) -> None:
         assert self._health is not None

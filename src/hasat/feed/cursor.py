@@ -1,8 +1,9 @@
-"""Cursors: a place in one dataset's feed, opaque to whoever carries it."""
+"""Positions in a dataset's feed: the cursor of a consumer and the head of the dataset."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from hasat.errors import UsageError
@@ -44,3 +45,18 @@ class Cursor:
                 ),
             ) from error
         return cursor
+
+
+@dataclass(frozen=True)
+class Head:
+    """The row of a dataset in feed.head."""
+
+    dataset: str
+    epoch: UUID
+    seq: int
+    floor: int
+    floor_at: datetime | None
+    records: int
+    digest: bytes
+    version: int | None
+    committed_at: datetime | None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hasat.errors import ConflictError
-from hasat.feed.archive import Place, place_of
-from hasat.feed.archive.folder import Folder
+from hasat.feed.archive import Storage, storage_of
+from hasat.feed.archive.storage import Folder
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store.machine import machine_of
@@ -104,8 +104,8 @@ async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) ->
     return copy
 
 
-def _place(settings: Settings, held: HeldInput) -> Place:
-    return place_of(settings) if held.machine is None else Folder(settings.home)
+def _place(settings: Settings, held: HeldInput) -> Storage:
+    return storage_of(settings) if held.machine is None else Folder(settings.home)
 
 
 def _sha256(path: Path) -> bytes:

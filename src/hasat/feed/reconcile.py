@@ -26,12 +26,11 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from hasat.errors import ConflictError, HasatError
-from hasat.feed.copying import Chunk, copy_binary, pack
+from hasat.feed.changes import KINDS, Kind
+from hasat.feed.cursor import Head
 from hasat.feed.dataset import WHOLE, Dataset, Scope
-from hasat.feed.digest import shift, weight
+from hasat.feed.encoding import Chunk, copy_binary, pack, shift, weight
 from hasat.feed.guard import Counts
-from hasat.feed.head import Head
-from hasat.feed.read import KINDS, Kind
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -176,7 +175,7 @@ class Reconcile:
         cursor = await self.connection.execute(query.format(_temporary("changes", dataset)))
         return [key for (key,) in await cursor.fetchall()]
 
-    def leave_out(self, dataset: Dataset) -> None:
+    def exclude_dataset(self, dataset: Dataset) -> None:
         """Write no version of a dataset that was locked in case the run would change it."""
         del self._datasets[dataset.name]
 

@@ -25,7 +25,7 @@ from hasat.fetch.standing import Standing, choose, usual_seconds
 from hasat.fetch.workers import Endpoint
 from hasat.store import Store
 
-_LOOK_AGAIN_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _ASK_OTHERS_SECONDS = 0.1
 _ANOTHER_SECONDS = 2.0
 GRANT_SECONDS = 5.0
@@ -286,7 +286,7 @@ class EndpointPool:
 
     async def _look(self, kind: str) -> None:
         """Take over from the database what others did, at most once a second."""
-        if time.monotonic() - self._looked_at.get(kind, -1e9) < _LOOK_AGAIN_SECONDS:
+        if time.monotonic() - self._looked_at.get(kind, -1e9) < _POLL_SECONDS:
             return
         rows = {row.url: row for row in await self._state.look(kind)}
         now = time.monotonic()

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hasat.errors import HasatError
-from hasat.feed.archive import place_of
-from hasat.feed.archive.due import due_datasets, failures, forget_failure, note_failure
-from hasat.feed.archive.shelf import is_obtainable
-from hasat.feed.archive.write import expire_archives, write_archives
+from hasat.feed.archive import storage_of
+from hasat.feed.archive.catalog import (
+    due_datasets,
+    failures,
+    forget_failure,
+    is_obtainable,
+    note_failure,
+)
+from hasat.feed.archive.writer import expire_archives, write_archives
 from hasat.feed.dataset import Dataset
 from hasat.jobs.context import RunContext
 from hasat.jobs.link import DATABASE_AWAY, Connection
@@ -70,7 +75,7 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
 async def _archive(context: RunContext, dataset: Dataset, *, is_due: bool) -> list[str]:
     """Write the dataset's archive where it is due or lost; return the names of its files."""
     store, settings = context.store, context.settings
-    if is_due or not await is_obtainable(store, place_of(settings), dataset):
+    if is_due or not await is_obtainable(store, storage_of(settings), dataset):
         archives = await write_archives(store, settings, dataset, wait=False)
         return [archive.name for archive in archives]
     await expire_archives(store, settings, dataset)

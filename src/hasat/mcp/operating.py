@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hasat.api.quota import QuotaAnswer
 from hasat.errors import NotFoundError
+from hasat.feed.changes import changes_after, head_of, history
 from hasat.feed.cursor import Cursor
-from hasat.feed.read import changes_after, head_of, history
 from hasat.http.routes import Plain
 from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview

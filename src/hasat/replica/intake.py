@@ -12,7 +12,7 @@ from typing import Any
 
 from hasat.clock import parse_local_time
 from hasat.errors import UsageError
-from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.messages import msg
 from hasat.replica.errors import TroubleError
 from hasat.replica.target import Row, State

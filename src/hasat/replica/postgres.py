@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import LockNotAvailable
 
 from hasat.errors import ConflictError, DatabaseError, UsageError
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.messages import msg
 from hasat.replica.sql_target import SqlTarget
 from hasat.replica.target import Row

@@ -10,7 +10,7 @@ import httpx2
 
 from hasat.clock import parse_local_time
 from hasat.errors import HasatError, NotAllowedError, NotFoundError, UsageError
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.messages import msg
 from hasat.replica.errors import StartOverError, TroubleError
 from hasat.replica.target import Row

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from hasat.errors import ConflictError, NotFoundError, UsageError
-from hasat.feed.digest import EMPTY, record_digest, shift, weight
+from hasat.feed.encoding import EMPTY, record_digest, shift, weight
 from hasat.messages import msg
 from hasat.replica.target import Row, State
 from hasat.store.queries import load_query

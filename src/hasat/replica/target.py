@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from hasat.feed.digest import EMPTY
+from hasat.feed.encoding import EMPTY
 
 
 class Row(NamedTuple):

@@ -36,7 +36,7 @@ def add_pages(
     house = House(store, settings, catalogue, sources, ZoneInfo(settings.jobs.timezone))
     statics = Statics()
     frame = Frame(house, PAGES, statics)
-    live = app.state.live = Live(frame, PAGES, app.state.bell)
+    live = app.state.live = Live(frame, PAGES, app.state.notifier)
     for page in PAGES:
         # First the twin: its path would fit the page's pattern too.
         app.get(page.twin, include_in_schema=False)(_twin_of(frame, page))

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
 from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
-from hasat.feed.bell import Bell
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import dumps
 from hasat.messages import msg
 from hasat.store.queries import load_query
@@ -66,12 +66,12 @@ class Shown:
 class Live:
     """The streams of this process; nothing is asked or rendered while nobody looks."""
 
-    def __init__(self, frame: Frame, pages: Sequence[Page], bell: Bell) -> None:
+    def __init__(self, frame: Frame, pages: Sequence[Page], notifier: ChangeNotifier) -> None:
         self._frame = frame
         self._patterns: list[tuple[re.Pattern[str], Page]] = [
             (compile_path(page.path)[0], page) for page in pages
         ]
-        self._bell = bell
+        self._notifier = notifier
         self.shown: dict[Any, Shown] = {}
         self._poller: asyncio.Task[None] | None = None
 
@@ -115,7 +115,7 @@ class Live:
             if self._poller is None or self._poller.done():
                 self._poller = asyncio.create_task(self._poll(), name="live pages")
             yield b"retry: 3000\n\n"
-            while loop.time() < ends_at and not self._bell.closed:
+            while loop.time() < ends_at and not self._notifier.closed:
                 changed = shown.changed
                 if shown.event != seen:
                     seen = shown.event
@@ -134,8 +134,8 @@ class Live:
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         pulse, rendered_at = "", 0.0
-        while self.shown and not self._bell.closed:
-            ring, began = self._bell.next_ring(), loop.time()
+        while self.shown and not self._notifier.closed:
+            signal, began = self._notifier.next_signal(), loop.time()
             try:
                 now = await self._pulse()
                 everything = now != pulse or loop.time() - rendered_at > _ANYWAY_SECONDS
@@ -145,7 +145,7 @@ class Live:
             except (HasatError, psycopg.Error) as error:
                 log.debug("the pages cannot be brought up to date for now", reason=str(error))
             rested_at = loop.time() + min(_REST * (loop.time() - began), _LONGEST_REST_SECONDS)
-            await self._bell.wait(ring, TICK_SECONDS)
+            await self._notifier.wait(signal, TICK_SECONDS)
             await asyncio.sleep(rested_at - loop.time())
         for shown in self.shown.values():
             shown.wake()

@@ -11,7 +11,7 @@ import pytest
 
 from hasat.api import create_app, streams
 from hasat.feed.archive import write_archives
-from hasat.feed.bell import Bell
+from hasat.feed.notifier import ChangeNotifier
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
@@ -28,10 +28,10 @@ CHANGES = "/api/v1/toys/changes"
 class Port:
     """A served app: where it is, how to drain it, and what is going on inside."""
 
-    def __init__(self, listener: Listener, url: str, bell: Bell) -> None:
+    def __init__(self, listener: Listener, url: str, notifier: ChangeNotifier) -> None:
         self.listener = listener
         self.url = url
-        self.bell = bell
+        self.notifier = notifier
 
     @asynccontextmanager
     async def events(self, **headers: str) -> AsyncIterator[AsyncIterator[dict[str, str]]]:
@@ -45,9 +45,9 @@ class Port:
             yield _events(answer)
 
     async def waiting(self, number: int) -> None:
-        """Until so many listen to the bell."""
+        """Until so many listen to the notifier."""
         async with asyncio.timeout(30):
-            while self.bell.waiters != number:  # noqa: ASYNC110 - the server's own doing
+            while self.notifier.waiters != number:  # noqa: ASYNC110 - the server's own doing
                 await asyncio.sleep(0.01)
 
 
@@ -69,9 +69,9 @@ async def port(settings: Settings, store: Store) -> AsyncIterator[Port]:
     await run(store, {"a": {"n": 0}})
     app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
     socket = bind("127.0.0.1", 0)
-    listener = Listener(app, socket, on_drain=app.state.bell.close)
+    listener = Listener(app, socket, on_drain=app.state.notifier.close)
     await listener.start()
-    yield Port(listener, f"http://127.0.0.1:{socket.getsockname()[1]}", app.state.bell)
+    yield Port(listener, f"http://127.0.0.1:{socket.getsockname()[1]}", app.state.notifier)
     listener.drain()
     await listener.until_over()
 
@@ -165,7 +165,7 @@ async def test_readers_that_do_not_read_hold_no_connection(settings: Settings) -
         await run(store, {f"{n:04}": {"text": "x" * 5000} for n in range(3000)})
         app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
         socket = bind("127.0.0.1", 0)
-        listener = Listener(app, socket, on_drain=app.state.bell.close)
+        listener = Listener(app, socket, on_drain=app.state.notifier.close)
         await listener.start()
         slow = []
         for form in ("ndjson", "ndjson", "events", "events"):

@@ -15,10 +15,9 @@ import pytest
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.deliver.watch import announce_archive_failures
 from hasat.errors import HasatError
-from hasat.feed.archive import place_of
-from hasat.feed.archive.due import due_datasets, failures
-from hasat.feed.archive.shelf import is_current, list_archives
-from hasat.feed.archive.verify import verify
+from hasat.feed.archive import storage_of
+from hasat.feed.archive.catalog import due_datasets, failures, is_current, list_archives
+from hasat.feed.archive.verification import verify
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Catalogue, Engine, platform_jobs
 from hasat.jobs.archives import ARCHIVES_JOB, archive_job
@@ -72,7 +71,7 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str) -> Any:
 async def archived(store: Store, settings: Settings, datasets: Iterable[Dataset]) -> None:
     """Wait until what each dataset is now lies in an archive."""
     for dataset in datasets:
-        current = partial(is_current, store, place_of(settings), dataset)
+        current = partial(is_current, store, storage_of(settings), dataset)
         await until(current, f"an archive of {dataset.name}")
 
 
@@ -112,7 +111,7 @@ async def test_every_dataset_of_every_source_is_archived_without_being_asked(
         assert {one.format for one in found} >= {"ndjson", "parquet"}
         assert {one.records for one in found} == {len(BODIES.get(dataset.name, {}))}
         for archive in found:
-            assert (await verify(place_of(settings), archive)).faults == ()
+            assert (await verify(storage_of(settings), archive)).faults == ()
     assert await list_archives(store, never_filled[0].name) == [], "there was no commit"
 
 

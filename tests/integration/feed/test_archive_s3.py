@@ -11,10 +11,10 @@ import pytest
 
 from hasat.api import create_app
 from hasat.errors import UnavailableError
-from hasat.feed.archive import Place, place_of, write_archives
-from hasat.feed.archive.places import MissingError
-from hasat.feed.archive.shelf import latest_archive, list_archives
-from hasat.feed.archive.verify import verify
+from hasat.feed.archive import Storage, storage_of, write_archives
+from hasat.feed.archive.catalog import latest_archive, list_archives
+from hasat.feed.archive.storage import MissingError
+from hasat.feed.archive.verification import verify
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
@@ -58,12 +58,12 @@ def settings(database: ThrowAwayDatabase, tmp_path: Path, address: str) -> Setti
     return chosen(database, tmp_path, address)
 
 
-async def read(place: Place, path: str, start: int, stop: int) -> bytes:
+async def read(place: Storage, path: str, start: int, stop: int) -> bytes:
     return b"".join([piece async for piece in place.read(path, start, stop)])
 
 
 async def test_a_large_file_goes_up_in_parts_and_comes_back_in_any(settings: Settings) -> None:
-    place = place_of(settings)
+    place = storage_of(settings)
     content = random.Random(1).randbytes(20_000_000)
     place.draft("toys/big").write_bytes(content)
     assert await place.size("toys/big") is None
@@ -86,7 +86,7 @@ async def test_archives_are_written_served_in_parts_and_expired(
     state: State = {f"{n:05d}": {"name": random.Random(n).randbytes(20).hex()} for n in range(500)}
     await run(store, state)
     first = await write_archives(store, settings, TOYS)
-    place = place_of(settings)
+    place = storage_of(settings)
     for archive in first:
         assert (await verify(place, archive)).faults == ()
     shop = Source("toy_shop", "toys", datasets=(TOYS,))
@@ -117,7 +117,7 @@ async def test_another_machine_reads_the_same_bucket(
     await run(store, {"a": {}})
     written = await write_archives(store, settings, TOYS)
     elsewhere = chosen(database, tmp_path / "elsewhere", address)
-    assert await latest_archive(store, place_of(elsewhere), "toys", "ndjson") in written
+    assert await latest_archive(store, storage_of(elsewhere), "toys", "ndjson") in written
     assert await write_archives(store, elsewhere, TOYS) == []
 
 
@@ -140,5 +140,5 @@ async def test_a_store_that_refuses_is_told_and_leaves_the_old_archive(
     with pytest.raises(UnavailableError, match="cannot be reached"):
         await write_archives(store, refused, TOYS, anew=True)
     with pytest.raises(UnavailableError, match="cannot be reached"):
-        await place_of(refused).probe()
+        await storage_of(refused).probe()
     assert {one.name for one in await list_archives(store, "toys")} == {one.name for one in written}

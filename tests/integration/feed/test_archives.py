@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from hasat.errors import HasatError, UnavailableError
-from hasat.feed.archive import Archive, place_of, write_archives
-from hasat.feed.archive.apart import apart
-from hasat.feed.archive.facts import Format
-from hasat.feed.archive.places import MissingError
-from hasat.feed.archive.shelf import latest_archive, list_archives
+from hasat.feed.archive import Archive, storage_of, write_archives
+from hasat.feed.archive.catalog import latest_archive, list_archives
+from hasat.feed.archive.manifest import Format
 from hasat.feed.archive.snapshot import UnsoundError, write_snapshot
-from hasat.feed.archive.verify import verify
-from hasat.feed.read import changes_after
+from hasat.feed.archive.storage import MissingError
+from hasat.feed.archive.subprocess import apart
+from hasat.feed.archive.verification import verify
+from hasat.feed.changes import changes_after
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store
@@ -65,7 +65,7 @@ async def test_all_forms_hold_the_same_state_and_say_so(store: Store, settings: 
         assert records == state, archive.name
         for name in ("cursor", "epoch", "head", "version", "digest", "count", "committedAt"):
             assert str(facts[name]) == str(archive.told()[name])
-        assert (await verify(place_of(settings), archive)).faults == ()
+        assert (await verify(storage_of(settings), archive)).faults == ()
     assert written[0].digest == state_digest(state)
     facts, _ = held(settings, next(one for one in written if one.format == "xml"))
     assert facts["documentType"] == "Invoice"
@@ -119,7 +119,7 @@ async def test_a_lost_or_cut_file_is_made_up_for(store: Store, settings: Setting
     assert len(second) == 3
     (folder / second[1].path).write_bytes(b"cut")
     assert len(await write_archives(store, settings, EINVOICE)) == 3
-    latest = await latest_archive(store, place_of(settings), "einvoice", second[1].format)
+    latest = await latest_archive(store, storage_of(settings), "einvoice", second[1].format)
     assert latest.batch not in (first[0].batch, second[1].batch)
 
 
@@ -141,9 +141,9 @@ async def test_after_a_restore_archives_of_the_life_before_are_not_the_latest(
     async with store.connection() as conn:
         await conn.execute("UPDATE feed.head SET epoch = gen_random_uuid()")
     with pytest.raises(HasatError, match="no archive"):
-        await latest_archive(store, place_of(settings), "einvoice", "ndjson")
+        await latest_archive(store, storage_of(settings), "einvoice", "ndjson")
     written = await write_archives(store, settings, EINVOICE)
-    latest = await latest_archive(store, place_of(settings), "einvoice", "ndjson")
+    latest = await latest_archive(store, storage_of(settings), "einvoice", "ndjson")
     assert latest in written
 
 
@@ -151,7 +151,7 @@ async def test_empty_datasets_have_archives_too(store: Store, settings: Settings
     await sync(store, {})
     for archive in await write_archives(store, settings, EINVOICE):
         assert held(settings, archive)[1] == {}
-        assert (await verify(place_of(settings), archive)).faults == ()
+        assert (await verify(storage_of(settings), archive)).faults == ()
 
 
 async def test_a_dataset_without_forms_of_its_own(store: Store, settings: Settings) -> None:
@@ -236,7 +236,7 @@ async def test_parquet_has_the_typed_columns_of_the_table_beside_the_body(
     }
     assert third == none, "what Parquet cannot hold is null"
     for archive in written:
-        assert (await verify(place_of(settings), archive)).faults == ()
+        assert (await verify(storage_of(settings), archive)).faults == ()
 
 
 async def test_a_dataset_never_filled_has_none(store: Store, settings: Settings) -> None:
@@ -329,7 +329,7 @@ async def test_a_batch_taken_for_a_leftover_is_not_published(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sync(store, taxpayers(5, random.Random(1)))
-    place = place_of(settings)
+    place = storage_of(settings)
     publish = type(place).publish
 
     async def publish_late(self: Any, path: str) -> None:
@@ -345,7 +345,7 @@ async def test_a_batch_taken_for_a_leftover_is_not_published(
 
 async def test_damage_is_found(store: Store, settings: Settings) -> None:
     await sync(store, taxpayers(50, random.Random(2)))
-    place = place_of(settings)
+    place = storage_of(settings)
     for archive in await write_archives(store, settings, EINVOICE):
         file = settings.home / settings.archives.base_path / archive.path
         whole = file.read_bytes()

@@ -9,10 +9,7 @@ import pytest
 from psycopg import sql
 
 from hasat.errors import GoneError, HasatError, UnavailableError
-from hasat.feed.cursor import Cursor
-from hasat.feed.dataset import Dataset, Scope
-from hasat.feed.digest import canonical
-from hasat.feed.read import (
+from hasat.feed.changes import (
     Change,
     ExpiredError,
     changes_after,
@@ -20,6 +17,9 @@ from hasat.feed.read import (
     history,
     record_as_of,
 )
+from hasat.feed.cursor import Cursor
+from hasat.feed.dataset import Dataset, Scope
+from hasat.feed.encoding import canonical
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.store import Store
 from support.feed_toys import TOYS, State, head_of, make_table, mirror, run, state_digest

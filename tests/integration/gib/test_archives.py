@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from hasat.feed.archive.shelf import list_archives
+from hasat.feed.archive.catalog import list_archives
 from hasat.jobs import Job, Outcome
 from hasat.jobs.archives import archive_job
 from hasat.settings import Settings

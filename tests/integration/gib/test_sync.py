@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hasat.errors import HasatError
-from hasat.feed.read import changes_after
+from hasat.feed.changes import changes_after
 from hasat.settings import Settings
 from hasat.sources.gib.opening import BLOCK
 from hasat.sources.gib.sync import HeldBackError

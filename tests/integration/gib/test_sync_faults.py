@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from hasat.errors import HasatError
-from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
-from hasat.feed.read import changes_after, changes_between, head_of
+from hasat.feed.changes import changes_after, changes_between, head_of
+from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.settings import Settings
 from hasat.sources.gib.errors import ReplacedListError
 from hasat.sources.gib.simulator.lists import Publisher

@@ -134,7 +134,7 @@ async def test_another_run_executes_at_once_while_one_waits_for_budget(
 async def test_a_run_that_waited_works_only_when_a_slot_is_free(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.budget.budget._LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("hasat.budget.budget._POLL_SECONDS", 0.1)
     settings = one_slot(settings)
     working, may_end = asyncio.Event(), asyncio.Event()
     asking = Asking(1)

@@ -352,7 +352,7 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
     listening = bind("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with streamable(app, assistant_of(settings, store), "/mcp"):
-        listener = Listener(app, listening, on_drain=app.state.bell.close)
+        listener = Listener(app, listening, on_drain=app.state.notifier.close)
         await listener.start()
         try:
             async with httpx2.AsyncClient() as nobody:

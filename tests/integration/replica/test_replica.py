@@ -15,7 +15,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from hasat.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.replica import DifferentError, Pace, Replica, StartOverError, open_target
 from hasat.replica.errors import TroubleError
 from hasat.settings import Settings

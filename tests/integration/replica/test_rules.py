@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hasat.clock import local_time, parse_local_time
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.settings import Settings
 from hasat.store import Store

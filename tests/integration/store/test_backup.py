@@ -12,7 +12,7 @@ from hasat.errors import (
     NothingToDoError,
     UsageError,
 )
-from hasat.feed.read import changes_after, changes_between
+from hasat.feed.changes import changes_after, changes_between
 from hasat.settings import Settings
 from hasat.store import Store, open_store
 from hasat.store.backup import Client, back_up, restore

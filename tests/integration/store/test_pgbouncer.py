@@ -101,7 +101,7 @@ async def test_sync_changes_archive_webhook_and_replica(
                 await replica.catch_up()
                 verified = await replica.verify()
             assert verified.seq == len(changes)
-            app.state.bell.close()
+            app.state.notifier.close()
         await asyncio.to_thread(
             eventually,
             lambda: sum(b"SyncCompleted" in one.body for one in receiver.received) == 2,

@@ -16,7 +16,7 @@ import pytest
 
 from hasat.api import create_app
 from hasat.errors import DatabaseAwayError
-from hasat.feed.archive import place_of, write_archives
+from hasat.feed.archive import storage_of, write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
@@ -246,6 +246,6 @@ async def test_a_slow_download_that_makes_progress_is_not_cut(tmp_path: Path) ->
             }
         )
         size = len(SlowStore.content)
-        read = place_of(settings).read("toys/big", 0, size)
+        read = storage_of(settings).read("toys/big", 0, size)
         assert b"".join([piece async for piece in read]) == SlowStore.content
         store.shutdown()

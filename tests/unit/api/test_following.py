@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hasat.api.following import spelled, written
+from hasat.feed.changes import Change, Kind
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import Change, Kind
 from hasat.sources.gib.datasets import EINVOICE
 
 PLAIN = Dataset("toys", "toy_shop", "toys")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasat.errors import BrokenAnswerError
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.sources.football.elements import extract
 from hasat.sources.football.envelope import read_envelope, spelled
 from hasat.sources.football.folding import covers_of

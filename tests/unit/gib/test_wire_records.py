@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.sources.gib.markup import outermost_elements
 from hasat.sources.gib.times import earlier
 from hasat.sources.gib.users import read_user

@@ -3,8 +3,8 @@
 Touches PostgreSQL (schema feed, reading core) and the place where archives are kept.
 """
 
-from hasat.feed.archive.facts import Archive, Facts
-from hasat.feed.archive.places import Place, place_of
-from hasat.feed.archive.write import write_archives
+from hasat.feed.archive.manifest import Archive, Manifest
+from hasat.feed.archive.storage import Storage, storage_of
+from hasat.feed.archive.writer import write_archives
 
-__all__ = ["Archive", "Facts", "Place", "place_of", "write_archives"]
+__all__ = ["Archive", "Manifest", "Storage", "storage_of", "write_archives"]

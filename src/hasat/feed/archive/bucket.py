@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from hasat.errors import UnavailableError
-from hasat.feed.archive.places import MissingError
+from hasat.feed.archive.storage import MissingError
 from hasat.messages import msg
 from hasat.settings.source_tree import Archives
 

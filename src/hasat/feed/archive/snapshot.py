@@ -1,4 +1,4 @@
-"""One pass over one snapshot of a dataset, into all of its forms."""
+"""Write one snapshot of a dataset in all of its formats, in one pass."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,20 +17,67 @@ from psycopg import Connection, IsolationLevel, sql
 from psycopg.rows import class_row
 
 from hasat.errors import HasatError
-from hasat.feed.archive.columns import Column, typed_columns, values_of
-from hasat.feed.archive.facts import Facts, Format, Written
+from hasat.feed.archive.manifest import Format, Manifest, Written
+from hasat.feed.cursor import Head
 from hasat.feed.dataset import Dataset
-from hasat.feed.digest import EMPTY, SIZE, canonical, record_digest, shift, weight
-from hasat.feed.head import Head
+from hasat.feed.encoding import EMPTY, SIZE, canonical, record_digest, shift, weight
 from hasat.messages import msg
 from hasat.store.disk import disk_full, is_disk_full
 from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
 
+# JSON and Arrow have no infinite dates, and JSON no infinite numbers: both are null.
+_FINITE = "CASE WHEN isfinite({0}) THEN {1} END"
+_MICROSECONDS = _FINITE.format("{0}", "(extract(epoch FROM {0}) * 1000000)::bigint")
+_FLOAT = "CASE WHEN {0} NOT IN ('NaN', 'Infinity', '-Infinity') THEN {0} END"
+_IN_JSON = {
+    "smallint": "{0}",
+    "integer": "{0}",
+    "bigint": "{0}",
+    "boolean": "{0}",
+    "real": _FLOAT,
+    "double precision": _FLOAT,
+    "date": _FINITE.format("{0}", "{0} - date '1970-01-01'"),
+    "timestamp with time zone": _MICROSECONDS,
+    "timestamp without time zone": _MICROSECONDS,
+}
+_AS_TEXT = "({0})::text"
+
 _BATCH_BYTES = 512 << 10
 _SEPARATOR = b"\x02"
 # A row: the digest in hex, the typed columns, the line; separators in between.
 _TYPED = 2 * SIZE + 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """A typed column; `type` is PostgreSQL's name of its type."""
+
+    name: str
+    type: str
+
+    @property
+    def in_json(self) -> sql.Composed:
+        """The value as a JSON number, boolean or text that Arrow takes for its type."""
+        form = _IN_JSON.get(self.type, _AS_TEXT)
+        return sql.SQL(form).format(sql.Identifier(self.name))
+
+
+def typed_columns(conn: Connection[Any], dataset: Dataset) -> Sequence[Column]:
+    """The columns of the dataset's table that not every record has."""
+    with conn.cursor(row_factory=class_row(Column)) as cursor:
+        cursor.execute(
+            load_query("hasat.feed.archive", "typed_columns"),
+            {"table": dataset.table.as_string(conn)},
+        )
+        return cursor.fetchall()
+
+
+def values_of(columns: Sequence[Column]) -> sql.Composed:
+    """An expression for the values of these columns in one row, as a JSON array."""
+    return sql.SQL("json_build_array({})::text").format(
+        sql.SQL(", ").join(column.in_json for column in columns)
+    )
 
 
 class UnsoundError(HasatError):
@@ -62,7 +110,7 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
     # Large, and not needed by who only reads archives.
     from pyarrow import ArrowException
 
-    from hasat.feed.archive.forms import open_form
+    from hasat.feed.archive.formats import open_form
 
     try:
         with _snapshot(url) as conn, ExitStack() as open_ones:
@@ -100,7 +148,7 @@ def _snapshot(url: str) -> Iterator[Connection[Any]]:
         yield conn
 
 
-def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
+def _facts(conn: Connection[Any], dataset: Dataset) -> Manifest:
     with conn.cursor(row_factory=class_row(Head)) as cursor:
         head = cursor.execute(
             load_query("hasat.feed", "head"), {"dataset": dataset.name}
@@ -108,7 +156,7 @@ def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
     assert head is not None
     assert head.version is not None
     assert head.committed_at is not None
-    return Facts(
+    return Manifest(
         head.dataset,
         head.epoch,
         head.seq,
@@ -122,7 +170,7 @@ def _facts(conn: Connection[Any], dataset: Dataset) -> Facts:
 def _copy(
     conn: Connection[Any],
     dataset: Dataset,
-    facts: Facts,
+    facts: Manifest,
     typed: Sequence[Column],
     forms: list[Form],
 ) -> None:

@@ -14,8 +14,8 @@ from psycopg.rows import class_row
 
 from hasat.clock import local_time
 from hasat.errors import NotFoundError
+from hasat.feed.changes import ExpiredError, head_of
 from hasat.feed.cursor import Cursor
-from hasat.feed.read import ExpiredError, head_of
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.queries import load_query

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
-from hasat.feed.read import head_of
+from hasat.feed.changes import head_of
 from hasat.http.routes import Plain, answer, answers, dumps
 from hasat.sources.football.listings import Listing, read_page
 from hasat.store import Store

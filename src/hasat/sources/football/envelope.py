@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from hasat.errors import BrokenAnswerError
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.messages import msg
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 
 from hasat.errors import UnavailableError
-from hasat.feed.archive.places import Place
+from hasat.feed.archive.storage import Storage
 from hasat.messages import msg
 from hasat.sources.football.months import read_newest_first
 from hasat.sources.football.raw import Told, newest_first
@@ -25,7 +25,9 @@ class _Archive(NamedTuple):
     sha256: bytes
 
 
-async def all_newest_first(conn: AsyncConnection[Any], place: Place) -> AsyncGenerator[Told, None]:
+async def all_newest_first(
+    conn: AsyncConnection[Any], place: Storage
+) -> AsyncGenerator[Told, None]:
     """Every answer in the order in which it last came, turned round."""
     # Until this transaction ends no month can move from the database to a file.
     await conn.execute("LOCK TABLE raw.api_responses IN ACCESS SHARE MODE")
@@ -51,7 +53,7 @@ async def all_newest_first(conn: AsyncConnection[Any], place: Place) -> AsyncGen
                 heapq.heappush(waiting, (-following.order, number, following, stream))
 
 
-async def _from_file(place: Place, archive: _Archive, copy: Path) -> AsyncGenerator[Told, None]:
+async def _from_file(place: Storage, archive: _Archive, copy: Path) -> AsyncGenerator[Told, None]:
     seen = hashlib.sha256()
     with copy.open("wb") as file:
         async for piece in place.read(archive.path, 0, archive.size):

@@ -7,7 +7,7 @@ from psycopg import AsyncConnection, sql
 
 from hasat.errors import BrokenAnswerError, HasatError
 from hasat.feed.dataset import Dataset, Scope
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.feed.guard import Limits, share
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.messages import msg
@@ -97,7 +97,7 @@ async def load(
         async with Reconcile.begin(store, datasets) as work:
             for dataset in datasets:
                 if dataset.name in details and not fold.vanished:
-                    work.leave_out(dataset)
+                    work.exclude_dataset(dataset)
                     continue
                 scope = fold.scope(dataset.name)
                 records = await _to_stage(work.connection, dataset, fold, scope)

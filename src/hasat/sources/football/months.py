@@ -13,7 +13,7 @@ from psycopg import Connection, IsolationLevel, sql
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from hasat.errors import HasatError
-from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.messages import msg
 from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking

@@ -11,11 +11,15 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from hasat.errors import NothingToDoError
-from hasat.feed.archive.places import place_of
-from hasat.feed.copying import Chunk, pack
-from hasat.feed.mend import Mending, UnlikeError
+from hasat.feed.archive.storage import storage_of
+from hasat.feed.encoding import Chunk, pack
+from hasat.feed.rebuild import (
+    DiffersFromPublishedError,
+    InPlaceRepair,
+    RebuildResult,
+    StagedRebuild,
+)
 from hasat.feed.reconcile import Reconcile
-from hasat.feed.renew import Renewal, Renewed
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.ahead import ahead
@@ -41,7 +45,7 @@ class Rebuilt:
 
     answers: int
     unreadable: int
-    datasets: list[Renewed]
+    datasets: list[RebuildResult]
     notes: int
 
 
@@ -72,18 +76,18 @@ async def _rebuild(
     retention = settings.football.change_retention_days
     async with Reconcile.begin(store, datasets) as work:
 
-        async def put_all(states: Mending | Renewal) -> _Reading:
+        async def put_all(states: InPlaceRepair | StagedRebuild) -> _Reading:
             await states.open()
             async with store.connection() as reading:
                 return await _put_all(states, reading, settings, on_progress)
 
         try:
             async with work.connection.transaction():
-                mending = Mending(work, datasets)
+                mending = InPlaceRepair(work, datasets)
                 answers = await put_all(mending)
                 renewed = await mending.finish()
-        except UnlikeError:
-            renewal = Renewal(work, datasets)
+        except DiffersFromPublishedError:
+            renewal = StagedRebuild(work, datasets)
             answers = await put_all(renewal)
             renewed = await renewal.finish(run=None, retention_days=retention, force=force)
         notes = await answers.memory.put_back(work.connection)
@@ -92,7 +96,7 @@ async def _rebuild(
 
 
 async def _put_all(
-    states: Mending | Renewal,
+    states: InPlaceRepair | StagedRebuild,
     reading: AsyncConnection[Any],
     settings: Settings,
     on_progress: Callable[[int], None] | None,
@@ -100,7 +104,7 @@ async def _put_all(
     """Put down what all kept answers say together."""
     answers = _Reading()
     # The database reads, this process makes records of it, and the database takes them in.
-    kept = ahead(all_newest_first(reading, place_of(settings)), _ANSWERS_AHEAD)
+    kept = ahead(all_newest_first(reading, storage_of(settings)), _ANSWERS_AHEAD)
     async with aclosing(kept), aclosing(ahead(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
         async for dataset, chunk in chunks:
             await states.add(dataset, chunk)

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 
 from hasat.errors import HasatError
-from hasat.feed.archive.places import Place, place_of
+from hasat.feed.archive.storage import Storage, storage_of
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources.football.datasets import SOURCE
@@ -24,7 +24,7 @@ _LOCK = 8370142693
 
 async def _archive(context: RunContext) -> Outcome:
     """Move every month that is old enough; one at a time, each on its own."""
-    place = place_of(context.settings)
+    place = storage_of(context.settings)
     months: list[str] = []
     answers = 0
     async with context.store.connection() as alone:
@@ -46,7 +46,7 @@ async def _old_months(conn: AsyncConnection[Any], days: int) -> list[date]:
     return [month for (month,) in await cursor.fetchall()]
 
 
-async def _move(context: RunContext, place: Place, month: date) -> "Sealed | None":
+async def _move(context: RunContext, place: Storage, month: date) -> "Sealed | None":
     """The month in a file and no longer in the database; None if it could not be let go yet."""
     # Where nothing is archived, nobody waits for Parquet to be loaded.
     from hasat.sources.football.months import write_month

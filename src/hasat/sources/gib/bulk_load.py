@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasat.feed.copying import Chunk, copy_binary
 from hasat.feed.dataset import Dataset
+from hasat.feed.encoding import Chunk, copy_binary
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import Put
 from hasat.sources.gib.bulk import (

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasat.feed.copying import pack_row
-from hasat.feed.digest import record_digest, weight
+from hasat.feed.encoding import pack_row, record_digest, weight
 from hasat.sources.gib.bulk import KeptLines, Shelf, read_shelf, shelf_of
 from hasat.sources.gib.fingerprints import pack_identifiers
 from hasat.sources.gib.lines import identifier_of, published, token_for

@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import AsyncConnection, sql
 
 from hasat.errors import NotFoundError
+from hasat.feed.changes import head_of, record_as_of
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import head_of, record_as_of
 from hasat.messages import msg
 from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
 from hasat.sources.gib.times import moment

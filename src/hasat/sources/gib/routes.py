@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from hasat.clock import local_time, parse_local_time
 from hasat.errors import UnavailableError, UsageError
+from hasat.feed.changes import ExpiredError, head_of
 from hasat.feed.dataset import Dataset
-from hasat.feed.digest import canonical, record_digest
-from hasat.feed.read import ExpiredError, head_of
+from hasat.feed.encoding import canonical, record_digest
 from hasat.http.routes import (
     Plain,
     TheReads,

@@ -13,8 +13,8 @@ from psycopg import AsyncConnection, sql
 
 from hasat.deliver import announce
 from hasat.errors import HeldError
-from hasat.feed.copying import pack
 from hasat.feed.dataset import Dataset, Scope
+from hasat.feed.encoding import pack
 from hasat.feed.guard import (
     Counts,
     Limits,

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import AsyncConnection, sql
 
 from hasat.feed.dataset import Scope
-from hasat.feed.digest import canonical
+from hasat.feed.encoding import canonical
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.sources.tkgm.datasets import PARCELS
 from hasat.sources.tkgm.features import feature_of

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.feed.digest import record_digest
+from hasat.feed.encoding import record_digest
 from hasat.http.routes import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc, overlooking

@@ -9,8 +9,8 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from hasat.errors import NotFoundError
+from hasat.feed.changes import KINDS, Change, history
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import KINDS, Change, history
 from hasat.http.routes import dumps
 from hasat.messages import msg
 from hasat.store.queries import load_query

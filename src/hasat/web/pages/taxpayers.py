@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hasat.errors import NotFoundError
-from hasat.feed.read import head_of
+from hasat.feed.changes import head_of
 from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of

@@ -1,5 +1,13 @@
-"""Binary COPY rows of (key, body, digest), made in any process, and how they get in."""
+"""Canonical JSON, digests and binary COPY rows of records.
 
+A record's digest is the first half of SHA-256 over its canonical JSON (sorted keys, no spaces,
+UTF-8), so that different bodies never have the same text. A dataset's state digest is the sum
+modulo 2^128 of one such hash per (key, digest). It does not depend on the order, a run updates it
+without reading the other records, and a replica can recompute it from its rows.
+"""
+
+import hashlib
+import json
 import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -7,7 +15,34 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 from psycopg.abc import Query
 
-from hasat.feed.digest import SIZE, record_digest, weight
+SIZE = 16
+EMPTY = bytes(SIZE)
+_MODULUS = 1 << (8 * SIZE)
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
+
+
+def canonical(body: Any) -> bytes:
+    """The one spelling of a body that its digest is taken over."""
+    return _encode(body).encode()
+
+
+def record_digest(canonical_body: bytes) -> bytes:
+    """The digest of one record, from its canonical body."""
+    return hashlib.sha256(canonical_body).digest()[:SIZE]
+
+
+def weight(key: str, digest: bytes) -> int:
+    """What one record contributes to its dataset's state digest."""
+    return int.from_bytes(hashlib.sha256(digest + key.encode()).digest()[:SIZE], "big")
+
+
+def shift(state: bytes, amount: int) -> bytes:
+    """The state digest after records of that total weight came (or, negative, went)."""
+    return ((int.from_bytes(state, "big") + amount) % _MODULUS).to_bytes(SIZE, "big")
+
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _TRAILER = struct.pack("!h", -1)

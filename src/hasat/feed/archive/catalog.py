@@ -1,20 +1,23 @@
-"""What feed.archive knows: which archives there are, which are coming, which are to go.
+"""The catalogue of archives in feed.archive.
 
-A batch is noted as a leftover before its first byte is written, and again when it expires, in the
-transaction that makes it an archive or ends that. So whatever is killed when, every file is either
-an archive or a leftover that the next writer of the same seat (machine and home) removes.
+A batch is recorded as a leftover before its first byte is written, and again when it expires, in
+the transaction that adds or removes its archives. Whenever a process is killed, every file is
+therefore either an archive or a leftover that the next writer of the same seat (machine and home)
+removes.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from hasat.errors import ConflictError, NotFoundError, UnavailableError
-from hasat.feed.archive.facts import Archive, Format, Written, formats_of, path_of
-from hasat.feed.archive.places import MissingError, Place
+from hasat.feed.archive.manifest import Archive, Format, Written, formats_of, path_of
+from hasat.feed.archive.storage import MissingError, Storage
+from hasat.feed.changes import is_filled
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import is_filled
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -49,7 +52,7 @@ async def list_archives(store: Store, dataset: str) -> Sequence[Archive]:
     return await _archives(store, "list", {"dataset": dataset})
 
 
-async def archive_named(store: Store, place: Place, dataset: str, name: str) -> Archive:
+async def find_archive(store: Store, place: Storage, dataset: str, name: str) -> Archive:
     """The archive of that name, if its file is here."""
     for archive in await list_archives(store, dataset):
         if archive.name == name:
@@ -62,7 +65,7 @@ async def archive_named(store: Store, place: Place, dataset: str, name: str) -> 
     )
 
 
-async def latest_archive(store: Store, place: Place, dataset: str, format_: Format) -> Archive:
+async def latest_archive(store: Store, place: Storage, dataset: str, format_: Format) -> Archive:
     """The newest archive whose file is here and from whose cursor a follower can go on."""
     found = await _archives(store, "usable", {"dataset": dataset, "format": format_})
     for archive in found:
@@ -73,7 +76,7 @@ async def latest_archive(store: Store, place: Place, dataset: str, format_: Form
     raise ArchivePendingError(dataset)
 
 
-async def is_obtainable(store: Store, place: Place, dataset: Dataset) -> bool:
+async def is_obtainable(store: Store, place: Storage, dataset: Dataset) -> bool:
     """Whether a follower can start from an archive that lies here; true of one never filled."""
     async with store.connection() as conn:
         if not await is_filled(conn, dataset.name):
@@ -86,7 +89,7 @@ async def is_obtainable(store: Store, place: Place, dataset: Dataset) -> bool:
     return True
 
 
-async def is_current(store: Store, place: Place, dataset: Dataset) -> bool:
+async def is_current(store: Store, place: Storage, dataset: Dataset) -> bool:
     """Whether a complete batch of what the dataset is now lies here."""
     batches: dict[str, set[Format]] = {}
     for archive in await _archives(store, "current", {"dataset": dataset.name}):
@@ -139,7 +142,7 @@ async def expire(store: Store, dataset: str, retention_days: int) -> None:
         )
 
 
-async def sweep(store: Store, place: Place, seat: str, dataset: str) -> None:
+async def sweep(store: Store, place: Storage, seat: str, dataset: str) -> None:
     """Remove leftovers; only who has the seat's lock for the dataset may do so."""
     async with store.connection() as conn:
         cursor = await conn.execute(
@@ -158,3 +161,37 @@ async def _archives(store: Store, name: str, values: Mapping[str, Any]) -> Seque
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Archive)) as cursor:
         await cursor.execute(load_query(_PACKAGE, name), values)
         return await cursor.fetchall()
+
+
+_PACKAGE = "hasat.feed.archive"
+_MAX_ERROR = 500
+
+
+async def due_datasets(
+    conn: AsyncConnection[Any], datasets: Sequence[str], min_interval: timedelta
+) -> list[str]:
+    """Return the datasets whose newest archive is missing or behind and may be written now."""
+    cursor = await conn.execute(
+        load_query(_PACKAGE, "due"), {"datasets": list(datasets), "min_interval": min_interval}
+    )
+    return [dataset for (dataset,) in await cursor.fetchall()]
+
+
+async def note_failure(store: Store, dataset: str, error: str) -> None:
+    """Store that an archive could not be written; the next attempt waits longer."""
+    async with store.connection() as conn:
+        await conn.execute(
+            load_query(_PACKAGE, "note_failure"), {"dataset": dataset, "error": error[:_MAX_ERROR]}
+        )
+
+
+async def forget_failure(store: Store, dataset: str) -> None:
+    """Delete what is stored of an earlier failure."""
+    async with store.connection() as conn:
+        await conn.execute("DELETE FROM feed.archive_failure WHERE dataset = %s", [dataset])
+
+
+async def failures(conn: AsyncConnection[Any]) -> dict[str, str]:
+    """Return the datasets that cannot be archived, with the reason."""
+    cursor = await conn.execute("SELECT dataset, error FROM feed.archive_failure ORDER BY dataset")
+    return dict(await cursor.fetchall())

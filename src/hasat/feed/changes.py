@@ -1,6 +1,6 @@
-"""Handing out: what changed after a place in the feed, or in a span of time.
+"""Read the feed: changes after a cursor or in a window of time, and the history of a record.
 
-Every answer is one statement, so it is one snapshot: head, floor and changes always fit together.
+Every response comes from one statement, so it is one snapshot: head, floor and changes agree.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,8 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
 
 from hasat.errors import GoneError, UnavailableError
-from hasat.feed.cursor import Cursor
+from hasat.feed.cursor import Cursor, Head
 from hasat.feed.dataset import Dataset
-from hasat.feed.head import Head
 from hasat.messages import msg
 from hasat.store.queries import load_query
 

@@ -1,7 +1,7 @@
-"""Waking those who wait for a change, the moment one is committed.
+"""Wake waiting requests as soon as a change is committed.
 
-PostgreSQL's NOTIFY is a hint: through PgBouncer, or while a connection is lost, it does not come.
-So the bell also looks at the heads by itself, once a second for all who wait.
+PostgreSQL's NOTIFY is a hint: through PgBouncer, or while a connection is lost, it does not arrive.
+The notifier therefore also polls the heads, once a second for all waiters of the process.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from hasat.feed.reconcile import CHANNEL
 from hasat.store import Store
 from hasat.store.store import connect
 
-LOOK_AGAIN_SECONDS = 1.0
+POLL_SECONDS = 1.0
 _PAUSE_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
 
 
-class Bell:
-    """One listening connection for all waiters of a process; open only while somebody waits.
+class ChangeNotifier:
+    """One listening connection for all waiters of a process, open only while there are waiters.
 
-    async with bell.listening():
+    async with notifier.listening():
         while True:
-            ring = bell.next_ring()      # before looking: what comes meanwhile is not missed
-            ...look; leave if there is something, or if bell.closed...
-            await bell.wait(ring, seconds)
+            signal = notifier.next_signal()  # before reading, so that no commit is missed
+            ...read; stop if there are changes, or if notifier.closed...
+            await notifier.wait(signal, seconds)
     """
 
     def __init__(self, store: Store) -> None:
@@ -43,12 +43,12 @@ class Bell:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Whoever is inside may wait."""
+        """Allow waiting inside the block."""
         self.waiters += 1
         if not self._listeners:
             self._listeners = [
-                asyncio.create_task(self._listen(), name="feed bell: listen"),
-                asyncio.create_task(self._watch(), name="feed bell: watch"),
+                asyncio.create_task(self._listen(), name="change notifier: listen"),
+                asyncio.create_task(self._poll(), name="change notifier: poll"),
             ]
         try:
             yield
@@ -59,39 +59,39 @@ class Bell:
                     listener.cancel()
                 self._listeners = []
 
-    def next_ring(self) -> asyncio.Event:
-        """Set when something may have changed after this call."""
+    def next_signal(self) -> asyncio.Event:
+        """Return the event that is set when something may have changed after this call."""
         return self._next
 
-    async def wait(self, ring: asyncio.Event, seconds: float) -> bool:
-        """Whether the bell rang before the time was over."""
+    async def wait(self, signal: asyncio.Event, seconds: float) -> bool:
+        """Return whether the signal came within the time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await ring.wait()
-        return ring.is_set()
+                await signal.wait()
+        return signal.is_set()
 
     def close(self) -> None:
-        """Wake everybody for good: the server is about to stop."""
+        """Wake all waiters for good: the server is about to stop."""
         self.closed = True
-        self._ring()
+        self._notify()
 
     async def _listen(self) -> None:
         while True:
             try:
                 async with await connect(self._store.url) as conn:
                     await conn.execute(f"LISTEN {CHANNEL}")
-                    # What was committed before we listened is not announced.
-                    self._ring()
+                    # Commits before LISTEN are not announced.
+                    self._notify()
                     async for _ in conn.notifies():
-                        self._ring()
+                        self._notify()
             except (psycopg.Error, DatabaseError) as error:
-                log.debug("the feed's bell is silent for now", error=str(error))
+                log.debug("change notifications are unavailable; polling instead", error=str(error))
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _watch(self) -> None:
+    async def _poll(self) -> None:
         known: Any = None
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
                 async with self._store.connection() as conn:
                     cursor = await conn.execute("SELECT dataset, epoch, seq, floor FROM feed.head")
@@ -100,10 +100,10 @@ class Bell:
                 continue
             if heads != known:
                 known = heads
-                self._ring()
+                self._notify()
 
-    def _ring(self) -> None:
-        ringing, self._next = self._next, asyncio.Event()
-        ringing.set()
+    def _notify(self) -> None:
+        current, self._next = self._next, asyncio.Event()
+        current.set()
         if self.closed:
             self._next.set()

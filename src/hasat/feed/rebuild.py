@@ -1,10 +1,10 @@
-"""Renew: make mirrors equal to a state that was computed anew, whatever happened to their tables.
+"""Rebuild mirrors from a recomputed state, whatever happened to their tables.
 
-What followers have is what was published, so that decides, not what the tables hold:
+Consumers have what was published, so the published state decides, not the tables:
 
-- the new state is the published one: the table is mended where it differs, and nobody notices;
+- the new state is the published one: the table is repaired where it differs, without a change;
 - it is not, but the table is the published state: the difference is published as changes;
-- neither: the dataset begins anew, in a new epoch, and followers start over from an archive.
+- neither: the dataset starts a new epoch, and consumers start over from an archive.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,10 @@ from typing import Any, Literal
 from psycopg import sql
 
 from hasat.errors import HeldError
-from hasat.feed.copying import Chunk
+from hasat.feed.cursor import Head
 from hasat.feed.dataset import WHOLE, Dataset
-from hasat.feed.digest import EMPTY, shift, weight
+from hasat.feed.encoding import EMPTY, Chunk, shift, weight
 from hasat.feed.guard import Counts, Limits, share
-from hasat.feed.head import Head
 from hasat.feed.reconcile import Put, Reconcile, lock_heads, staged_table
 from hasat.messages import msg
 from hasat.store.queries import load_query
@@ -30,7 +29,7 @@ How = Literal["intact", "mended", "changed", "anew"]
 
 
 @dataclass(frozen=True)
-class Renewed:
+class RebuildResult:
     """What became of one dataset: how many rows were mended, or which changes were published."""
 
     dataset: str
@@ -41,7 +40,7 @@ class Renewed:
     changes: Counts = _NO_CHANGES
 
 
-class Renewal:
+class StagedRebuild:
     """The states of some datasets, put down chunk by chunk, then made to count.
 
     The datasets' heads are locked by the Reconcile whose transaction this is.
@@ -65,7 +64,9 @@ class Renewal:
         self._records[name] += chunk.records
         self._weights[name] += chunk.weight
 
-    async def finish(self, *, run: int | None, retention_days: int, force: bool) -> list[Renewed]:
+    async def finish(
+        self, *, run: int | None, retention_days: int, force: bool
+    ) -> list[RebuildResult]:
         """Make the datasets equal to what was put down, in the transaction that goes on.
 
         Unless forced, a HeldError says that far less was put down than was published.
@@ -78,15 +79,17 @@ class Renewal:
 
     async def _renew(
         self, dataset: Dataset, run: int | None, retention_days: int, *, force: bool
-    ) -> Renewed:
+    ) -> RebuildResult:
         head = self._work.heads[dataset.name]
         records, total = self._records[dataset.name], self._weights[dataset.name]
         digest = shift(EMPTY, total)
         if head.version is None and not records:
-            return Renewed(dataset.name, "intact", 0, digest)
+            return RebuildResult(dataset.name, "intact", 0, digest)
         if head.version is not None and (records, digest) == (head.records, head.digest):
             mended = await self._mend(dataset)
-            return Renewed(dataset.name, "mended" if mended else "intact", records, digest, mended)
+            return RebuildResult(
+                dataset.name, "mended" if mended else "intact", records, digest, mended
+            )
         if head.version is not None and await self._is_published(dataset, head):
             alone = Reconcile(self._work.connection, [dataset], {dataset.name: head})
             changes = await alone.diff(dataset, WHOLE)
@@ -99,7 +102,7 @@ class Renewal:
         await alone.write(run=run, retention_days=retention_days)
         # A body may be wrong where its digest is not.
         mended = await self._mend(dataset) if how == "changed" else 0
-        return Renewed(dataset.name, how, records, digest, mended, changes)
+        return RebuildResult(dataset.name, how, records, digest, mended, changes)
 
     async def _mend(self, dataset: Dataset) -> int:
         surplus = await self._execute("drop_surplus", dataset)
@@ -157,3 +160,60 @@ def _check(dataset: Dataset, head: Head, gone: int, *, force: bool) -> None:
             ),
             remedy=msg("See whether answers are missing; to go on all the same, use --force."),
         )
+
+
+# A piece is small and every table may be large: whatever statistics say, keys are looked up.
+_BY_KEY = "SELECT " + ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan")
+)
+_PIECE = sql.Identifier("piece")
+
+
+class DiffersFromPublishedError(Exception):
+    """What was put down is not what was published, or not all of what the tables hold."""
+
+
+class InPlaceRepair:
+    """The published states of some datasets, put down chunk by chunk.
+
+    The datasets' heads are locked by the Reconcile whose transaction this is.
+    """
+
+    def __init__(self, work: Reconcile, datasets: Sequence[Dataset]) -> None:
+        self._work = work
+        self._datasets = {dataset.name: dataset for dataset in datasets}
+        self._records = dict.fromkeys(self._datasets, 0)
+        self._weights = dict.fromkeys(self._datasets, 0)
+        self._mended = dict.fromkeys(self._datasets, 0)
+
+    async def open(self) -> None:
+        await self._work.connection.execute(_BY_KEY)
+        query = sql.SQL(load_query("hasat.feed", "stage")).format(staged=_PIECE)
+        await self._work.connection.execute(query)
+
+    async def add(self, name: str, chunk: Chunk) -> None:
+        dataset = self._datasets[name]
+        if self._work.never_filled(dataset):
+            raise DiffersFromPublishedError
+        await self._work.copy(_PIECE, chunk)
+        query = sql.SQL(load_query("hasat.feed", "mend")).format(table=dataset.table, staged=_PIECE)
+        done = await self._work.connection.execute(query, {"dataset": name})
+        await self._work.connection.execute(sql.SQL("TRUNCATE {}").format(_PIECE))
+        self._mended[name] += done.rowcount
+        self._records[name] += chunk.records
+        self._weights[name] += chunk.weight
+
+    async def finish(self) -> list[RebuildResult]:
+        """What became of each dataset, once all was put down."""
+        return [await self._result(dataset) for dataset in self._datasets.values()]
+
+    async def _result(self, dataset: Dataset) -> RebuildResult:
+        name = dataset.name
+        head, records = self._work.heads[name], self._records[name]
+        digest = shift(EMPTY, self._weights[name])
+        query = sql.SQL("SELECT count(*) FROM {}").format(dataset.table)
+        [there] = await (await self._work.connection.execute(query)).fetchone() or [0]
+        if (records, digest, there) != (head.records, head.digest, head.records):
+            raise DiffersFromPublishedError
+        how: How = "mended" if self._mended[name] else "intact"
+        return RebuildResult(name, how, records, digest, self._mended[name])

@@ -1,4 +1,4 @@
-"""The three forms of an archive, each written record by record in bounded memory."""
+"""The file formats of an archive, each written record by record in bounded memory."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from isal import isal_zlib
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyarrow.parquet import ParquetWriter
 
-from hasat.feed.archive.columns import Column
-from hasat.feed.archive.facts import Facts, Format
-from hasat.feed.archive.snapshot import Batch, Form
+from hasat.feed.archive.manifest import Format, Manifest
+from hasat.feed.archive.snapshot import Batch, Column, Form
 from hasat.feed.dataset import Dataset, XmlForm
 
 # As small as zlib's level 4 in an eighth of its time; `bench/archive.py` measures it.
@@ -53,7 +52,7 @@ class _Gzip:
 class Ndjson:
     """A line of facts, then a line a record."""
 
-    def __init__(self, path: Path, facts: Facts) -> None:
+    def __init__(self, path: Path, facts: Manifest) -> None:
         self._file = _Gzip(path)
         self._file.write(_encode({"hasat": "archive", **facts.told()}).encode() + b"\n")
 
@@ -67,7 +66,7 @@ class Ndjson:
 class Xml:
     """The dataset's own XML."""
 
-    def __init__(self, path: Path, facts: Facts, form: XmlForm) -> None:
+    def __init__(self, path: Path, facts: Manifest, form: XmlForm) -> None:
         self._file = _Gzip(path)
         self._form = form
         told = {name: str(value) for name, value in facts.told().items()}
@@ -88,7 +87,7 @@ class Parquet:
     """
 
     def __init__(
-        self, path: Path, facts: Facts, declared: pa.Schema | None, typed: Sequence[Column]
+        self, path: Path, facts: Manifest, declared: pa.Schema | None, typed: Sequence[Column]
     ) -> None:
         self._declared = declared
         self._typed = [pa.field(column.name, _type_of(column)) for column in typed]
@@ -160,7 +159,7 @@ def _read_declared(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
 
 
 def open_form(
-    dataset: Dataset, format_: Format, path: Path, facts: Facts, typed: Sequence[Column]
+    dataset: Dataset, format_: Format, path: Path, facts: Manifest, typed: Sequence[Column]
 ) -> Form:
     """A new file in this form."""
     if format_ == "ndjson":

@@ -1,4 +1,4 @@
-"""Writing the newest archive of a dataset, if it is missing or behind."""
+"""Write the newest archive of a dataset if it is missing or outdated."""
 
 import os
 import platform
@@ -9,10 +9,7 @@ from datetime import datetime
 
 from hasat.clock import ISTANBUL
 from hasat.errors import ConflictError, HasatError
-from hasat.feed.archive.apart import aside
-from hasat.feed.archive.facts import ENDINGS, Archive, formats_of, path_of
-from hasat.feed.archive.places import Place, place_of
-from hasat.feed.archive.shelf import (
+from hasat.feed.archive.catalog import (
     admit,
     announce,
     expire,
@@ -20,9 +17,12 @@ from hasat.feed.archive.shelf import (
     list_archives,
     sweep,
 )
+from hasat.feed.archive.manifest import ENDINGS, Archive, formats_of, path_of
 from hasat.feed.archive.snapshot import write_snapshot
+from hasat.feed.archive.storage import Storage, storage_of
+from hasat.feed.archive.subprocess import aside
+from hasat.feed.changes import head_of
 from hasat.feed.dataset import Dataset
-from hasat.feed.read import head_of
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
@@ -48,7 +48,7 @@ async def write_archives(
     Returns what was written: nothing if that is archived already, unless asked for `anew`. While
     another process of this machine does the same it waits, or raises an ArchivingError.
     """
-    place = place_of(settings)
+    place = storage_of(settings)
     seat = _seat(settings)
     batch = None
     async with _alone(settings, dataset, wait=wait):
@@ -71,14 +71,14 @@ async def expire_archives(store: Store, settings: Settings, dataset: Dataset) ->
     with suppress(ArchivingError):
         async with _alone(settings, dataset, wait=False):
             await expire(store, dataset.name, settings.archives.retention_days)
-            await sweep(store, place_of(settings), _seat(settings), dataset.name)
+            await sweep(store, storage_of(settings), _seat(settings), dataset.name)
 
 
 def _seat(settings: Settings) -> str:
     return f"{platform.node()}:{settings.home}"
 
 
-async def _write(store: Store, place: Place, seat: str, dataset: Dataset, records: int) -> str:
+async def _write(store: Store, place: Storage, seat: str, dataset: Dataset, records: int) -> str:
     batch = secrets.token_hex(4)
     stem = f"{dataset.name}_{dataset.noun}_{_stamp(await store.now())}_{batch}"
     names = {name: f"{stem}.{ENDINGS[name]}" for name in formats_of(dataset)}

@@ -1,4 +1,4 @@
-"""What an archive says about itself, in every form the same."""
+"""The manifest of an archive: the state it holds, the same in every format."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def formats_of(dataset: Dataset) -> tuple[Format, ...]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Manifest:
     """The state that an archive holds: go on from its cursor, compare with its digest."""
 
     dataset: str
@@ -58,12 +58,12 @@ class Facts:
 class Written:
     """Files that hold one state, with the size and SHA-256 of each."""
 
-    facts: Facts
+    facts: Manifest
     files: Mapping[Format, tuple[int, bytes]]
 
 
 @dataclass(frozen=True)
-class Archive(Facts):
+class Archive(Manifest):
     """One file of a batch, as feed.archive knows it."""
 
     id: int

@@ -1,4 +1,4 @@
-"""Reading archives back: is each file whole, and is what it holds the state it says?"""
+"""Verify archives: read a file back and compare it with its catalogue entry."""
 
 import gzip
 import hashlib
@@ -13,10 +13,10 @@ from xml.parsers import expat
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hasat.feed.archive.apart import aside
-from hasat.feed.archive.facts import Archive
-from hasat.feed.archive.places import Place
-from hasat.feed.digest import EMPTY, canonical, record_digest, shift, weight
+from hasat.feed.archive.manifest import Archive
+from hasat.feed.archive.storage import Storage
+from hasat.feed.archive.subprocess import aside
+from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Finding:
     faults: tuple[str, ...]
 
 
-async def verify(place: Place, archive: Archive) -> Finding:
+async def verify(place: Storage, archive: Archive) -> Finding:
     """Read an archive back from its place, to the last record."""
     with NamedTemporaryFile(prefix="hasat-verify-") as copy:
         async for piece in place.read(archive.path, 0, archive.size):

@@ -1,4 +1,4 @@
-"""A function in a process of its own, which ends with whoever waits for it."""
+"""Run a function in a process of its own, which ends with its caller."""
 
 import asyncio
 import gc
