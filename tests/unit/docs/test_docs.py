@@ -83,3 +83,9 @@ def test_the_index_names_every_page() -> None:
     pages = [p for folder in folders for p in (PROJECT / "docs" / folder).glob("*.md")]
     missing = [p.name for p in pages if f"({p.parent.name}/{p.name})" not in index]
     assert not missing
+
+
+def test_the_list_of_decisions_names_every_decision() -> None:
+    folder = PROJECT / "docs" / "decisions"
+    index = (folder / "README.md").read_text("utf-8")
+    assert re.findall(r"\]\((\d.*?)\)", index) == sorted(p.name for p in folder.glob("[0-9]*.md"))
