@@ -25,19 +25,14 @@ from xml.parsers import expat
 import psutil  # type: ignore[import-untyped]
 
 from hasat.feed.encoding import pack_row, record_digest
+from hasat.sources.gib.lists.fingerprints import Known, difference
+from hasat.sources.gib.lists.lines import identifier_of, published
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.reader import Reader
+from hasat.sources.gib.lists.records import DOCUMENT_OF
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.taxpayers import LAYOUTS
-from hasat.sources.gib.wire import (
-    DOCUMENT_OF,
-    Known,
-    Reader,
-    difference,
-    identifier_of,
-    open_list,
-    published,
-    read_shelf,
-    shelve,
-)
+from hasat.sources.gib.sync.partitions import read_shelf, shelve
 
 BOXES = ("PK", "GB")
 SEED = 20_260_219

@@ -8,7 +8,7 @@ from support.house import eventually
 
 STARTER = """
 import asyncio, os, time
-from hasat.sources.gib.reading import processes
+from hasat.sources.gib.sync.incremental import processes
 
 async def main():
     async with processes(10**9) as elsewhere:

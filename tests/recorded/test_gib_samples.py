@@ -8,7 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.gib.wire import Part, Reader, body, canonical_body, merge, open_list, part_of
+from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.reader import Reader
+from hasat.sources.gib.lists.records import Part, body, canonical_body, merge
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from hasat.settings import Settings
-from hasat.sources.gib.sync import Report, synchronise
+from hasat.sources.gib.sync.sync import Report, synchronise
 from hasat.store import MigrationSet, Store
 
 MIGRATIONS = [MigrationSet("gib", files("hasat.sources.gib") / "migrations")]

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import hasat.feed.reconcile
-import hasat.sources.gib.keeping
-import hasat.sources.gib.sync
+import hasat.sources.gib.sync.state
+import hasat.sources.gib.sync.sync
 from hasat.jobs import Catalogue, Engine, Run, run_in_foreground
 from hasat.jobs.runs import get_run
 from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
 from hasat.settings.platform_tree import JobOverride
-from hasat.sources.gib.job import SYNC
 from hasat.sources.gib.simulator.lists import Publisher
+from hasat.sources.gib.sync.job import SYNC
 from hasat.store import Store, open_store
 from support.gib_town import MIGRATIONS
 from support.house import eventually
@@ -53,7 +53,7 @@ async def gate() -> None:
 
 async def keep_set_aside_after_gate(*arguments: Any) -> None:
     await gate()
-    await hasat.sources.gib.keeping.keep_set_aside(*arguments)
+    await hasat.sources.gib.sync.state.keep_set_aside(*arguments)
 
 
 async def copy_with_gate(conn: Any, command: Any, rows: bytes) -> None:
@@ -66,7 +66,7 @@ async def copy_with_gate(conn: Any, command: Any, rows: bytes) -> None:
 
 async def program() -> None:
     if os.environ.get(HOLD) == "commit":
-        hasat.sources.gib.sync.keep_set_aside = keep_set_aside_after_gate  # type: ignore[assignment]
+        hasat.sources.gib.sync.sync.keep_set_aside = keep_set_aside_after_gate  # type: ignore[assignment]
     if os.environ.get(HOLD) == "copy":
         hasat.feed.reconcile.copy_binary = copy_with_gate
     settings = quick(load_settings())

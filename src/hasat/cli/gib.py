@@ -76,7 +76,7 @@ def reject(
 
     Example: `hasat gib reject 42`
     """
-    from hasat.sources.gib.held import reject as drop_held
+    from hasat.sources.gib.sync.held import reject as drop_held
 
     settings = manners.settings_of(ctx)
 
@@ -221,9 +221,8 @@ def search(
     """
     from hasat.feed.changes import head_of
     from hasat.sources.gib.lookups import taxpayer
-    from hasat.sources.gib.search import LEAST_LETTERS
+    from hasat.sources.gib.search import LEAST_LETTERS, search_state
     from hasat.sources.gib.search import search as search_dataset
-    from hasat.sources.gib.search_rows import search_state
 
     settings = manners.settings_of(ctx)
     if not text and alias is None:
@@ -308,7 +307,7 @@ def _run(
     reason: str | None = None,
     json: bool,
 ) -> None:
-    from hasat.sources.gib.held import machine_of_held
+    from hasat.sources.gib.sync.held import machine_of_held
 
     async def run_list(store: Store) -> Run:
         # Also rejects the number of a run that does not wait, before a run is recorded.

@@ -8,9 +8,9 @@ import pytest
 
 from hasat.jobs import Catalogue, Run, run_in_foreground
 from hasat.settings import Settings
-from hasat.sources.gib.events import duration
-from hasat.sources.gib.job import SYNC
-from hasat.sources.gib.sync import ADVISORY_LOCK
+from hasat.sources.gib.sync.events import duration
+from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.sync import ADVISORY_LOCK
 from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio

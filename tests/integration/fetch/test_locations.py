@@ -19,7 +19,7 @@ from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.mcp import Assistant
 from hasat.settings import Settings
-from hasat.sources.gib.fetching import obtain
+from hasat.sources.gib.sync.downloads import obtain
 from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hasat.settings import Settings
-from hasat.sources.gib.sync import HeldBackError
+from hasat.sources.gib.sync.sync import HeldBackError
 from hasat.store import MigrationSet, Store
 from support.gib_town import MIGRATIONS, Sync, Town, User, lenient
 

@@ -11,7 +11,7 @@ from hasat.api import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.gib.source import GIB
-from hasat.sources.gib.sync import synchronise
+from hasat.sources.gib.sync.sync import synchronise
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of, undescribed
 

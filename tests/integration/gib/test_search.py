@@ -11,11 +11,11 @@ from hasat.jobs import Catalogue, Engine, run_in_foreground
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
-from hasat.sources.gib.search import search
-from hasat.sources.gib.search_rows import (
+from hasat.sources.gib.search import (
     SEARCH,
     order_search,
     prepare_search,
+    search,
     search_state,
 )
 from hasat.store import MigrationSet, Store

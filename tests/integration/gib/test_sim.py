@@ -16,12 +16,12 @@ from hasat.errors import ConflictError, HasatError, UnavailableError
 from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sources.gib.errors import ArchiveError, EmptyListError
-from hasat.sources.gib.held import reject
-from hasat.sources.gib.job import SYNC
+from hasat.sources.gib.lists.errors import ArchiveError, EmptyListError
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.server import GIB, PATHS, SIX_HOURS
 from hasat.sources.gib.simulator.taxpayers import Taxpayer
+from hasat.sources.gib.sync.held import reject
+from hasat.sources.gib.sync.job import SYNC
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.jobs import perform

@@ -11,8 +11,8 @@ import pytest
 from hasat.errors import HasatError
 from hasat.feed.changes import changes_after
 from hasat.settings import Settings
-from hasat.sources.gib.opening import BLOCK
-from hasat.sources.gib.sync import HeldBackError
+from hasat.sources.gib.lists.list_file import BLOCK
+from hasat.sources.gib.sync.sync import HeldBackError
 from hasat.store import MigrationSet, Store
 from support.gib_town import KINDS, MIGRATIONS, Sync, Town, bodies, lenient, simple_bodies
 
@@ -71,7 +71,7 @@ async def test_mirror_and_feed_follow_the_lists_through_any_history(
 async def test_processes_that_share_the_lists_find_the_same(
     sync: Sync, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.sources.gib.reading._WORTH_PROCESSES", 0)
+    monkeypatch.setattr("hasat.sources.gib.sync.incremental._WORTH_PROCESSES", 0)
     town.grow(2_000)
     # A comment that holds a closing tag: no share can be cut there, so one reader reads it all.
     reaching = "<!-- <User></User> -->"

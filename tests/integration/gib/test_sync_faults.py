@@ -22,9 +22,9 @@ from hasat.errors import HasatError
 from hasat.feed.changes import changes_after, changes_between, head_of
 from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.settings import Settings
-from hasat.sources.gib.errors import ReplacedListError
+from hasat.sources.gib.lists.errors import ReplacedListError
 from hasat.sources.gib.simulator.lists import Publisher
-from hasat.sources.gib.sync import Report, synchronise
+from hasat.sources.gib.sync.sync import Report, synchronise
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.house import House

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasat.sources.gib.archive_xml import XML
+from hasat.sources.gib.datasets import XML
 
 
 def body(title: str | None, alias: str = "urn:mail:x") -> dict[str, Any]:

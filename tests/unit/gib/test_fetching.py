@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hasat.errors import UsageError
-from hasat.sources.gib.fetching import obtain
+from hasat.sources.gib.sync.downloads import obtain
 
 
 @pytest.mark.anyio

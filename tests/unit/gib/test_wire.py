@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from hasat.errors import HasatError
-from hasat.sources.gib import errors, opening
-from hasat.sources.gib.wire import Batch, Limits, ListError, Reader, open_list, part_of
+from hasat.sources.gib.lists import errors
+from hasat.sources.gib.lists import list_file as opening
+from hasat.sources.gib.lists.errors import ListError
+from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.list_file import Limits, open_list
+from hasat.sources.gib.lists.reader import Batch, Reader
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
@@ -292,7 +296,7 @@ def test_one_user_in_another_encoding_is_set_aside() -> None:
 
 
 def test_a_list_of_which_most_is_illegible_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hasat.sources.gib.splitting._MANY", 5)
+    monkeypatch.setattr("hasat.sources.gib.lists.reader._MANY", 5)
     broken = "".join(user(f"{number:010d}", "A & B") for number in range(8))
     with pytest.raises(errors.DamagedListError, match="hardly legible"):
         read(xml(broken + users(3)))

@@ -4,8 +4,10 @@ import io
 import os
 import random
 
-from hasat.sources.gib.fingerprints import fingerprints_of
-from hasat.sources.gib.wire import Known, Reader, difference, open_list, part_of
+from hasat.sources.gib.lists.fingerprints import Known, difference, fingerprints_of
+from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.reader import Reader
 
 
 def _each(fingerprints: bytes) -> set[bytes]:

@@ -17,21 +17,15 @@ from xml.parsers.expat import ExpatError
 
 import pytest
 
-from hasat.sources.gib import opening
-from hasat.sources.gib.markup import outermost_elements
-from hasat.sources.gib.splitting import Batch, ReachesOnError, conclude, settled
-from hasat.sources.gib.users import read_user
-from hasat.sources.gib.wire import (
-    Known,
-    ListError,
-    Part,
-    Reader,
-    SetAside,
-    moment,
-    open_list,
-    part_of,
-    read_line,
-)
+from hasat.sources.gib.lists import list_file as opening
+from hasat.sources.gib.lists.errors import ListError
+from hasat.sources.gib.lists.fingerprints import Known
+from hasat.sources.gib.lists.lines import part_of, read_line
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.markup import outermost_elements
+from hasat.sources.gib.lists.reader import Batch, ReachesOnError, Reader, conclude, settled
+from hasat.sources.gib.lists.records import Part, SetAside, moment
+from hasat.sources.gib.lists.users import read_user
 
 ROUNDS = 100 * int(os.environ.get("HASAT_CAMPAIGN", "5"))
 HIDDEN = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>", re.DOTALL)

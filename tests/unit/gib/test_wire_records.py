@@ -8,25 +8,13 @@ from typing import Any
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.gib.markup import outermost_elements
-from hasat.sources.gib.times import earlier
-from hasat.sources.gib.users import read_user
-from hasat.sources.gib.wire import (
-    Part,
-    Reader,
-    body,
-    canonical_body,
-    identifier_of,
-    line_of,
-    merge,
-    moment,
-    open_list,
-    part_of,
-    published,
-    read_line,
-    read_shelf,
-    shelve,
-)
+from hasat.sources.gib.lists.lines import identifier_of, line_of, part_of, published, read_line
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.markup import outermost_elements
+from hasat.sources.gib.lists.reader import Reader
+from hasat.sources.gib.lists.records import Part, body, canonical_body, earlier, merge, moment
+from hasat.sources.gib.lists.users import read_user
+from hasat.sources.gib.sync.partitions import read_shelf, shelve
 
 EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
 

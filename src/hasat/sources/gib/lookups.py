@@ -12,7 +12,7 @@ from hasat.feed.changes import head_of, record_as_of
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
-from hasat.sources.gib.times import moment
+from hasat.sources.gib.lists.records import moment
 
 
 class NotATaxpayerError(NotFoundError):

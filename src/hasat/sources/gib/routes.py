@@ -37,8 +37,7 @@ from hasat.sources.gib.lookups import (
     registered_by,
     taxpayer,
 )
-from hasat.sources.gib.search import MOST_LETTERS, MOST_ON_A_PAGE, search
-from hasat.sources.gib.search_rows import prepare_quietly
+from hasat.sources.gib.search import MOST_LETTERS, MOST_ON_A_PAGE, prepare_quietly, search
 
 MOST_AT_ONCE = 1000
 

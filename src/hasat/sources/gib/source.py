@@ -4,10 +4,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hasat.sources.gib.datasets import DATASETS, SOURCE
-from hasat.sources.gib.job import SYNC
-from hasat.sources.gib.metrics import metrics
-from hasat.sources.gib.search_rows import SEARCH
-from hasat.sources.gib.status import status
+from hasat.sources.gib.search import SEARCH
+from hasat.sources.gib.status import metrics, status
+from hasat.sources.gib.sync.job import SYNC
 from hasat.sources.registry import Source, Tool, ToolContext
 
 if TYPE_CHECKING:

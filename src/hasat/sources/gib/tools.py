@@ -7,11 +7,11 @@ from pydantic import BaseModel, Field
 
 from hasat.jobs.queue import queue_run
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.gib.held import reject as reject_held
 from hasat.sources.gib.identifiers import check_identifier
 from hasat.sources.gib.lookups import look_up, not_there, taxpayer
 from hasat.sources.gib.search import MOST_ON_A_PAGE, search
 from hasat.sources.gib.status import status
+from hasat.sources.gib.sync.held import reject as reject_held
 from hasat.sources.registry import Tool, ToolContext
 from hasat.sources.tools import Reason, RunId, Text, ToolResponse, operating_tool, tools
 from hasat.store.audit import describe_action

@@ -11,8 +11,8 @@ from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
 from hasat.messages import msg
 from hasat.settings.show import plain
-from hasat.sources.gib.held import reject as drop_held
-from hasat.sources.gib.job import NAME as GIB_SYNC
+from hasat.sources.gib.sync.held import reject as drop_held
+from hasat.sources.gib.sync.job import NAME as GIB_SYNC
 from hasat.store.queries import load_query
 from hasat.web import held
 from hasat.web.charts import too_close

@@ -11,8 +11,7 @@ from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
 from hasat.sources.gib.lookups import look_up, taxpayer
-from hasat.sources.gib.search import LEAST_LETTERS, search
-from hasat.sources.gib.search_rows import search_state
+from hasat.sources.gib.search import LEAST_LETTERS, search, search_state
 from hasat.web.page import Asked, Page
 
 _ON_A_PAGE = 20

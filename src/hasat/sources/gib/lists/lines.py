@@ -8,14 +8,21 @@ both ways give the same bytes.
 
 import json
 import re
+from binascii import hexlify
 from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Final
 
-from hasat.sources.gib.merging import DOCUMENT_OF, canonical_body, merge
-from hasat.sources.gib.records import DESPATCH, INVOICE, Part
-from hasat.sources.gib.times import earlier
-from hasat.sources.gib.users import MAX_ALIAS, MAX_TITLE, MAX_WORD
+from hasat.sources.gib.lists.records import (
+    DESPATCH,
+    DOCUMENT_OF,
+    INVOICE,
+    Part,
+    canonical_body,
+    earlier,
+    merge,
+)
+from hasat.sources.gib.lists.users import MAX_ALIAS, MAX_TITLE, MAX_WORD
 
 _FIELD, _INNER = b"\x1f", b"\x1e"
 _NULL = b"null"
@@ -274,3 +281,29 @@ def _published_by_parts(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, b
         for dataset in DOCUMENT_OF
         if (body := canonical_body(taxpayer, dataset)) is not None
     }
+
+
+BOXES = ("PK", "GB")
+"""The two lists: receivers' boxes (posta kutusu) and senders (gönderici birim)."""
+
+Kept = tuple[bytes, bytes]
+"""The fingerprint of a record and the line it was read into."""
+
+_HEX = 32
+
+
+def dump_parts(pk: Sequence[Kept], gb: Sequence[Kept]) -> bytes:
+    """The lines of both lists as one UTF-8 text; no line holds a line break."""
+    entries = [b"P%b%b" % (hexlify(fingerprint), line) for fingerprint, line in pk]
+    entries += [b"G%b%b" % (hexlify(fingerprint), line) for fingerprint, line in gb]
+    return b"\n".join(entries)
+
+
+def load_parts(text: str) -> dict[str, list[Kept]]:
+    """The lines by list."""
+    found: dict[str, list[Kept]] = {"PK": [], "GB": []}
+    for entry in text.split("\n"):
+        box = "PK" if entry[0] == "P" else "GB"
+        fingerprint, line = entry[1 : 1 + _HEX], entry[1 + _HEX :]
+        found[box].append((bytes.fromhex(fingerprint), line.encode()))
+    return found

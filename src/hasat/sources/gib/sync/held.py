@@ -23,7 +23,7 @@ from hasat.feed.held_input import (
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
-from hasat.sources.gib.parts import BOXES
+from hasat.sources.gib.lists.lines import BOXES
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.machine import machine_of

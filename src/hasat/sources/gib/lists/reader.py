@@ -33,28 +33,28 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from hasat.messages import msg
-from hasat.sources.gib.errors import (
+from hasat.sources.gib.lists.errors import (
     DamagedListError,
     EmptyListError,
     ListEncodingError,
     TruncatedListError,
 )
-from hasat.sources.gib.fingerprints import SIZE, Known, fingerprints_of
-from hasat.sources.gib.lines import line_of, read_line
-from hasat.sources.gib.markup import (
+from hasat.sources.gib.lists.fingerprints import SIZE, Known, fingerprints_of
+from hasat.sources.gib.lists.lines import line_of, read_line
+from hasat.sources.gib.lists.list_file import ListFile, read_prolog
+from hasat.sources.gib.lists.markup import (
     USER,
     Element,
     MalformedError,
     OpenEndedError,
     UnreadableError,
+    is_well_formed,
     legible_identifier,
     outermost_elements,
+    whole_elements,
 )
-from hasat.sources.gib.opening import ListFile
-from hasat.sources.gib.prolog import read_prolog
-from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.users import agreed_doubts, read_user, remains_of_user
-from hasat.sources.gib.whole import is_well_formed, whole_elements
+from hasat.sources.gib.lists.records import SetAside
+from hasat.sources.gib.lists.users import agreed_doubts, read_user, remains_of_user
 
 END = b"</User>"
 _ROOT_END = b"</UserList"

@@ -20,24 +20,24 @@ from hasat.jobs.model import Location
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
-from hasat.sources.gib.errors import ListError
-from hasat.sources.gib.events import (
+from hasat.sources.gib.lists.errors import ListError
+from hasat.sources.gib.lists.lines import BOXES
+from hasat.sources.gib.search import order_search
+from hasat.sources.gib.sync.downloads import forget, obtain
+from hasat.sources.gib.sync.events import (
     guard_triggered,
     sync_failed,
     sync_skipped,
 )
-from hasat.sources.gib.fetching import forget, obtain
-from hasat.sources.gib.held import (
+from hasat.sources.gib.sync.held import (
     held_lists,
     machine_of_held,
     store_lists,
     sweep,
     sweep_folders,
 )
-from hasat.sources.gib.memory import give_back
-from hasat.sources.gib.parts import BOXES
-from hasat.sources.gib.search_rows import order_search
-from hasat.sources.gib.sync import HeldBackError, Report, synchronise, working_folder
+from hasat.sources.gib.sync.processes import give_back
+from hasat.sources.gib.sync.sync import HeldBackError, Report, synchronise, working_folder
 from hasat.store.queries import load_query
 
 NAME = "gib_sync"

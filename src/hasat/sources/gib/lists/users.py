@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from hasat.sources.gib.markup import ONCE_PER_USER, Element, UnreadableError
-from hasat.sources.gib.records import DESPATCH, INVOICE, Aliases, Part, gather
-from hasat.sources.gib.times import moment
+from hasat.sources.gib.lists.markup import ONCE_PER_USER, Element, UnreadableError
+from hasat.sources.gib.lists.records import DESPATCH, INVOICE, Aliases, Part, gather, moment
 
 IDENTIFIER: Final = re.compile(r"[0-9]{10,11}").fullmatch
 MAX_TITLE, MAX_ALIAS, MAX_WORD = 1_000, 300, 60

@@ -1,11 +1,98 @@
-"""The parts of one taxpayer in both lists, merged into what Hasat publishes about him."""
+"""Times as the lists write them: local to Turkey, kept as text, compared as moments."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
-from hasat.sources.gib.records import DESPATCH, INVOICE, Part
-from hasat.sources.gib.times import earlier, moment
+from hasat.clock import ISTANBUL
+
+_OTHER_FORMS = ("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y")
+# Later than anything legible, so that a legible time beats an illegible one.
+_NEVER = datetime.max  # noqa: DTZ901 - the lists write no zone
+
+
+def moment(text: str | None) -> datetime | None:
+    """The moment a published time means, without zone and in Turkish time; None if illegible."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return _otherwise(text)
+    if found.tzinfo is None:
+        return found
+    try:
+        return found.astimezone(ISTANBUL).replace(tzinfo=None)
+    except OverflowError:
+        return None
+
+
+def _otherwise(text: str) -> datetime | None:
+    for form in _OTHER_FORMS:
+        try:
+            return datetime.strptime(text, form)  # noqa: DTZ007 - the lists write no zone
+        except ValueError:
+            continue
+    return None
+
+
+def earlier(one: str | None, other: str | None) -> str | None:
+    """The earlier of two published times, in whichever order they come; any time beats none."""
+    if one == other or other is None:
+        return one
+    if one is None:
+        return other
+    return min(one, other, key=lambda text: (moment(text) or _NEVER, text))
+
+
+INVOICE = "Invoice"
+DESPATCH = "DespatchAdvice"
+
+Aliases = tuple[tuple[str, str | None], ...]
+
+
+class Part(NamedTuple):
+    """What one list says about one taxpayer: only what is active, spelled as published.
+
+    `documents` holds (alias, creation time) by document type, sorted, every alias once. `extra`
+    holds elements the format does not know, by name. `flat` marks the older format, in which a
+    taxpayer has as many records as aliases.
+    """
+
+    identifier: str
+    title: str | None
+    type: str | None
+    account_type: str | None
+    first_creation_time: str | None
+    documents: dict[str, Aliases]
+    extra: tuple[tuple[str, str], ...] = ()
+    flat: bool = False
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A User that could not be read. Without identifier, it may be anybody's."""
+
+    raw: bytes
+    offset: int
+    reason: str
+    identifier: str | None
+
+
+def gather(
+    documents: dict[str, Aliases], kind: str, active: Sequence[tuple[str, str | None]]
+) -> None:
+    """Add active aliases of a document type: sorted, each once, with its earliest time."""
+    if len(active) == 1 and kind not in documents:
+        documents[kind] = tuple(active)
+        return
+    times: dict[str, str | None] = dict(documents.get(kind, ()))
+    for alias, created in active:
+        times[alias] = earlier(times.get(alias), created)
+    documents[kind] = tuple(sorted(times.items()))
+
 
 # What each dataset is about, by the lists' own name for it.
 DOCUMENT_OF: Final = {"einvoice": INVOICE, "edespatch": DESPATCH}

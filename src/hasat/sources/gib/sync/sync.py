@@ -29,24 +29,15 @@ from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.source_tree import Gib
-from hasat.sources.gib.bulk_load import load_everything
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.gib.errors import ReplacedListError
-from hasat.sources.gib.events import sync_completed
-from hasat.sources.gib.fingerprints import pack_identifiers
-from hasat.sources.gib.keeping import (
-    Parts,
-    decide_held,
-    keep_set_aside,
-    keep_taxpayers,
-    note_touched,
-    odd_identifiers,
-    parts_of,
-)
-from hasat.sources.gib.lines import published
-from hasat.sources.gib.memory import map_large_arrays
-from hasat.sources.gib.parts import BOXES, Kept
-from hasat.sources.gib.reading import (
+from hasat.sources.gib.lists.errors import ReplacedListError
+from hasat.sources.gib.lists.fingerprints import pack_identifiers
+from hasat.sources.gib.lists.lines import BOXES, Kept, published
+from hasat.sources.gib.lists.reader import Tally
+from hasat.sources.gib.lists.records import SetAside
+from hasat.sources.gib.sync.events import sync_completed
+from hasat.sources.gib.sync.full_load import load_everything
+from hasat.sources.gib.sync.incremental import (
     MOST_NEW,
     Processes,
     Reading,
@@ -55,13 +46,19 @@ from hasat.sources.gib.reading import (
     read_changes,
     remaining,
 )
-from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import (
+from hasat.sources.gib.sync.processes import map_large_arrays
+from hasat.sources.gib.sync.state import (
     ListState,
+    Parts,
+    decide_held,
     duplicates_in,
     file_of,
+    keep_set_aside,
+    keep_taxpayers,
     load_states,
+    note_touched,
+    odd_identifiers,
+    parts_of,
     save_state,
     sha256_of,
 )

@@ -11,23 +11,27 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import Chunk, copy_binary
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import Put
-from hasat.sources.gib.bulk import (
+from hasat.sources.gib.datasets import DATASETS, EINVOICE
+from hasat.sources.gib.lists.lines import BOXES
+from hasat.sources.gib.lists.reader import Tally
+from hasat.sources.gib.lists.records import SetAside
+from hasat.sources.gib.sync.incremental import Unreadable
+from hasat.sources.gib.sync.partitions import (
+    MergedShelf,
+    Rows,
     Shelved,
     clear_shelves,
+    merge_shelf,
     shelve_doubtful,
     shelve_list,
+    shelve_old,
     shelves_for,
 )
-from hasat.sources.gib.bulk_merge import MergedShelf, Rows, merge_shelf, shelve_old
-from hasat.sources.gib.datasets import DATASETS, EINVOICE
-from hasat.sources.gib.parts import BOXES
-from hasat.sources.gib.reading import Unreadable
-from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.splitting import Tally
-from hasat.sources.gib.state import ListState, duplicates_in, in_order, new_seed
+from hasat.sources.gib.sync.state import ListState, duplicates_in, in_order, new_seed
 
 if TYPE_CHECKING:
-    from hasat.sources.gib.sync import _Task as Task
+    from hasat.sources.gib.sync.sync import _Task as Task
+
 
 _ROWS_AT_ONCE = 10_000
 

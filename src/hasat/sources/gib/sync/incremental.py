@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from hasat.errors import HasatError
 from hasat.messages import msg
 from hasat.orphans import end_with_parent
-from hasat.sources.gib.fingerprints import SIZE, Known
-from hasat.sources.gib.lines import identifier_of, token_of
-from hasat.sources.gib.opening import open_list
-from hasat.sources.gib.parts import Kept
-from hasat.sources.gib.records import SetAside
-from hasat.sources.gib.splitting import Reader, Tally
+from hasat.sources.gib.lists.fingerprints import SIZE, Known
+from hasat.sources.gib.lists.lines import Kept, identifier_of, token_of
+from hasat.sources.gib.lists.list_file import open_list
+from hasat.sources.gib.lists.reader import Reader, Tally
+from hasat.sources.gib.lists.records import SetAside
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Reading of the taxpayer lists: the XML, its records and what is published of them."""

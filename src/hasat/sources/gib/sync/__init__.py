@@ -1,0 +1,1 @@
+"""Synchronisation of the mirror with the taxpayer lists."""
