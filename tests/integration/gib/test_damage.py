@@ -17,6 +17,10 @@ pytestmark = pytest.mark.anyio
 
 Damage = Callable[[str], str]
 JUNK = "x" * 5_000_000
+LEFT = (
+    '<Document type="DespatchAdvice"><Alias><Name>urn:mail:left@x.com.tr</Name>'
+    "<CreationTime>2019-07-22T13:58:28</CreationTime></Alias></Document>"
+)
 
 
 def one(old: str, new: str) -> Damage:
@@ -73,6 +77,8 @@ DAMAGES: dict[str, Damage] = {
     "another User's start": one("<User>", "<User><Usr/>"),
     "a misspelt User": one("<User>(.*)</User>", r"<Uzer>\1</Uzer>"),
     "escaped markup": one("<Alias>(.*?)</Alias>", r"&lt;Alias&gt;\1&lt;/Alias&gt;"),
+    "a Document in a comment": one("(<Document .*?</Document>)", rf"<!--\1-->{LEFT}"),
+    "a Document in an instruction": one("(<Document .*?</Document>)", rf"<?x \1?>{LEFT}"),
     "a namespace": one("<User>", "<User xmlns='urn:x'>"),
 }
 

@@ -291,6 +291,12 @@ def _reference_doubts(user: minidom.Element, *, flat: bool) -> bool:
     """Whether a User is anything but complete, by the format's table."""
     form = FLAT if flat else FORMAT
     for node in [user, *user.getElementsByTagName("*")]:
+        hidden = (minidom.Node.COMMENT_NODE, minidom.Node.PROCESSING_INSTRUCTION_NODE)
+        if any(
+            child.nodeType in hidden and re.search("<[A-Za-z]", child.data)
+            for child in node.childNodes
+        ):
+            return True
         attributes = set(node.attributes.keys())
         if node.tagName == "Document":
             attributes.discard("type")

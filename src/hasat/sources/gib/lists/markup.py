@@ -12,6 +12,7 @@ from hasat.sources.gib.lists.errors import DamagedListError
 USER = "User"
 _START, _END = b"<UserList>", b"</UserList>"
 _TAG = re.compile(rb"""<[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""").match
+_OPENING_TAG = re.compile("<[A-Za-z]").search
 # The longest record ever published has 5,432.
 _MOST_ELEMENTS = 200_000
 
@@ -40,7 +41,7 @@ class UnreadableError(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """An XML element. Outermost ones know their place and whether a User is inside of them."""
+    """An XML element. Outermost ones know their place and what is inside of them."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -49,6 +50,8 @@ class Element:
     start: int = 0
     end: int = 0
     holds_user: bool = False
+    hides_elements: bool = False
+    """Whether a comment or an instruction in it contains elements."""
 
     @property
     def text(self) -> str:
@@ -99,6 +102,15 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
     def text(data: str) -> None:
         stack[-1].pieces.append(data)
 
+    def comment(data: str) -> None:
+        if len(stack) > 1 and _OPENING_TAG(data):
+            stack[1].hides_elements = True
+
+    def instruction(target: str, data: str) -> None:
+        comment(data)
+
+    parser.CommentHandler = comment
+    parser.ProcessingInstructionHandler = instruction
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = text
@@ -107,6 +119,7 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
     finally:
         # Else the parser and its handlers hold each other, until somebody looks for cycles.
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
+        parser.CommentHandler = parser.ProcessingInstructionHandler = None
     return root.children, bool(root.text.strip())
 
 

@@ -75,6 +75,8 @@ def read_user(user: Element) -> ReadUser:
     aliases: list[tuple[str, Element]] = []
     flat: list[Element] = []
     doubts.container(user)
+    if user.hides_elements:
+        doubts.append("a comment or an instruction in it contains elements")
     for child in user.children:
         if child.name in _FIELDS and child.name not in fields:
             fields[child.name] = _plain(child, identifier)
