@@ -38,9 +38,8 @@ from hasat.cli.house import open_house
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
-from hasat.sources.tkgm.features import key_text
-from hasat.sources.tkgm.publishing import publish
-from hasat.sources.tkgm.wire import read_feature
+from hasat.sources.tkgm.features import key_text, publish
+from hasat.sources.tkgm.registry.wire import read_feature
 from hasat.store import Store
 
 ALLOWED_MS = 300.0

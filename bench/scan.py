@@ -28,9 +28,8 @@ import numpy as np
 import shapely
 from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.grid import GridPlanner
-from hasat.sources.tkgm.planner import Planner
-from hasat.sources.tkgm.questions import Empty, Number, Parcel, ParcelKey, Point
+from hasat.sources.tkgm.registry.wire import Empty, Number, Parcel, ParcelKey, Point
+from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel, read_cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 

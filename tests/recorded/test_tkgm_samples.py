@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hasat.sources.tkgm.outcomes import message_of, says_nothing_there
-from hasat.sources.tkgm.wire import (
+from hasat.sources.tkgm.registry.outcomes import message_of, says_nothing_there
+from hasat.sources.tkgm.registry.wire import (
     geodesic_area,
     read_outline,
     read_parcel,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hasat.budget import Remaining, Waiting, in_place
 from hasat.fetch import Asker, Client, Endpoint, EndpointPool, Question, Racer, Rules
-from hasat.sources.tkgm.outcomes import classify
+from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.store import Store
 from support.faulty import Asked, FaultyServer, Handler, Reply, faulty_server
 

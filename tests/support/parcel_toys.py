@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hasat.sources.tkgm.features import key_text
-from hasat.sources.tkgm.publishing import publish
-from hasat.sources.tkgm.wire import Registered, read_feature
+from hasat.sources.tkgm.features import key_text, publish
+from hasat.sources.tkgm.registry.wire import Registered, read_feature
 from hasat.store import Store
 
 WEST, SOUTH, STEP = 32.85, 39.9, 0.001

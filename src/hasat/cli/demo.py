@@ -215,7 +215,7 @@ async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
     from hasat.demo import AREA
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import list_runs
-    from hasat.sources.tkgm.job import NAME
+    from hasat.sources.tkgm.source import NAME
 
     town = {"area": json.loads((settings.home / AREA).read_text("utf-8"))}
     for earlier in await list_runs(store, job=NAME):

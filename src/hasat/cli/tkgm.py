@@ -16,8 +16,8 @@ from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
-    from hasat.sources.tkgm.asking import Registry
     from hasat.sources.tkgm.export import Fetched
+    from hasat.sources.tkgm.registry.client import Registry
     from hasat.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
@@ -66,8 +66,8 @@ def parcel(
 
     async def ask() -> dict[str, Any]:
         from hasat.fetch import Asker
-        from hasat.sources.tkgm.lookup import Lookup, point_at
-        from hasat.sources.tkgm.questions import Number
+        from hasat.sources.tkgm.registry.lookup import Lookup, point_at
+        from hasat.sources.tkgm.registry.wire import Number
 
         async with _registry(settings, workers) as (store, registry):
             lookup = Lookup(store, settings, registry, Asker("daily", "tkgm_parcel"))
@@ -148,7 +148,7 @@ def scan(
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
     from hasat.cli.tkgm_scan import Files, run_scan, told_scan
-    from hasat.sources.tkgm.wishes import Wish
+    from hasat.sources.tkgm.scan.scan_request import Wish
 
     settings = manners.settings_of(ctx)
     wish = Wish(area_of(settings, area), quality, method, step, max_queries)
@@ -198,7 +198,7 @@ def export(
     mask = manners.umask_for(ctx, out)
 
     async def work(store: "Store") -> int:
-        from hasat.sources.tkgm.reading import known_parcels
+        from hasat.sources.tkgm.queries import known_parcels
 
         parcels = await known_parcels(store, ground)
         with manners.umask(mask):
@@ -222,7 +222,7 @@ def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
 async def _registry(
     settings: Settings, workers: Path | None
 ) -> "AsyncIterator[tuple[Store, Registry]]":
-    from hasat.sources.tkgm.asking import registry
+    from hasat.sources.tkgm.registry.client import registry
 
     file = workers or settings.tkgm.workers_file
     if file is None:

@@ -44,8 +44,8 @@ async def serve_endpoint(settings: Settings) -> None:
     """Until a signal ends it."""
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind
-    from hasat.sources.tkgm.direct import direct
-    from hasat.sources.tkgm.endpoint import endpoint_app
+    from hasat.sources.tkgm.registry.client import direct
+    from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
 
     wanted = settings.tkgm.endpoint
     if wanted.api_key is None:

@@ -13,7 +13,7 @@ from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
-    from hasat.sources.tkgm.area import Area
+    from hasat.sources.tkgm.geometry import Area
     from hasat.sources.tkgm.places import Found
     from hasat.store import Store
 
@@ -66,7 +66,7 @@ def places(
 
 def area_of(settings: Settings, text: str) -> "Area":
     """The area of a file, a box, or a place of the registry by its name."""
-    from hasat.sources.tkgm.area import read_area
+    from hasat.sources.tkgm.geometry import read_area
 
     is_box = "," in text and "/" not in text
     if is_box or Path(text).is_file() or Path(text).suffix.lower() in _FILES:

@@ -13,16 +13,15 @@ from hasat.cli import manners
 from hasat.cli.jobs import shown_progress
 from hasat.errors import HeldError, OutOfQuotaError
 from hasat.fetch import Asker
-from hasat.sources.tkgm.aims import Forecast
-from hasat.sources.tkgm.asking import Registry
 from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
-from hasat.sources.tkgm.job import LANE, NAME
 from hasat.sources.tkgm.picture import check_name as check_picture
 from hasat.sources.tkgm.picture import draw
-from hasat.sources.tkgm.reading import known_parcels
-from hasat.sources.tkgm.report import course_told, forecast_text, note_of
-from hasat.sources.tkgm.scanning import Course, Removals, Scan
-from hasat.sources.tkgm.wishes import Wish
+from hasat.sources.tkgm.queries import known_parcels
+from hasat.sources.tkgm.registry.client import Registry
+from hasat.sources.tkgm.scan.progress import course_told, forecast_text, note_of
+from hasat.sources.tkgm.scan.runner import Course, Removals, Scan
+from hasat.sources.tkgm.scan.scan_request import Forecast, Wish
+from hasat.sources.tkgm.source import LANE, NAME
 from hasat.store import Store
 
 _INCOMPLETE = 1

@@ -23,7 +23,7 @@ import hasat.fetch.shared
 from support.fetch_toys import ASKER, Ledger
 from hasat.fetch import Client, Endpoint, EndpointPool, Question, Racer, Rules
 from hasat.settings import load_settings
-from hasat.sources.tkgm.outcomes import classify
+from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.store import open_store
 
 hasat.fetch.shared.LEASE_GRACE_SECONDS = 0.5

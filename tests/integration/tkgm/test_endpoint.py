@@ -14,10 +14,10 @@ from hasat.errors import SettingsError
 from hasat.fetch import Answer, Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sources.tkgm.direct import direct
-from hasat.sources.tkgm.endpoint import endpoint_app
-from hasat.sources.tkgm.outcomes import classify
 from hasat.sources.tkgm.places import Places
+from hasat.sources.tkgm.registry.client import direct
+from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
+from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.sources.tkgm.simulator.server import API, TKGM
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase

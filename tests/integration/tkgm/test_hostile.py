@@ -22,18 +22,17 @@ from hasat.fetch import Asker, health, shared
 from hasat.http.connections import ConnectionLimits
 from hasat.http.listener import Listener, bind
 from hasat.settings import Settings, load_settings
-from hasat.sources.tkgm import scanning
-from hasat.sources.tkgm.asking import registry
-from hasat.sources.tkgm.direct import direct
-from hasat.sources.tkgm.endpoint import endpoint_app
 from hasat.sources.tkgm.export import export
 from hasat.sources.tkgm.features import key_text
-from hasat.sources.tkgm.reading import known_parcels
-from hasat.sources.tkgm.scanning import Course, Scan
+from hasat.sources.tkgm.queries import known_parcels
+from hasat.sources.tkgm.registry.client import direct, registry
+from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
+from hasat.sources.tkgm.registry.wire import read_parcel
+from hasat.sources.tkgm.scan import runner
+from hasat.sources.tkgm.scan.runner import Course, Scan
+from hasat.sources.tkgm.scan.scan_request import Wish
 from hasat.sources.tkgm.simulator.cadastre import Cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
-from hasat.sources.tkgm.wire import read_parcel
-from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from support.faulty import Asked, Reply, faulty_server
@@ -68,8 +67,8 @@ def dice() -> random.Random:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_FAILING_SECONDS", 0.01)
     monkeypatch.setattr(shared, "_UPSTREAM_REST_SECONDS", 0.005)
-    monkeypatch.setattr(scanning, "_WAITS", (0.05,) * 12)
-    monkeypatch.setattr(scanning, "_CONTROL_WAITS", (0.2,) * 10)
+    monkeypatch.setattr(runner, "_WAITS", (0.05,) * 12)
+    monkeypatch.setattr(runner, "_CONTROL_WAITS", (0.2,) * 10)
 
 
 def outlines(ring: list[list[float]]) -> list[Any]:

@@ -18,11 +18,11 @@ import shapely
 
 from hasat.fetch import Asker
 from hasat.sim import Simulation, simulate
-from hasat.sources.tkgm.area import read_area
-from hasat.sources.tkgm.asking import registry
-from hasat.sources.tkgm.scanning import Scan
+from hasat.sources.tkgm.geometry import read_area
+from hasat.sources.tkgm.registry.client import registry
+from hasat.sources.tkgm.scan.runner import Scan
+from hasat.sources.tkgm.scan.scan_request import Wish
 from hasat.sources.tkgm.simulator.server import TKGM
-from hasat.sources.tkgm.wishes import Wish
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 

@@ -19,14 +19,14 @@ from hasat.jobs import RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sources.tkgm import scanning
-from hasat.sources.tkgm.asking import Registry, registry
-from hasat.sources.tkgm.job import SCAN
-from hasat.sources.tkgm.overlooking import scans
-from hasat.sources.tkgm.scanning import Course, Scan
+from hasat.sources.tkgm.density import scans
+from hasat.sources.tkgm.registry.client import Registry, registry
+from hasat.sources.tkgm.scan import runner
+from hasat.sources.tkgm.scan.runner import Course, Scan
+from hasat.sources.tkgm.scan.scan_request import Wish
 from hasat.sources.tkgm.simulator.server import TKGM
 from hasat.sources.tkgm.simulator.server import Registry as Simulated
-from hasat.sources.tkgm.wishes import Wish
+from hasat.sources.tkgm.source import SCAN
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 
@@ -220,8 +220,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who fails rests, and is waited for, but not for long."""
     monkeypatch.setattr(health, "_FAILING_SECONDS", 0.01)
     monkeypatch.setattr(shared, "_UPSTREAM_REST_SECONDS", 0.005)
-    monkeypatch.setattr(scanning, "_WAITS", (0.05,) * 12)
-    monkeypatch.setattr(scanning, "_CONTROL_WAITS", (0.2,) * 10)
+    monkeypatch.setattr(runner, "_WAITS", (0.05,) * 12)
+    monkeypatch.setattr(runner, "_CONTROL_WAITS", (0.2,) * 10)
 
 
 @pytest.mark.usefixtures("hurried")

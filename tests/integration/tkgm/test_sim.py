@@ -11,13 +11,13 @@ import shapely
 
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sources.tkgm.outcomes import message_of, says_daily_limit, says_nothing_there
-from hasat.sources.tkgm.simulator.server import API, KEY, TKGM
-from hasat.sources.tkgm.wire import (
+from hasat.sources.tkgm.registry.outcomes import message_of, says_daily_limit, says_nothing_there
+from hasat.sources.tkgm.registry.wire import (
     geodesic_area,
     read_parcel,
     read_places,
 )
+from hasat.sources.tkgm.simulator.server import API, KEY, TKGM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 HEADERS = {"X-API-Key": KEY}

@@ -10,7 +10,7 @@ from hasat.api import create_app
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
-from hasat.sources.tkgm.estimating import read_drawn
+from hasat.sources.tkgm.density import read_drawn
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of

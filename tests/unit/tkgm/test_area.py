@@ -11,7 +11,7 @@ from pyproj import Transformer
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.area import area_of, read_area
+from hasat.sources.tkgm.geometry import area_of, read_area
 
 SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
 OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)

@@ -2,9 +2,9 @@
 
 import shapely
 
-from hasat.sources.tkgm.checking import Checking, KnownParcel, inside_point
-from hasat.sources.tkgm.planner import Planner
-from hasat.sources.tkgm.questions import Answer, Empty, Number, Parcel, ParcelKey, Question
+from hasat.sources.tkgm.registry.wire import Answer, Empty, Number, Parcel, ParcelKey, Question
+from hasat.sources.tkgm.scan.planner import Planner
+from hasat.sources.tkgm.scan.rescan import Checking, KnownParcel, inside_point
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.estimating import read_drawn
+from hasat.sources.tkgm.density import read_drawn
 
 
 def test_a_box_or_corners() -> None:

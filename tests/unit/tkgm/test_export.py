@@ -12,10 +12,10 @@ import pytest
 import shapely
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.aims import Unknown
 from hasat.sources.tkgm.export import Fetched, export, export_unknown, without_parcels
 from hasat.sources.tkgm.features import feature_of
-from hasat.sources.tkgm.wire import read_parcel
+from hasat.sources.tkgm.registry.wire import read_parcel
+from hasat.sources.tkgm.scan.scan_request import Unknown
 
 AT = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 RING = [[32.80001, 39.9], [32.8011, 39.9], [32.8011, 39.901], [32.80001, 39.901], [32.80001, 39.9]]

@@ -9,9 +9,9 @@ from shapely import Geometry
 from shapely import Point as Place
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.aims import Unknown
 from hasat.sources.tkgm.picture import draw
-from hasat.sources.tkgm.questions import Point
+from hasat.sources.tkgm.registry.wire import Point
+from hasat.sources.tkgm.scan.scan_request import Unknown
 
 AREA = shapely.box(32.84, 39.89, 32.85, 39.90)
 

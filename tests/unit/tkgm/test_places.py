@@ -4,7 +4,7 @@ import pytest
 
 from hasat.errors import NotFoundError, UsageError
 from hasat.sources.tkgm.places import choose
-from hasat.sources.tkgm.wire import Place
+from hasat.sources.tkgm.registry.wire import Place
 
 LISTED = [
     Place(1, "Kızılay", None),

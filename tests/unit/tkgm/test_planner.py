@@ -7,10 +7,17 @@ import pytest
 import shapely
 from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.aims import Quality
-from hasat.sources.tkgm.grid import GridPlanner
-from hasat.sources.tkgm.planner import Planner
-from hasat.sources.tkgm.questions import Answer, Empty, Number, Parcel, ParcelKey, Point, Question
+from hasat.sources.tkgm.registry.wire import (
+    Answer,
+    Empty,
+    Number,
+    Parcel,
+    ParcelKey,
+    Point,
+    Question,
+)
+from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
+from hasat.sources.tkgm.scan.scan_request import Quality
 from hasat.sources.tkgm.simulator.cadastre import Cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 

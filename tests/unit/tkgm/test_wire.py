@@ -9,10 +9,10 @@ import pytest
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import BrokenAnswerError
-from hasat.sources.tkgm.numerals import read_area
-from hasat.sources.tkgm.outcomes import message_of, says_daily_limit, says_nothing_there
-from hasat.sources.tkgm.wire import (
+from hasat.sources.tkgm.registry.outcomes import message_of, says_daily_limit, says_nothing_there
+from hasat.sources.tkgm.registry.wire import (
     geodesic_area,
+    read_area,
     read_outline,
     read_parcel,
     read_places,

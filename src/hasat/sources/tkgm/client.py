@@ -22,9 +22,9 @@ from hasat.errors import HasatError, UsageError
 from hasat.fetch import Asker, most_tries, read_workers
 from hasat.messages import msg
 from hasat.settings import Settings, load_settings
-from hasat.sources.tkgm.asking import registry
-from hasat.sources.tkgm.lookup import Known, Lookup, point_at
-from hasat.sources.tkgm.questions import Number, Point, Question
+from hasat.sources.tkgm.registry.client import registry
+from hasat.sources.tkgm.registry.lookup import Known, Lookup, point_at
+from hasat.sources.tkgm.registry.wire import Number, Point, Question
 from hasat.store import MigrationSet, open_store
 
 T = TypeVar("T")

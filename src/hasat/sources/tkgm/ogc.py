@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from hasat.http.routes import dumps
-from hasat.sources.tkgm.datasets import PARCELS
-from hasat.sources.tkgm.looking import Extent, Page
-from hasat.sources.tkgm.overlooking import Cell, ScanLine
+from hasat.sources.tkgm.density import Cell, ScanLine
+from hasat.sources.tkgm.queries import Extent, Page
 from hasat.sources.tkgm.selection import Box
+from hasat.sources.tkgm.source import PARCELS
 
 GEOJSON = "application/geo+json"
 JSON = "application/json"

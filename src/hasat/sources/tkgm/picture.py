@@ -11,9 +11,9 @@ from shapely import Geometry
 
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.sources.tkgm.aims import Unknown
-from hasat.sources.tkgm.plane import Plane
-from hasat.sources.tkgm.questions import Point
+from hasat.sources.tkgm.geometry import Plane
+from hasat.sources.tkgm.registry.wire import Point
+from hasat.sources.tkgm.scan.scan_request import Unknown
 
 _PIXELS = 1600
 _MARGIN = 30

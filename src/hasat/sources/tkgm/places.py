@@ -13,8 +13,14 @@ from psycopg.types.json import Jsonb
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.direct import Direct, direct
-from hasat.sources.tkgm.wire import Outline, Place, parse_object, read_places, read_storable
+from hasat.sources.tkgm.registry.client import Direct, direct
+from hasat.sources.tkgm.registry.wire import (
+    Outline,
+    Place,
+    parse_object,
+    read_places,
+    read_storable,
+)
 from hasat.store import Store
 from hasat.text import fold
 

@@ -10,11 +10,11 @@ from hasat.errors import NotFoundError, UsageError
 from hasat.feed.encoding import record_digest
 from hasat.http.routes import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
 from hasat.messages import msg
-from hasat.sources.tkgm import ogc, overlooking
-from hasat.sources.tkgm.datasets import PARCELS
-from hasat.sources.tkgm.looking import extent, look, look_up
-from hasat.sources.tkgm.overlooking import Cell, ScanLine
+from hasat.sources.tkgm import ogc
+from hasat.sources.tkgm.density import Cell, ScanLine, list_scans, parcel_density, scan_outlines
+from hasat.sources.tkgm.queries import extent, look, look_up
 from hasat.sources.tkgm.selection import PARAMETERS, Box, read_box, read_selection
+from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
 _EXAMPLES = ogc.Pages("http://127.0.0.1:8000")
@@ -155,7 +155,7 @@ async def item(
 )
 async def density(request: Request, store: TheReads) -> Response:
     """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
-    cells = await overlooking.density(store, read_box(request.query_params.get("bbox", "")))
+    cells = await parcel_density(store, read_box(request.query_params.get("bbox", "")))
     return answer(dumps(ogc.density(cells)), media=ogc.GEOJSON)
 
 
@@ -167,7 +167,7 @@ async def density(request: Request, store: TheReads) -> Response:
 )
 async def scans(store: TheStore) -> Response:
     """The latest 200 with their areas, the last one first."""
-    return answer(dumps(ogc.scans(await overlooking.scans(store))), media=ogc.GEOJSON)
+    return answer(dumps(ogc.scans(await list_scans(store))), media=ogc.GEOJSON)
 
 
 @router.get(
@@ -178,7 +178,7 @@ async def scans(store: TheStore) -> Response:
 )
 async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: TheStore) -> Response:
     """The latest 5,000 outlines, also those that are not published yet."""
-    return answer(ogc.told(await overlooking.told_by(store, scan)), media=ogc.GEOJSON)
+    return answer(ogc.told(await scan_outlines(store, scan)), media=ogc.GEOJSON)
 
 
 @router.get(

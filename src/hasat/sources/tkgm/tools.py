@@ -39,8 +39,8 @@ class ScansTold(ToolResponse):
 class TkgmTools:
     """The tools of this source."""
 
-    def __init__(self, shop: ToolContext) -> None:
-        self._store = shop.store
+    def __init__(self, context: ToolContext) -> None:
+        self._store = context.store
 
     def all(self) -> tuple[Tool, ...]:
         return tools(self.parcel_at_point, self.get_parcel, self.get_scan_progress)

@@ -13,11 +13,10 @@ from shapely.geometry import mapping, shape
 from hasat.budget import read_quotas
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
-from hasat.sources.tkgm.datasets import SOURCE
-from hasat.sources.tkgm.estimating import Cost, cost_of, read_drawn
-from hasat.sources.tkgm.looking import Extent, extent, look
-from hasat.sources.tkgm.overlooking import ScanLine, scans
+from hasat.sources.tkgm.density import Cost, ScanLine, cost_of, list_scans, read_drawn
+from hasat.sources.tkgm.queries import Extent, extent, look
 from hasat.sources.tkgm.selection import Box, Selection
+from hasat.sources.tkgm.source import SOURCE
 from hasat.web.page import Action, Asked, House, Page
 from hasat.web.quotas import quota_line
 from hasat.web.runlines import RunLine, line_of
@@ -94,7 +93,7 @@ async def parcels(asked: Asked) -> Parcels:
     box = None if area is None else Box(*area.bounds)
     run = await _run(asked)
     told_above = run is not None and run.how == "running"
-    shown = [_scan_shown(one, told_above) for one in await scans(store, _SCANS_SHOWN)]
+    shown = [_scan_shown(one, told_above) for one in await list_scans(store, _SCANS_SHOWN)]
     boxes = [one.box for one in shown]
     known = await extent(store, ground=not boxes)
     page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))

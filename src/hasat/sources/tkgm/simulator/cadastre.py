@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shapely import Geometry, MultiPolygon, Polygon, STRtree
 from shapely.geometry import shape
 
-from hasat.sources.tkgm.plane import Plane
+from hasat.sources.tkgm.geometry import Plane
 
 DECIMALS = 5
 MAHALLE_ID = 147766

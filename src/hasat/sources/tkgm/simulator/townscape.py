@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shapely import MultiPolygon, Polygon
 from shapely.affinity import translate
 
-from hasat.sources.tkgm.plane import Plane
+from hasat.sources.tkgm.geometry import Plane
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, areal, assemble, number_parcels
 
 Grounds = list[Polygon | MultiPolygon]

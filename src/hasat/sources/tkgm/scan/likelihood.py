@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hasat.sources.tkgm.gaps import FAR, OPEN, SIGHT, Gap
+from hasat.sources.tkgm.scan.gaps import FAR, OPEN, SIGHT, Gap
 
 Vector = NDArray[np.float64]
 

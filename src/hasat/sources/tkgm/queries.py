@@ -1,14 +1,17 @@
 """Parcels looked up in the mirror: by key, by point, by box, by time."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import shapely
 from psycopg import AsyncConnection, sql
+from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.datasets import PARCELS
+from hasat.sources.tkgm.export import Fetched
 from hasat.sources.tkgm.selection import Box, Selection
+from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -129,3 +132,20 @@ async def _beside(conn: AsyncConnection[Any], box: Box, values: dict[str, Any]) 
 
 def _filled(name: str, **parts: sql.Composable) -> sql.Composed:
     return sql.SQL(load_query(_PACKAGE, name)).format(**parts)
+
+
+async def known_parcels(store: Store, area: Polygon | MultiPolygon | None = None) -> list[Fetched]:
+    """All parcels, or those that reach into an area, with the time when they were last told."""
+    bounds = (None,) * 4 if area is None else area.bounds
+    values = dict(zip(("west", "south", "east", "north"), bounds, strict=True))
+    async with store.connection() as conn:
+        cursor = await conn.execute(load_query(_PACKAGE, "known_parcels"), values)
+        rows: list[Any] = await cursor.fetchall()
+    if area is None:
+        return [Fetched(feature, at) for feature, at in rows]
+    shapely.prepare(area)
+    return [
+        Fetched(feature, at)
+        for feature, at in rows
+        if area.intersects(shapely.from_geojson(json.dumps(feature["geometry"])))
+    ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.asking import Told, spelled
+from hasat.sources.tkgm.registry.client import Told, spelled
 
 # So few points without a parcel are chance.
 _LEAST = 5

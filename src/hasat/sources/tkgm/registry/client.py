@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hasat.budget import Budget, Waiting, in_place, read_quotas
-from hasat.errors import BrokenAnswerError, OutOfQuotaError, UnavailableError
+from hasat.budget import Budget, Remaining, Waiting, in_place, read_quotas
+from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError, UnavailableError
 from hasat.fetch import (
     Asker,
     Client,
     EndpointPool,
     Fetched,
+    Fetcher,
     Outcome,
     Racer,
     Rules,
@@ -25,9 +26,16 @@ from hasat.fetch import Question as Request
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources import upstreams
-from hasat.sources.tkgm.outcomes import classify
-from hasat.sources.tkgm.questions import Number, Point, Question
-from hasat.sources.tkgm.wire import Registered, check_location, parse_object, read_feature
+from hasat.sources.tkgm.registry.outcomes import classify
+from hasat.sources.tkgm.registry.wire import (
+    Number,
+    Point,
+    Question,
+    Registered,
+    check_location,
+    parse_object,
+    read_feature,
+)
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 
@@ -340,3 +348,52 @@ def read_question(text: str) -> Question:
         return Number(int(mahalle), ada, parsel)
     lat, lon = text.split(",")
     return Point(float(lat), float(lon))
+
+
+class Direct:
+    """The registry, asked without an endpoint between."""
+
+    def __init__(self, fetcher: Fetcher, seconds: float) -> None:
+        self._fetcher = fetcher
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+
+    async def ask(self, path: str, job: str, *, patience: float = 60.0) -> Fetched:
+        """Its answer, if it says what was asked for or that there is no such thing."""
+        async with self._turn:
+            fetched = await self._fetcher.ask(
+                Request(path, self._seconds), Asker("daily", job), patience=patience
+            )
+        if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
+            raise BrokenAnswerError(
+                msg(
+                    "The registry's answer to {path} could not be used: {reason}.",
+                    path=path,
+                    reason=fetched.verdict.reason,
+                ),
+                remedy=msg("Check tkgm.registry.url."),
+            )
+        return fetched
+
+
+@asynccontextmanager
+async def direct(store: Store, settings: Settings) -> AsyncIterator[Direct]:
+    """The registry that the settings name."""
+    url = settings.tkgm.registry.url
+    if url is None:
+        raise SettingsError(
+            msg("The address of the registry is not set, so it cannot be asked directly."),
+            remedy=msg(
+                "If you are permitted to ask it, set tkgm.registry.url, for example to "
+                "https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api."
+            ),
+        )
+    upstream = upstreams.tkgm_registry(settings)
+    async with (
+        Budget(store, upstream) as budget,
+        Client(Rules(settings.tkgm.user_agent)) as client,
+    ):
+        fetcher = Fetcher(
+            store, budget, client, upstream.name, url, classify, lambda headers: Remaining()
+        )
+        yield Direct(fetcher, settings.tkgm.single_timeout.total_seconds())

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from hasat.sources.tkgm.aims import Forecast
-from hasat.sources.tkgm.scanning import Course
+from hasat.sources.tkgm.scan.runner import Course
+from hasat.sources.tkgm.scan.scan_request import Forecast
 
 
 def course_told(course: Course) -> dict[str, Any]:

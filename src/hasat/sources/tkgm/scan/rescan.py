@@ -13,10 +13,8 @@ import numpy as np
 import shapely
 from shapely import Geometry, STRtree
 
-from hasat.sources.tkgm.aims import Forecast
-from hasat.sources.tkgm.plane import METRES_PER_DEGREE
-from hasat.sources.tkgm.planner import Planner
-from hasat.sources.tkgm.questions import (
+from hasat.sources.tkgm.geometry import METRES_PER_DEGREE
+from hasat.sources.tkgm.registry.wire import (
     Answer,
     Empty,
     Number,
@@ -25,6 +23,8 @@ from hasat.sources.tkgm.questions import (
     Point,
     Question,
 )
+from hasat.sources.tkgm.scan.planner import Planner
+from hasat.sources.tkgm.scan.scan_request import Forecast
 
 # Of the points that were empty, one in so many is asked about again, and at least so many.
 EMPTY_SHARE = 20

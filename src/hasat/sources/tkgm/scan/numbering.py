@@ -6,7 +6,7 @@ how often that is so is learnt from the answers.
 
 from dataclasses import dataclass, field
 
-from hasat.sources.tkgm.questions import Number, ParcelKey
+from hasat.sources.tkgm.registry.wire import Number, ParcelKey
 
 # A hole is as good as its nearest known number is near: next to it, two away, further; "next" is
 # the number after the last known one.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hasat.sources.tkgm.coverage import Bits
+from hasat.sources.tkgm.scan.coverage import Bits
 
 TILE = 64
 MARGIN = 32

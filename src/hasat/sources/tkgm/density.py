@@ -1,8 +1,9 @@
 """What a scan would roughly cost, without asking the registry anything."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import mean
 from typing import Any
 
@@ -12,11 +13,75 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.sources.tkgm.looking import TOUCHES, sides_of
+from hasat.sources.tkgm.queries import TOUCHES, sides_of
+from hasat.sources.tkgm.registry.wire import geodesic_area
 from hasat.sources.tkgm.selection import Box
-from hasat.sources.tkgm.wire import geodesic_area
 from hasat.store import Store
 from hasat.store.queries import load_query
+
+ACROSS = 40
+MOST_SCANS = 200
+MOST_TOLD = 5_000
+_PACKAGE = "hasat.sources.tkgm"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of ground and how many parcels have their middle in it."""
+
+    box: Box
+    parcels: int
+
+
+@dataclass(frozen=True)
+class ScanLine:
+    """One scan of an area."""
+
+    id: int
+    area: dict[str, Any]
+    method: Mapping[str, Any]
+    began_at: datetime
+    finished_at: datetime | None
+    asked: int
+    found: int
+
+
+async def parcel_density(store: Store, box: Box) -> Sequence[Cell]:
+    """The cells of a grid over the box that have parcels in them."""
+    east = box.east if box.west <= box.east else box.east + 360
+    width, height = (east - box.west) / ACROSS, (box.north - box.south) / ACROSS
+    if not (width and height):
+        return ()
+    query = sql.SQL(load_query(_PACKAGE, "density")).format(touches=TOUCHES)
+    values = {**sides_of(box), "width": width, "height": height, "across": ACROSS}
+    async with store.connection() as conn:
+        rows = await (await conn.execute(query, values)).fetchall()
+    return [
+        Cell(
+            Box(
+                box.west + x * width,
+                box.south + y * height,
+                box.west + (x + 1) * width,
+                box.south + (y + 1) * height,
+            ),
+            count,
+        )
+        for x, y, count in rows
+    ]
+
+
+async def scan_outlines(store: Store, scan: int) -> Sequence[tuple[str, str]]:
+    """Keys and outlines that a scan was told, before they are published: to watch it fill."""
+    async with store.connection() as conn:
+        values = {"scan": scan, "limit": MOST_TOLD}
+        cursor = await conn.execute(load_query(_PACKAGE, "told_by_scan"), values)
+        return await cursor.fetchall()
+
+
+async def list_scans(store: Store, limit: int = MOST_SCANS) -> Sequence[ScanLine]:
+    """The latest scans first."""
+    return await store.rows(ScanLine, load_query(_PACKAGE, "scans"), {"limit": limit})
+
 
 LARGEST_KM2 = 2_000.0
 _MOST_CORNERS = 500
@@ -108,7 +173,7 @@ async def _keys(
     conn: AsyncConnection[Any], box: Box, area: Polygon | MultiPolygon | None = None
 ) -> Sequence[str]:
     """The parcels of a box, or those that have their middle in an area."""
-    query = sql.SQL(load_query("hasat.sources.tkgm", "middles")).format(touches=TOUCHES)
+    query = sql.SQL(load_query(_PACKAGE, "middles")).format(touches=TOUCHES)
     rows = await (await conn.execute(query, sides_of(box))).fetchall()
     if area is None or not rows:
         return [key for key, _, _ in rows]
@@ -121,5 +186,5 @@ async def _keys(
 async def _sizes(conn: AsyncConnection[Any], keys: Sequence[str]) -> Sequence[float]:
     """How large they are, or some from all over them."""
     some = keys[:: max(1, len(keys) // _SAMPLE)]
-    found = await conn.execute(load_query("hasat.sources.tkgm", "sizes"), {"keys": list(some)})
+    found = await conn.execute(load_query(_PACKAGE, "sizes"), {"keys": list(some)})
     return [size for (size,) in await found.fetchall()]

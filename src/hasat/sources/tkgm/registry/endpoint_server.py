@@ -28,12 +28,10 @@ from hasat.errors import HasatError, OutOfQuotaError, UnavailableError, UsageErr
 from hasat.fetch import Fetched, Outcome
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.asking import MOST_AT_ONCE
-from hasat.sources.tkgm.direct import Direct
-from hasat.sources.tkgm.lookup import point_at
-from hasat.sources.tkgm.outcomes import message_of
-from hasat.sources.tkgm.questions import Point
-from hasat.sources.tkgm.wire import parse_object, read_storable
+from hasat.sources.tkgm.registry.client import MOST_AT_ONCE, Direct
+from hasat.sources.tkgm.registry.lookup import point_at
+from hasat.sources.tkgm.registry.outcomes import message_of
+from hasat.sources.tkgm.registry.wire import Point, parse_object, read_storable
 
 log = structlog.get_logger(__name__)
 

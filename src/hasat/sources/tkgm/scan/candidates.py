@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hasat.sources.tkgm.odds import Vector, chances
+from hasat.sources.tkgm.scan.likelihood import Vector, chances
 
 Tile = tuple[int, int]
 

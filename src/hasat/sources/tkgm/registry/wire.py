@@ -6,9 +6,10 @@ number: other separators in `alan`, and ı where the point query has i. So a par
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import shapely
@@ -19,10 +20,82 @@ from shapely.geometry import shape
 
 from hasat.errors import BrokenAnswerError
 from hasat.messages import msg
-from hasat.sources.tkgm.numerals import read_area
-from hasat.sources.tkgm.plane import Plane
-from hasat.sources.tkgm.questions import ParcelKey, Point
+from hasat.sources.tkgm.geometry import Plane
 from hasat.store.values import storable
+
+ParcelKey = tuple[int, str, str]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Which parcel is here? In degrees."""
+
+    lat: float
+    lon: float
+
+
+@dataclass(frozen=True)
+class Number:
+    """Which parcel carries this number?"""
+
+    mahalle_id: int
+    ada: str
+    parsel: str
+
+
+Question = Point | Number
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A parcel as told: its key (mahalleId, adaNo, parselNo), its outline in degrees, the rest."""
+
+    key: ParcelKey
+    geometry: Polygon | MultiPolygon
+    properties: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Empty:
+    """The registry said that there is no parcel; never used for a failed request."""
+
+
+Answer = Parcel | Empty
+
+_FORM = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")
+
+
+def read_area(text: str, outline_area: float | None = None) -> float | None:
+    """The square metres in a text, or None; the outline's own area settles what can be read twice.
+
+    "1.234" is one square metre and a bit, or over a thousand. Without an outline a single
+    separator is taken for the decimal one.
+    """
+    readings = [area for area in _readings(re.sub(r"\s", "", text)) if math.isfinite(area)]
+    if not readings:
+        return None
+    if outline_area is None or outline_area <= 0:
+        return readings[0]
+    return min(readings, key=lambda area: abs(math.log(max(area, 0.01) / outline_area)))
+
+
+def _readings(text: str) -> list[float]:
+    """Every way to read it, the likeliest first."""
+    if not _FORM.fullmatch(text):
+        return []
+    separators = re.sub("[0-9]", "", text)
+    if not separators:
+        return [float(text)]
+    readings = []
+    decimal = separators[-1]
+    if separators.count(decimal) == 1:
+        whole, _, decimals = text.rpartition(decimal)
+        readings.append(float(f"{re.sub('[.,]', '', whole)}.{decimals}"))
+    if len(set(separators)) == 1 and _GROUPED.fullmatch(text):
+        readings.append(float(text.replace(decimal, "")))
+    return readings
+
 
 _EARTH = Geod(ellps="GRS80")
 

@@ -18,19 +18,15 @@ from hasat.feed.guard import Counts, Limits
 from hasat.fetch import Asker
 from hasat.jobs.pace import per_second
 from hasat.messages import msg
-from hasat.sources.tkgm.aims import Estimate, Forecast, Unknown
-from hasat.sources.tkgm.asking import Registry, Told, spelled
-from hasat.sources.tkgm.checking import Checking, inside_point
-from hasat.sources.tkgm.datasets import PARCELS
-from hasat.sources.tkgm.doubting import Doubts
-from hasat.sources.tkgm.features import key_text
-from hasat.sources.tkgm.grid import GridPlanner
-from hasat.sources.tkgm.keeping import ScanRecord
-from hasat.sources.tkgm.planner import Planner
-from hasat.sources.tkgm.publishing import publish
-from hasat.sources.tkgm.questions import Answer, Empty, Parcel, Point, Question
-from hasat.sources.tkgm.wire import Registered
-from hasat.sources.tkgm.wishes import Wish
+from hasat.sources.tkgm.features import key_text, publish
+from hasat.sources.tkgm.registry.client import Registry, Told, spelled
+from hasat.sources.tkgm.registry.endpoint_trust import Doubts
+from hasat.sources.tkgm.registry.wire import Answer, Empty, Parcel, Point, Question, Registered
+from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
+from hasat.sources.tkgm.scan.records import ScanRecord
+from hasat.sources.tkgm.scan.rescan import Checking, inside_point
+from hasat.sources.tkgm.scan.scan_request import Estimate, Forecast, Unknown, Wish
+from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
 _BATCH = 20

@@ -8,11 +8,11 @@ import math
 
 from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.coverage import Box, Coverage, spread
-from hasat.sources.tkgm.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
-from hasat.sources.tkgm.numbering import Block, Numbering
-from hasat.sources.tkgm.odds import START, Odds, describe
-from hasat.sources.tkgm.shelf import Shelf, Tile
+from hasat.sources.tkgm.scan.candidates import Shelf, Tile
+from hasat.sources.tkgm.scan.coverage import Box, Coverage, spread
+from hasat.sources.tkgm.scan.gaps import FAR, MARGIN, OPEN, TILE, WINDOW, Gap, Mark, find_gaps
+from hasat.sources.tkgm.scan.likelihood import START, Odds, describe
+from hasat.sources.tkgm.scan.numbering import Block, Numbering
 
 # The side of a parcel before any is known, in metres.
 FIRST_SCALE = 20.0

@@ -13,10 +13,10 @@ from hasat.errors import UsageError
 from hasat.fetch import Asker
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.asking import MOST_AT_ONCE, Registry, Told, spelled
 from hasat.sources.tkgm.features import feature_of
-from hasat.sources.tkgm.plane import Plane
-from hasat.sources.tkgm.questions import Number, Point, Question
+from hasat.sources.tkgm.geometry import Plane
+from hasat.sources.tkgm.registry.client import MOST_AT_ONCE, Registry, Told, spelled
+from hasat.sources.tkgm.registry.wire import Number, Point, Question
 from hasat.store import Store
 from hasat.store.queries import load_query
 
