@@ -86,11 +86,15 @@ def join(parts: Iterable[str], separator: str = " ") -> Message:
 
 
 def translate(text: str, language: Language) -> str:
-    """Return a message in another language; a text that is no message stays as it is."""
-    if not isinstance(text, Message):
-        return text
+    """Return a message in a language.
+
+    A text that is no message is translated if it is a template without parameters, and else stays
+    as it is.
+    """
     if language == DEFAULT_LANGUAGE:
         return str(text)
+    if not isinstance(text, Message):
+        return catalogue(language).get(text, text)
     template = catalogue(language).get(text.template) or text.template
     return _LocalFormatter(language).vformat(template, (), text.params)
 
@@ -100,11 +104,21 @@ def is_translated(text: str, language: Language) -> bool:
     if language == DEFAULT_LANGUAGE:
         return True
     if not isinstance(text, Message):
-        return False
+        return text in catalogue(language)
     inner = [value for value in text.params.values() if isinstance(value, Message)]
     is_joined = not text.template.format_map(dict.fromkeys(text.params, "")).strip(" ,;:.\n")
     known = is_joined or text.template in catalogue(language)
     return known and all(is_translated(value, language) for value in inner)
+
+
+def restored(text: str | None, data: Mapping[str, Any] | None) -> str | None:
+    """Return a stored text as the message it was, if its template was stored too."""
+    return text if data is None else Message.from_json(data)
+
+
+def stored(text: str | None) -> dict[str, Any] | None:
+    """Return what is to be stored beside a text, for `restored`."""
+    return text.to_json() if isinstance(text, Message) else None
 
 
 @cache
@@ -198,8 +212,10 @@ def language_of_environment(environment: Mapping[str, str]) -> Language:
 def _param(value: object) -> Param:
     if value is None or isinstance(value, str | int | float | datetime | date):
         return value
-    # An error's text is a message again, and keeps being one.
-    return str(value)
+    text = str(value)
+    if isinstance(value, BaseException) and value.args and value.args[0] == text:
+        return value.args[0]  # type: ignore[no-any-return]
+    return text
 
 
 def _param_to_json(value: Param) -> Any:

@@ -14,7 +14,7 @@ from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue
 from hasat.jobs.blockage import find_blockages
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
@@ -64,7 +64,7 @@ async def about_database(
         row = await (await conn.execute("SHOW server_version")).fetchone()
     before = datetime.now(UTC)
     skew = abs((await store.now() - before).total_seconds())
-    kind = "embedded" if store.embedded else "given"
+    kind = msg("embedded") if store.embedded else msg("given")
     version = row[0] if row else "?"
     found = [
         Finding(
@@ -125,12 +125,12 @@ def python() -> Finding:
 
 
 def _settings(settings: Settings) -> Finding:
-    read = ", ".join(map(str, settings.files)) or "no files"
+    read = ", ".join(map(str, settings.files)) or msg("no files")
     if settings.remarks:
         return Finding(
             "settings",
             "warning",
-            msg("Read {read}. {remarks}", read=read, remarks=" ".join(settings.remarks)),
+            msg("Read {read}. {remarks}", read=read, remarks=join(settings.remarks)),
         )
     return Finding("settings", "ok", msg("Read {read}; nothing is wrong.", read=read))
 
@@ -163,9 +163,14 @@ def _disks(settings: Settings) -> list[Finding]:
     found = []
     for mount, named in uses.items():
         free = free_bytes(mount)
-        message = f"{free / 1e9:.1f} GB free on {mount} ({', '.join(named)})"
+        message = msg(
+            "{free:.1f} GB free on {mount} ({uses})",
+            free=free / 1e9,
+            mount=mount,
+            uses=join(named, ", "),
+        )
         if free < _LEAST_FREE_BYTES:
-            remedy = "Free some space: syncs and the database stop when this disk is full."
+            remedy = msg("Free some space: syncs and the database stop when this disk is full.")
             found.append(Finding("disk", "warning", message, remedy))
         else:
             found.append(Finding("disk", "ok", message))
@@ -174,10 +179,10 @@ def _disks(settings: Settings) -> list[Finding]:
 
 def disk_folders(settings: Settings) -> dict[str, Path]:
     """Return the folders that Hasat writes to on this machine, by what they are for."""
-    folders = {"data": settings.home}
+    folders: dict[str, Path] = {msg("data"): settings.home}
     if settings.archives.provider == "FileSystem":
-        folders["archives"] = settings.home / settings.archives.base_path
-    return {**folders, "temporary files": Path(tempfile.gettempdir())}
+        folders[msg("archives")] = settings.home / settings.archives.base_path
+    return {**folders, msg("temporary files"): Path(tempfile.gettempdir())}
 
 
 def _writable(folder: Path) -> bool:

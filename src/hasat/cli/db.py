@@ -16,7 +16,14 @@ from hasat.feed.changes import is_filled
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets
-from hasat.store.audit import AuditEntry, carry_over, command_actor, is_there, read_all
+from hasat.store.audit import (
+    AuditEntry,
+    carry_over,
+    command_actor,
+    error_detail,
+    is_there,
+    read_all,
+)
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded import EmbeddedServer
 from hasat.store.store import bring_up_to_date, connect, reach
@@ -160,7 +167,7 @@ async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
 
 
 async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> None:
-    entry.detail |= {"error": error.code, "message": error.message}
+    entry.detail |= error_detail(error)
     async with await connect(url) as connection:
         if await is_there(connection):
             await entry.write(connection, "refused" if error.status < 500 else "failed")

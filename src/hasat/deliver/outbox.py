@@ -7,11 +7,12 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
 
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.event import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
-from hasat.messages import msg
+from hasat.messages import Message, msg, restored, stored, template
 from hasat.settings.source_tree import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
@@ -19,6 +20,8 @@ from hasat.store.queries import load_query
 
 State = Literal["waiting", "delivered", "dead"]
 _PACKAGE = "hasat.deliver"
+_REMOVED = template("The endpoint is no longer in the settings.")
+_ADDED_AGAIN = template("The endpoint was removed from the settings and added again later.")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Delivery:
     settled_at: datetime | None
     last_status: int | None
     last_error: str | None
+    last_error_data: Mapping[str, Any] | None
+    """The template and parameters of the error."""
 
     def public(self) -> dict[str, Any]:
         """As the API and `--json` show it."""
@@ -73,7 +78,7 @@ class Delivery:
             "nextAttemptAt": self.next_at if self.state == "waiting" else None,
             "settledAt": self.settled_at,
             "lastStatus": self.last_status,
-            "lastError": self.last_error,
+            "lastError": restored(self.last_error, self.last_error_data),
         }
 
 
@@ -95,7 +100,9 @@ async def subscribe(store: Store, endpoints: Sequence[Endpoint]) -> None:
     The endpoints that are not among them are removed.
     """
     async with store.connection() as conn:
-        await conn.execute(load_query(_PACKAGE, "subscribe"), _subscriptions(endpoints))
+        await conn.execute(
+            load_query(_PACKAGE, "subscribe"), {**_subscriptions(endpoints), "error": _ADDED_AGAIN}
+        )
 
 
 async def renew(store: Store, endpoints: Sequence[Endpoint]) -> None:
@@ -144,12 +151,15 @@ async def note_failed(
     final: bool = False,
 ) -> State | None:
     """Write a failed try down; what became of the delivery, or None if it was settled meanwhile."""
+    error = error.map(_storable) if isinstance(error, Message) else _storable(error)
+    data = stored(error)
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "failed"),
             {
                 "id": delivery,
-                "error": error.replace("\0", "\ufffd"),
+                "error": error,
+                "error_data": None if data is None else Jsonb(data),
                 "status": status,
                 "pause": pause_seconds,
                 "final": final,
@@ -213,7 +223,8 @@ async def tidy(store: Store, webhooks: Webhooks, endpoints: Sequence[Endpoint]) 
     names = [endpoint.name for endpoint in endpoints]
     async with store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "bury"), {"endpoints": names, "max_age": webhooks.max_age}
+            load_query(_PACKAGE, "bury"),
+            {"endpoints": names, "max_age": webhooks.max_age, "error": _REMOVED},
         )
         await conn.execute(load_query(_PACKAGE, "forget"), {"days": webhooks.keep_days})
 
@@ -223,3 +234,7 @@ async def _read(store: Store, **values: Any) -> list[Delivery]:
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Delivery)) as cursor:
         await cursor.execute(load_query(_PACKAGE, "list_deliveries"), every | values)
         return await cursor.fetchall()
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\ufffd")

@@ -11,6 +11,7 @@ import httpx2
 
 from hasat.deliver.messages import Message
 from hasat.fetch.addresses import CheckedTransport, PrivateAddressError, Resolve, resolve
+from hasat.messages import msg
 
 _MOST_ANSWER_BYTES = 16_384
 _SHOWN = 300
@@ -48,11 +49,15 @@ async def post(
                 url, message, CheckedTransport(private_networks, resolver=resolver), now
             )
     except TimeoutError:
-        return Answer(error=f"It did not answer within {timeout_seconds:g} seconds.")
+        return Answer(
+            error=msg("It did not answer within {seconds:g} seconds.", seconds=timeout_seconds)
+        )
     except PrivateAddressError as error:
         return Answer(error=str(error))
     except (httpx2.HTTPError, OSError, UnicodeError) as error:
-        return Answer(error=f"It could not be reached: {str(error) or type(error).__name__}.")
+        return Answer(
+            error=msg("It could not be reached: {error}.", error=str(error) or type(error).__name__)
+        )
 
 
 async def _post(url: str, message: Message, transport: CheckedTransport, now: datetime) -> Answer:
@@ -65,10 +70,13 @@ async def _post(url: str, message: Message, transport: CheckedTransport, now: da
             return Answer(status)
         text = await _beginning(response)
         wait = _seconds_of(response.headers.get("Retry-After"), now)
-    said = f": {text}" if text else ""
     if 300 <= status < 400:
-        return Answer(status, f"It answered {status}, a redirect; those are not followed.", wait)
-    return Answer(status, f"It answered {status}{said}", wait)
+        error = msg("It answered {status}, a redirect; those are not followed.", status=status)
+    elif text:
+        error = msg("It answered {status}: {text}", status=status, text=text)
+    else:
+        error = msg("It answered {status}", status=status)
+    return Answer(status, error, wait)
 
 
 async def _beginning(response: httpx2.Response) -> str:

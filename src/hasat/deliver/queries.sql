@@ -16,7 +16,7 @@ SELECT h.dataset
 -- What waits for an endpoint that nobody sends to any more is a dead letter when its time is over.
 UPDATE deliver.delivery
    SET state = 'dead', settled_at = clock_timestamp(),
-       last_error = 'The endpoint is no longer in the settings.'
+       last_error = %(error)s, last_error_data = NULL
  WHERE state = 'waiting' AND endpoint <> ALL (%(endpoints)s::text[])
    AND waiting_since + %(max_age)s < clock_timestamp()
 
@@ -24,7 +24,7 @@ UPDATE deliver.delivery
 -- The endpoint took it.
 UPDATE deliver.delivery
    SET state = 'delivered', settled_at = clock_timestamp(), last_status = %(status)s,
-       last_error = NULL
+       last_error = NULL, last_error_data = NULL
  WHERE id = %(id)s AND state = 'waiting'
 
 -- name: delivery_counts
@@ -53,6 +53,7 @@ UPDATE deliver.delivery AS d
    SET attempts = d.attempts + 1,
        last_status = %(status)s,
        last_error = %(error)s,
+       last_error_data = %(error_data)s,
        next_at = clock_timestamp() + make_interval(secs => %(pause)s),
        state = CASE WHEN judged.over THEN 'dead' ELSE 'waiting' END,
        settled_at = CASE WHEN judged.over THEN clock_timestamp() END
@@ -94,7 +95,8 @@ ON CONFLICT (name) DO UPDATE
 -- name: list_deliveries
 -- Deliveries, newest first.
 SELECT d.id, e.message_id, d.endpoint, e.kind, e.severity, e.summary, e.payload, e.at, d.state,
-       d.attempts, d.next_at, d.settled_at, d.last_status, d.last_error
+       d.attempts, d.next_at, d.settled_at, d.last_status, d.last_error,
+       d.last_error_data
   FROM deliver.delivery AS d
   JOIN deliver.event AS e ON e.id = d.event
  WHERE (%(id)s::bigint IS NULL OR d.id = %(id)s)
@@ -255,7 +257,7 @@ WITH wanted AS (
 )
 UPDATE deliver.delivery AS d
    SET state = 'dead', settled_at = clock_timestamp(),
-       last_error = 'The endpoint was removed from the settings and added again later.'
+       last_error = %(error)s, last_error_data = NULL
   FROM begun
   JOIN deliver.event AS e ON e.kind = begun.kind
  WHERE d.event = e.id AND d.endpoint = begun.endpoint AND d.state = 'waiting'

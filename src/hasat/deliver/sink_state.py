@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -11,7 +12,7 @@ from hasat.store.queries import load_query
 MAX_LAG_SECONDS = 300.0
 """A stream that lacks a change for longer than this needs attention."""
 
-REMEDY = (
+REMEDY = msg(
     "Make room in NATS, or see whether it and a `hasat worker` run. Publishing is retried every "
     "few seconds; nothing is lost as long as the feed keeps the changes."
 )
@@ -36,14 +37,24 @@ class SinkState:
 
     def describe(self, *, with_error: bool = True) -> str:
         """Return the state as a sentence; the error names places that concern operators only."""
-        changes = "1 change" if self.lag == 1 else f"{self.lag:,} changes"
-        text = f"The stream of {self.dataset} is {changes} behind"
+        lag = (
+            msg("The stream of {dataset} is 1 change behind", dataset=self.dataset)
+            if self.lag == 1
+            else msg(
+                "The stream of {dataset} is {count:,} changes behind",
+                dataset=self.dataset,
+                count=self.lag,
+            )
+        )
         if self.lag_seconds >= 1:
-            text += f" for {self.lag_seconds:,.0f} seconds"
+            lag = msg("{lag} for {seconds:,.0f} seconds", lag=lag, seconds=self.lag_seconds)
         if self.error is None or self.failing_since is None:
-            return f"{text}."
-        text += f"; publishing has failed since {self.failing_since.isoformat('T', 'seconds')}"
-        return f"{text}: {self.error}" if with_error else f"{text}."
+            return msg("{lag}.", lag=lag)
+        since = self.failing_since.isoformat("T", "seconds")
+        text = msg("{lag}; publishing has failed since {since}", lag=lag, since=since)
+        if not with_error:
+            return msg("{text}.", text=text)
+        return msg("{text}: {error}", text=text, error=self.error)
 
 
 async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkState]:
@@ -60,8 +71,8 @@ async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkSta
 
 def describe_degraded(states: Sequence[SinkState], *, with_error: bool = True) -> str | None:
     """Return one sentence for each stream that needs attention; None if none does."""
-    degraded = (state.describe(with_error=with_error) for state in states if state.is_degraded)
-    return " ".join(degraded) or None
+    degraded = [state.describe(with_error=with_error) for state in states if state.is_degraded]
+    return join(degraded) if degraded else None
 
 
 async def save_sink_seen(store: Store) -> None:

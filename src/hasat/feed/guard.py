@@ -7,6 +7,8 @@ run; nothing of it is applied until a person says so.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hasat.messages import msg
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -46,7 +48,13 @@ class Measure:
         return self.value > self.limit
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.what} {self.value:.2f} % (limit {self.limit:g} %)"
+        return msg(
+            "{subject}: {what} {value:.2f} % (limit {limit:g} %)",
+            subject=self.subject,
+            what=self.what,
+            value=self.value,
+            limit=self.limit,
+        )
 
 
 def measure_changes(counts: Mapping[str, Counts], limits: Limits) -> tuple[Measure, ...]:
@@ -55,7 +63,7 @@ def measure_changes(counts: Mapping[str, Counts], limits: Limits) -> tuple[Measu
         Measure(dataset, what, share(getattr(count, what), count.records), getattr(limits, what))
         for dataset, count in counts.items()
         if count.records
-        for what in ("removed", "modified", "added")
+        for what in (msg("removed"), msg("modified"), msg("added"))
     )
 
 

@@ -17,7 +17,7 @@ from hasat.feed.dataset import Dataset
 from hasat.jobs.context import RunContext
 from hasat.jobs.link import DATABASE_AWAY, Connection
 from hasat.jobs.model import Job, Outcome
-from hasat.messages import msg
+from hasat.messages import join, msg
 
 ARCHIVES_JOB = "archive_datasets"
 
@@ -57,8 +57,11 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
                 if files:
                     written[dataset.name] = files
         if errors:
-            told = " ".join(f"{name}: {error}" for name, error in errors.items())
-            raise HasatError(msg("Archives could not be written. {told}", told=told))
+            reasons = (
+                msg("{dataset}: {error}", dataset=name, error=error)
+                for name, error in errors.items()
+            )
+            raise HasatError(msg("Archives could not be written. {reasons}", reasons=join(reasons)))
         return Outcome("done" if written else "nothing", detail={"written": written})
 
     return Job(

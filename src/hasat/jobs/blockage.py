@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hasat.jobs.link import Connection
+from hasat.messages import join, msg
 from hasat.store.queries import load_query
 
 STUCK_SECONDS = 60
@@ -19,16 +20,22 @@ class Blockages:
     skipped_jobs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        found = [f"A session holds locks and does nothing: {one}." for one in self.sessions]
-        found += [f"The last {MIN_SKIPS} runs of {job} were skipped." for job in self.skipped_jobs]
-        return " ".join(found)
+        found = [
+            msg("A session holds locks and does nothing: {session}.", session=one)
+            for one in self.sessions
+        ]
+        found += [
+            msg("The last {count} runs of {job} were skipped.", count=MIN_SKIPS, job=job)
+            for job in self.skipped_jobs
+        ]
+        return join(found)
 
     def __bool__(self) -> bool:
         return bool(self.sessions or self.skipped_jobs)
 
     @property
     def remedy(self) -> str:
-        return (
+        return msg(
             "Find who holds the lock in pg_locks and pg_stat_activity; end an abandoned session "
             "with pg_terminate_backend(process)."
         )

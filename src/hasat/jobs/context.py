@@ -13,7 +13,7 @@ from hasat.jobs.fencing import replaced_error
 from hasat.jobs.link import AWAY, Connection
 from hasat.jobs.model import Job, Outcome
 from hasat.jobs.slots import Slot
-from hasat.messages import Message, msg
+from hasat.messages import msg, stored
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -155,6 +155,6 @@ class RunContext:
 
 def _progress(done: float, total: float | None, note: str) -> dict[str, Any]:
     progress: dict[str, Any] = {"done": done, "total": total, "note": note}
-    if isinstance(note, Message):
-        progress["noteData"] = note.to_json()
+    if data := stored(note):
+        progress["noteData"] = data
     return progress

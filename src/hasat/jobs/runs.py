@@ -13,7 +13,7 @@ from hasat.errors import NotFoundError
 from hasat.jobs.catalogue import Catalogue
 from hasat.jobs.link import Connection
 from hasat.jobs.model import Job, Run
-from hasat.messages import Message, msg
+from hasat.messages import msg, restored, stored
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -30,8 +30,8 @@ class ScheduledJob:
 
 def message_columns(message: str | None) -> dict[str, Any]:
     """Return a run's message as the columns `message` and `message_data` store it."""
-    data = Jsonb(message.to_json()) if isinstance(message, Message) else None
-    return {"message": message, "message_data": data}
+    data = stored(message)
+    return {"message": message, "message_data": None if data is None else Jsonb(data)}
 
 
 async def list_runs(
@@ -126,8 +126,7 @@ def _run_row(cursor: AsyncCursor[Any]) -> RowMaker[Run]:
 
     def make(values: Sequence[Any]) -> Run:
         row = row_of(values)
-        if data := row.pop("message_data"):
-            row["message"] = Message.from_json(data)
+        row["message"] = restored(row["message"], row.pop("message_data"))
         return Run(**row)
 
     return make

@@ -24,6 +24,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from hasat.errors import DatabaseError, HasatError
+from hasat.messages import stored
 from hasat.store.queries import load_query
 from hasat.store.store import Store
 from hasat.text import mask_addresses
@@ -230,6 +231,13 @@ async def carry_over(store: Store, records: Sequence[Mapping[str, Any]]) -> None
         await cursor.executemany(load_query("hasat.store", "audit_carry"), values)
 
 
+def error_detail(error: HasatError) -> dict[str, Any]:
+    """Return what the record of a failed action tells about its error."""
+    detail = {"error": error.code, "message": error.message}
+    data = stored(error.message)
+    return {**detail, "messageData": data} if data else detail
+
+
 async def _record_error(store: Store, entry: AuditEntry, error: BaseException) -> None:
     """Record why an action did not happen; the error itself is raised whatever comes of this."""
     known = _known_error(error)
@@ -237,7 +245,7 @@ async def _record_error(store: Store, entry: AuditEntry, error: BaseException) -
         log.warning("audit.not_recorded", action=entry.action, actor=entry.actor.name)
         return
     if known is not None:
-        entry.detail |= {"error": known.code, "message": known.message}
+        entry.detail |= error_detail(known)
     else:
         entry.detail |= {"error": type(error).__name__}
     refused = known is not None and known.status < 500

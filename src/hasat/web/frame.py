@@ -14,11 +14,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from hasat import __version__
 from hasat.clock import system_clock
 from hasat.http.routes import Caller, exchange_of
+from hasat.messages import LANGUAGES, Language
 from hasat.web.charts import day_chart, timeline
 from hasat.web.page import Asked, House, Page
 from hasat.web.statics import Statics
 from hasat.web.twin import as_json
-from hasat.web.words import COOKIE, LANGUAGES, Language, Words, language_of
+from hasat.web.words import COOKIE, Words, language_of
 
 NAVIGATION = (
     "overview",

@@ -21,11 +21,11 @@ from starlette.routing import compile_path
 from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
 from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import dumps
-from hasat.messages import msg
+from hasat.messages import Language, msg
 from hasat.store.queries import load_query
 from hasat.web.frame import Frame
 from hasat.web.page import Asked, Page
-from hasat.web.words import Language, language_of
+from hasat.web.words import language_of
 
 TICK_SECONDS = 2.0
 # After a round the pages rest so many times as long as it took: collectors come first.

@@ -1,10 +1,13 @@
 """A run as pages show it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from hasat.jobs import Run
 from hasat.jobs.pace import per_second
+from hasat.messages import restored
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ def line_of(run: Run, now: datetime) -> RunLine:
         finished_at=run.finished_at,
         seconds=seconds,
         share=share,
-        note=str((run.progress or {}).get("note") or "") if run.state == "running" else "",
+        note=_note(run.progress or {}) if run.state == "running" else "",
         seconds_to_go=(1 - share) / pace if share and pace and share < 1 else None,
         requests=run.requests,
         rows_changed=run.rows_changed,
         told=run.message or (error[-1] if error else None),
     )
+
+
+def _note(progress: Mapping[str, Any]) -> str:
+    return restored(str(progress.get("note") or ""), progress.get("noteData")) or ""
 
 
 def _share(run: Run) -> float | None:

@@ -1,10 +1,8 @@
 """The pages speak two languages, both of them completely."""
 
-import ast
 import re
 import string
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 from starlette.requests import Request
@@ -44,7 +42,7 @@ def test_every_text_of_a_template_exists_and_none_is_left_over() -> None:
     assert named - texts().keys() == set()
     # Named by what is shown or by the code: `how.done`, `runs.title`, `unit.hour`.
     spare = {name for name in texts() if name not in named and not name.startswith(begun)}
-    by_code = ("unit.", "problem.", "told.")
+    by_code = ("unit.", "problem.")
     assert {n for n in spare if not n.endswith(".title") and not n.startswith(by_code)} == set()
 
 
@@ -54,72 +52,6 @@ def test_every_job_outcome_and_quality_has_its_text() -> None:
     assert {name: texts()[name][0] for name in shown} == shown
     named = {f"ended.{one}" for one in Outcome} | {f"quality.{one}" for one in AIMS}
     assert named <= texts().keys()
-
-
-def test_what_programs_say_is_translated_as_they_say_it() -> None:
-    """Every sentence that the pages translate is still one of the program's."""
-    said = set()
-    for file in Path(str(files("hasat"))).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            match node:
-                case ast.Constant(str(text)):
-                    said.add(re.sub(r"\{[^{}]*\}", "{}", text))
-                case ast.JoinedStr(parts):
-                    known = (getattr(part, "value", "") for part in parts)
-                    said.add("".join(one if isinstance(one, str) else "{}" for one in known))
-    told = {name: text[0] for name, text in texts().items() if name.startswith("told.")}
-    unknown = {name for name, text in told.items() if re.sub(r"\{\w+\}", "{}", text) not in said}
-    assert unknown == set()
-
-
-@pytest.mark.parametrize(
-    ("english", "turkish"),
-    [
-        (
-            "Run 14 of this job was not finished yet.",
-            "Bu işin 14 numaralı çalışması henüz bitmemişti.",
-        ),
-        (
-            "The guard holds this run: einvoice: removed 49.90 % (limit 10 %); "
-            "PK list: fewer users 50.00 % (limit 10 %). Nothing was changed.",
-            "Bekçi bu çalışmayı bekletiyor: einvoice: silinen %49,90 (sınır %10); "
-            "PK listesi: eksilen kullanıcı %50,00 (sınır %10). Hiçbir şey değişmedi.",
-        ),
-        (
-            "No worker is alive. Start one: `hasat worker`.",
-            "Çalışan işçi yok. Birini başlatın: `hasat worker`.",
-        ),
-        (
-            "1,024 parcels, 27% of the ground known, 5.9/s, about 33 s to go",
-            "1.024 parsel, alanın %27 kadarı biliniyor, saniyede 5,9, yaklaşık 33 sn kaldı",
-        ),
-        (
-            "PostgreSQL 18.6, embedded: /data; migrated",
-            "PostgreSQL 18.6, gömülü: /data; şeması güncel",
-        ),
-        (
-            "The PK list is not a whole ZIP: it ends too early.",
-            "PK listesi eksiksiz bir ZIP değil: erken bitiyor.",
-        ),
-        (
-            "Run 5 does not wait for a decision: it is approved.",
-            "5 numaralı çalışma karar beklemiyor: onaylandı.",
-        ),
-        ("It answered 410", "Yanıtı: 410"),
-        ("It answered 503: try later", "Yanıtı: 503: try later"),
-        (
-            "It answered 301, a redirect; those are not followed.",
-            "Yanıtı: 301, yönlendirme; bunlar izlenmez.",
-        ),
-        ("Something that nobody has translated.", None),
-        ("No worker is alive. Something that nobody has translated.", None),
-    ],
-)
-def test_what_happened_and_what_to_do_are_told_in_turkish(
-    english: str, turkish: str | None
-) -> None:
-    assert Words("tr").told(english) == turkish
-    assert Words("en").told(english) == english
 
 
 @pytest.mark.parametrize(

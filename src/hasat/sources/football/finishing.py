@@ -61,7 +61,9 @@ async def auto_finish(context: RunContext) -> Outcome:
     message = asked.message
     if not marked and asked.kind == "nothing" and message is None:
         hours, lag = values["threshold"], values["lag"]
-        message = f"No match that began {hours} ago or earlier was silent for {lag}."
+        message = msg(
+            "No match that began {hours} ago or earlier was silent for {lag}.", hours=hours, lag=lag
+        )
     return Outcome(
         "done" if marked else asked.kind,
         asked.rows_changed + marked,

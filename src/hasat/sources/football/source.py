@@ -3,6 +3,7 @@
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS, SOURCE
 from hasat.sources.football.jobs import JOBS
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 def _lacks(settings: Settings) -> str | None:
     if settings.football.api_key is None:
-        return "API-Football needs a key: set API_FOOTBALL_KEY."
+        return msg("API-Football needs a key: set API_FOOTBALL_KEY.")
     if not settings.football.tracked_leagues:
-        return "API-Football follows no league: set tracked_leagues in jobs/daily.yaml."
+        return msg("API-Football follows no league: set tracked_leagues in jobs/daily.yaml.")
     return None
 
 

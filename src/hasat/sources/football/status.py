@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.jobs import JOBS
@@ -62,10 +63,10 @@ async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
 
 def _freshness(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["told_at"] is None:
-        return {"status": "Degraded", "description": "No match was ever told of."}
+        return {"status": "Degraded", "description": msg("No match was ever told of.")}
     if row["hours"] > _FRESH_HOURS:
-        told = f"The API last told of a match {row['hours']:.0f} hours ago."
-        return {"status": "Degraded", "description": told}
+        age = msg("The API last told of a match {hours:.0f} hours ago.", hours=row["hours"])
+        return {"status": "Degraded", "description": age}
     return {"status": "Healthy"}
 
 

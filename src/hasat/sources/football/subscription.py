@@ -10,6 +10,7 @@ from typing import Any
 from hasat.errors import BrokenAnswerError
 from hasat.fetch import Client, Question
 from hasat.fetch.client import NoAnswerError
+from hasat.messages import msg
 from hasat.sources.football.envelope import read_envelope
 
 _SECONDS = 10.0
@@ -43,8 +44,9 @@ def _lapsed(told: Any, now: datetime) -> str | None:
     end = _moment(subscription.get("end"), now)
     if subscription.get("active") is not False and (end is None or end > now):
         return None
-    when = "" if end is None else f" on {end:%Y-%m-%d}"
-    return f"/status says that the subscription ended{when}: renew it."
+    if end is None:
+        return msg("/status says that the subscription ended: renew it.")
+    return msg("/status says that the subscription ended on {day}: renew it.", day=end.date())
 
 
 def _hardly_used(told: Any) -> str | None:
@@ -52,7 +54,11 @@ def _hardly_used(told: Any) -> str | None:
     if counts is None or counts[0] >= counts[1] * _FAR_LESS:
         return None
     current, limit = counts
-    return f"/status counts only {current:,} of {limit:,}: see whether the subscription is paid."
+    return msg(
+        "/status counts only {current:,} of {limit:,}: see whether the subscription is paid.",
+        current=current,
+        limit=limit,
+    )
 
 
 def _counts(told: Any) -> tuple[int, int] | None:

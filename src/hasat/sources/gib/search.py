@@ -13,7 +13,7 @@ from hasat.errors import HasatError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.jobs.queue import enqueue
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -121,15 +121,18 @@ class SearchState:
     def remark(self) -> str | None:
         """What the operator may want to know."""
         if self.unready:
-            return (
-                f"Searching {' and '.join(self.unready)} is slow until the job {NAME} has run. "
-                f"A worker or the API does it soon; or run `hasat jobs run {NAME}`."
+            return msg(
+                "Searching {datasets} is slow until the job {job} has run. A worker or the API "
+                "does it soon; or run `hasat jobs run {job}`.",
+                datasets=join(self.unready, ", "),
+                job=NAME,
             )
         if self.operators is None and self.filled:
-            return (
+            return msg(
                 "Each search reads all titles, because PostgreSQL's extension pg_trgm is not "
                 "installed in this database. To speed searches up, let an administrator run "
-                f"CREATE EXTENSION pg_trgm, then run `hasat jobs run {NAME}`."
+                "CREATE EXTENSION pg_trgm, then run `hasat jobs run {job}`.",
+                job=NAME,
             )
         return None
 
@@ -171,7 +174,7 @@ async def prepare_search(store: Store, tell: Tell) -> list[str]:
         missing = (await search_state(conn)).missing
     prepared = []
     for number, name in enumerate(missing):
-        await tell(number, len(missing), f"preparing the search of {name}")
+        await tell(number, len(missing), msg("preparing the search of {dataset}", dataset=name))
         dataset = next(dataset for dataset in DATASETS if dataset.name == name)
         async with store.connection() as conn:
             cursor = await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])

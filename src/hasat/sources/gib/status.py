@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.rows import dict_row
 
 from hasat.clock import local_time
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.search import search_state
@@ -55,12 +56,12 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
 
 def _freshness(row: Mapping[str, Any], stale_hours: int) -> dict[str, Any]:
     if row["last_sync_at"] is None:
-        return {"status": "Degraded", "description": "The lists were never synchronised."}
+        return {"status": "Degraded", "description": msg("The lists were never synchronised.")}
     if row["hours"] > stale_hours:
-        told = f"The last good synchronisation is {row['hours']:.0f} hours old."
-        return {"status": "Degraded", "description": told}
+        age = msg("The last good synchronisation is {hours:.0f} hours old.", hours=row["hours"])
+        return {"status": "Degraded", "description": age}
     if row["outcome"] in {"failed", "set_aside"}:
-        return {"status": "Degraded", "description": "The last synchronisation failed."}
+        return {"status": "Degraded", "description": msg("The last synchronisation failed.")}
     return {"status": "Healthy"}
 
 

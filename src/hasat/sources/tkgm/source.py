@@ -32,7 +32,7 @@ LANE = "daily"
 def lacks(settings: Settings) -> str | None:
     """What must be set before parcels can be asked for."""
     if settings.tkgm.workers_file is None:
-        return "TKGM has no endpoints to ask: name your workers.json in tkgm.workers_file."
+        return msg("TKGM has no endpoints to ask: name your workers.json in tkgm.workers_file.")
     return None
 
 
@@ -67,11 +67,12 @@ async def run(context: RunContext) -> Outcome:
             tell,
             removals=context.params.get("removals") or "hold",
         )
-        kind, message = "done", None
+        kind = "done"
+        message: str | None = None
         try:
             course = await scan.run()
             if not course.complete:
-                message = "Stopped at max_queries: the next run with the same area goes on."
+                message = msg("Stopped at max_queries: the next run with the same area goes on.")
         except OutOfQuotaError as error:
             kind, message = "out_of_quota", error.message
             course = await scan.course()

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hasat.errors import NotAllowedError
-from hasat.messages import msg
+from hasat.messages import msg, restored
 from hasat.store.audit import ACTIONS, AuditRecord, list_audit
 from hasat.web.page import Asked, Page
 
@@ -80,7 +80,7 @@ def _line(one: AuditRecord) -> AuditLine:
         object=one.object,
         reason=one.reason,
         outcome=one.outcome,
-        message=one.detail.get("message"),
+        message=restored(one.detail.get("message"), one.detail.get("messageData")),
         run=int(one.object) if about_run and one.object.isdecimal() else None,
         detail=one.detail,
     )

@@ -12,6 +12,7 @@ from hasat.api.reports import report_of
 from hasat.budget import Quota
 from hasat.errors import HasatError
 from hasat.jobs.runs import ScheduledJob, list_runs, schedule_overview, workers_alive
+from hasat.messages import msg
 from hasat.sources.registry import Source
 from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
@@ -138,7 +139,8 @@ async def _state(
     for entry in jobs:
         run = entry.last_run
         if entry.job.enabled and run and run.outcome in {"failed", "set_aside"}:
-            return "stale", f"{entry.job.name}: {run.message or run.error or run.outcome}"
+            why = run.message or run.error or run.outcome
+            return "stale", msg("{job}: {why}", job=entry.job.name, why=why)
     return "fresh", None
 
 

@@ -174,7 +174,7 @@ def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> Callable[[int], bytes]:
     file.seek(entry.header_offset)
     signature, name, extra = _ENTRY_HEADER.unpack(file.read(_ENTRY_HEADER.size))
     if signature != b"PK\x03\x04":
-        raise zipfile.BadZipFile("its entry is not where it should be")
+        raise zipfile.BadZipFile(msg("its entry is not where it should be"))
     read = _reading(
         file, entry.header_offset + _ENTRY_HEADER.size + name + extra, entry.compress_size
     )
@@ -188,7 +188,7 @@ def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> Callable[[int], bytes]:
             if block := inflating.decompress(packed, size):
                 return block
             if not packed:
-                raise EOFError("it ends too early")
+                raise EOFError(msg("it ends too early"))
         return b""
 
     return inflated

@@ -11,6 +11,7 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import Chunk, copy_binary
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import Put
+from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS, EINVOICE
 from hasat.sources.gib.lists.lines import BOXES
 from hasat.sources.gib.lists.reader import Tally
@@ -174,7 +175,7 @@ async def _merged(
     try:
         for number, merging in enumerate(waiting):
             merged = await merging
-            await task.tell(number, shelves, "merging and copying")
+            await task.tell(number, shelves, msg("merging and copying"))
             yield merged
     finally:
         for merging in waiting:

@@ -26,7 +26,7 @@ from hasat.feed.guard import (
     share,
 )
 from hasat.feed.reconcile import Reconcile, Record, Version
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.settings.source_tree import Gib
 from hasat.sources.gib.datasets import DATASETS
@@ -98,6 +98,8 @@ class Report:
     version: Version
 
 
+_LIST_NAMES = {"PK": msg("PK list"), "GB": msg("GB list")}
+
 Conclude = Callable[[AsyncConnection[Any], Report], Awaitable[None]]
 
 
@@ -113,8 +115,11 @@ class HeldBackError(HeldError):
     ) -> None:
         over = exceeded(measures)
         super().__init__(
-            f"The guard holds this run: {'; '.join(map(str, over))}. Nothing was changed.",
-            remedy="Look at it with `hasat gib show RUN`, then approve or reject it.",
+            msg(
+                "The guard holds this run: {measures}. Nothing was changed.",
+                measures=join(map(str, over), "; "),
+            ),
+            remedy=msg("Look at it with `hasat gib show RUN`, then approve or reject it."),
         )
         self.measures = measures
         self.lists = lists
@@ -245,7 +250,9 @@ class _Task:
         if len(self.states) < len(BOXES):
             return await self._everything()
         changed = [box for box in BOXES if self.hashes[box] != self.states[box].sha256]
-        await self.tell(0, None, "reading the lists" if changed else "the lists are the same")
+        await self.tell(
+            0, None, msg("reading the lists") if changed else msg("the lists are the same")
+        )
         readings = dict(
             zip(
                 changed,
@@ -254,7 +261,7 @@ class _Task:
                         self.elsewhere.run(
                             read_changes,
                             self.lists[box],
-                            f"The {box} list",
+                            msg("The {box} list", box=box),
                             self.states[box].fingerprints,
                             self.states[box].seed,
                             self.agreed(box),
@@ -272,7 +279,7 @@ class _Task:
 
     async def _everything(self) -> Found:
         """Read and merge all there is: the first time, or when too much is new to hold."""
-        await self.tell(0, None, "reading both lists anew")
+        await self.tell(0, None, msg("reading both lists anew"))
         loaded = await load_everything(self, spare=bool(self.states))
         self.counts = loaded.counts
         return Found(loaded.tallies, loaded.states, loaded.set_aside)
@@ -411,14 +418,14 @@ def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
     measures = [*measure_changes(task.counts, limits)]
     for box, tally in found.tallies.items():
         before = task.states.get(box)
-        name = f"{box} list"
+        name = _LIST_NAMES[box]
         if before is not None and before is not found.states[box]:
             measures += _size_measures(name, before, found.states[box], gib)
         rejected = len(found.set_aside.get(box, []))
         measures.append(
             Measure(
                 name,
-                "unreadable users",
+                msg("unreadable users"),
                 share(rejected, tally.users + rejected),
                 gib.max_rejects_percent,
             )
@@ -442,13 +449,16 @@ def _size_measures(name: str, before: ListState, now: ListState, gib: Gib) -> li
     if before.usual_bytes is not None and now.usual_bytes is not None:
         sizes.append((before.usual_bytes, now.usual_bytes))
     fewer_bytes = (
-        measure_drop(name, "fewer bytes", *size, gib.max_list_bytes_drop_percent) for size in sizes
+        measure_drop(name, msg("fewer bytes"), *size, gib.max_list_bytes_drop_percent)
+        for size in sizes
     )
     return [
-        measure_drop(name, "fewer users", *records, gib.max_list_users_drop_percent),
-        measure_growth(name, "more users", *records, more_users),
+        measure_drop(name, msg("fewer users"), *records, gib.max_list_users_drop_percent),
+        measure_growth(name, msg("more users"), *records, more_users),
         min(fewer_bytes, key=lambda measure: measure.value),
-        measure_growth(name, "more bytes per user", *per_user, gib.max_list_bytes_growth_percent),
+        measure_growth(
+            name, msg("more bytes per user"), *per_user, gib.max_list_bytes_growth_percent
+        ),
     ]
 
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from hasat.messages import Message, join, msg
 from hasat.sources.tkgm.scan.runner import Course
 from hasat.sources.tkgm.scan.scan_request import Forecast
 
@@ -48,39 +49,51 @@ def completeness(course: Course) -> dict[str, float] | None:
     }
 
 
-def note_of(course: Course) -> str:
+def note_of(course: Course) -> Message:
     """A line for whoever watches."""
-    parts = [f"{course.found:,} parcels", f"{course.asked:,} questions"]
+    parts = [
+        msg("{count:,} parcels", count=course.found),
+        msg("{count:,} questions", count=course.asked),
+    ]
     if course.estimate is not None:
-        parts.append(f"{course.estimate.coverage:.0%} of the ground known")
+        parts.append(msg("{share:.0%} of the ground known", share=course.estimate.coverage))
     if course.unanswered:
-        parts.append(f"{course.unanswered:,} questions nobody could answer")
+        parts.append(msg("{count:,} questions nobody could answer", count=course.unanswered))
     if course.quarantined:
-        parts.append(f"{course.quarantined:,} responses quarantined")
+        parts.append(msg("{count:,} responses quarantined", count=course.quarantined))
     if course.per_second is not None:
-        parts.append(f"{course.per_second:,.1f}/s")
+        parts.append(msg("{count:,.1f}/s", count=course.per_second))
     if course.quota_left is not None:
-        parts.append(f"quota left {course.quota_left:,}")
+        parts.append(msg("quota left {count:,}", count=course.quota_left))
     if course.seconds_left is not None:
-        parts.append(f"about {_duration(course.seconds_left)} to go")
-    return ", ".join(parts)
+        parts.append(msg("about {duration} to go", duration=_duration(course.seconds_left)))
+    return join(parts, ", ")
 
 
-def forecast_text(forecast: Forecast, quota_left: int | None) -> str:
+def forecast_text(forecast: Forecast, quota_left: int | None) -> Message:
     """What a scan will cost, in a sentence or two."""
-    text = (
-        f"About {forecast.parcels:,.0f} parcels ({forecast.low:,.0f} to {forecast.high:,.0f}), "
-        f"about {forecast.questions:,} questions, hardly more than {forecast.most_questions:,}."
+    text = msg(
+        "About {parcels:,.0f} parcels ({low:,.0f} to {high:,.0f}), about {questions:,} questions, "
+        "hardly more than {most:,}.",
+        parcels=forecast.parcels,
+        low=forecast.low,
+        high=forecast.high,
+        questions=forecast.questions,
+        most=forecast.most_questions,
     )
-    if quota_left is not None:
-        enough = "enough" if quota_left >= forecast.questions else "not enough"
-        text += f" Today's quota leaves {quota_left:,}: {enough}."
-    return text
+    if quota_left is None:
+        return text
+    quota = (
+        msg("Today's quota leaves {count:,}: enough.", count=quota_left)
+        if quota_left >= forecast.questions
+        else msg("Today's quota leaves {count:,}: not enough.", count=quota_left)
+    )
+    return join((text, quota))
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float) -> Message:
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return msg("{count:.0f} s", count=seconds)
     if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return msg("{count:.0f} min", count=seconds / 60)
+    return msg("{count:.1f} h", count=seconds / 3600)

@@ -1,0 +1,82 @@
+"""The messages of the source code, and the command that brings the catalogues up to date."""
+
+import ast
+import string
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
+
+SOURCE = Path(str(files("hasat")))
+CATALOGUE = SOURCE / "locale" / "tr" / "LC_MESSAGES" / "hasat.po"
+
+_MARKERS = {"msg", "template"}
+_HEADER = """\
+msgid ""
+msgstr ""
+"Language: tr\\n"
+"MIME-Version: 1.0\\n"
+"Content-Type: text/plain; charset=utf-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+"Plural-Forms: nplurals=2; plural=(n > 1);\\n"
+
+"""
+
+
+def extract(source: Path = SOURCE) -> dict[str, set[str]]:
+    """Return every template of the source code and the files that use it."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(source.rglob("*.py")):
+        for template in _templates(ast.parse(file.read_text("utf-8"))):
+            if any(text.strip(" .,:;") for text, *_ in string.Formatter().parse(template)):
+                found.setdefault(template, set()).add(file.relative_to(source).as_posix())
+    return found
+
+
+def _templates(tree: ast.AST) -> Iterable[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name(name), [ast.Constant(str(template)), *_]) if name in _MARKERS:
+                yield template
+
+
+def translations(file: Path = CATALOGUE) -> dict[str, str]:
+    """Return the translation of every template in a catalogue, empty where there is none."""
+    with file.open("rb") as stream:
+        return {str(one.id): str(one.string) for one in read_po(stream) if one.id}
+
+
+def fields(template: str) -> set[str]:
+    """Return the names of the parameters in a template."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+
+
+def write(found: Mapping[str, Iterable[str]], known: Mapping[str, str], file: Path) -> None:
+    """Write a catalogue of exactly these templates."""
+    catalogue = Catalog(locale="tr")
+    for template in sorted(found, key=lambda one: (min(found[one]), one)):
+        places = [(place, None) for place in sorted(found[template])]
+        catalogue.add(template, known.get(template, ""), locations=places)  # type: ignore[arg-type]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        stream.write(_HEADER.encode())
+        write_po(stream, catalogue, width=98, omit_header=True, include_lineno=False)
+
+
+def update() -> int:
+    """Add new templates to the catalogue and remove those that are gone; list what is missing."""
+    found = extract()
+    known = translations() if CATALOGUE.exists() else {}
+    write(found, known, CATALOGUE)
+    missing = [template for template in found if not known.get(template)]
+    print(f"{len(found)} messages, {len(missing)} without a translation.")
+    for template in missing:
+        print(f"  {template}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(update())

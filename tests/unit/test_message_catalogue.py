@@ -1,0 +1,63 @@
+"""The Turkish catalogue has what the source code says, and says it with the same parameters."""
+
+import pytest
+
+from hasat.feed.guard import Measure
+from hasat.messages import is_translated, join, msg, translate
+from support import message_catalogue
+
+FOUND = message_catalogue.extract()
+TURKISH = message_catalogue.translations()
+
+
+def test_a_translation_has_the_parameters_of_its_template() -> None:
+    wrong = {
+        template: turkish
+        for template, turkish in TURKISH.items()
+        if turkish and message_catalogue.fields(template) != message_catalogue.fields(turkish)
+    }
+    assert wrong == {}
+
+
+def test_the_source_code_is_searched_for_nested_messages() -> None:
+    assert {"PK list", "the lists are the same"} <= FOUND.keys()
+
+
+@pytest.mark.parametrize(
+    ("english", "turkish"),
+    [
+        (
+            msg(
+                "The guard holds this run: {measures}. Nothing was changed.",
+                measures=join(
+                    [
+                        str(Measure("einvoice", msg("removed"), 49.9, 10)),
+                        str(Measure(msg("PK list"), msg("fewer users"), 50, 10)),
+                    ],
+                    "; ",
+                ),
+            ),
+            "einvoice: silinen %49,90 (sınır %10); PK listesi: eksilen kullanıcı %50,00",
+        ),
+        (
+            join(
+                [
+                    msg("{count:,} parcels", count=1024),
+                    msg("{share:.0%} of the ground known", share=0.27),
+                    msg("about {duration} to go", duration=msg("{count:.0f} s", count=33)),
+                ],
+                ", ",
+            ),
+            "1.024 parsel, alanın %27 kadarı biliniyor, yaklaşık 33",
+        ),
+    ],
+)
+def test_nested_messages_are_translated_as_a_whole(english: str, turkish: str) -> None:
+    assert turkish in translate(english, "tr")
+
+
+def test_what_is_not_in_the_catalogue_stays_english() -> None:
+    message = msg("Nobody has translated {this}.", this="it")
+    assert translate(message, "tr") == message
+    assert not is_translated(message, "tr")
+    assert not is_translated(join([msg("No worker is alive."), message]), "tr")
