@@ -41,10 +41,10 @@ from hasat.budget import Budget
 from hasat.settings import Settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sources.football import asking
-from hasat.sources.football.jobs import JOBS
+from hasat.sources.football import client
+from hasat.sources.football.jobs.catalogue import JOBS
+from hasat.sources.football.simulator.matches import EXTRA, FULL, TOLD_LATE_AFTER, Moment
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
-from hasat.sources.football.simulator.world import EXTRA, FULL, TOLD_LATE_AFTER, Moment
 from hasat.store import MigrationSet, open_store
 from hasat.testing.clock import hands_on
 from hasat.testing.database import database_server, throw_away_database
@@ -110,7 +110,7 @@ async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[
         with tempfile.TemporaryDirectory() as home:
             settings = _settings(database.settings(Path(home)), address, leagues)
             # Who waits for the budget waits by the turned clock too.
-            asking.Budget = partial(Budget, sleep=hands.sleep)  # type: ignore[misc, assignment]
+            client.Budget = partial(Budget, sleep=hands.sleep)  # type: ignore[misc, assignment]
             async with open_store(settings, MIGRATIONS) as store:
                 yield Bench(Days(JOBS, store, settings, hands, start), simulation)
 

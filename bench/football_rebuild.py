@@ -18,9 +18,9 @@ from typing import Any
 
 import structlog
 
-from hasat.sources.football.loading import load
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.ingest.loader import load
+from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import database_server, throw_away_database
 

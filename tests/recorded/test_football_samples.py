@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.football.elements import BLOCKS, extract
-from hasat.sources.football.envelope import read_envelope
+from hasat.sources.football.ingest.elements import BLOCKS, extract
+from hasat.sources.football.ingest.envelope import read_envelope
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "football"
 pytestmark = pytest.mark.skipif(

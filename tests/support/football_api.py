@@ -18,8 +18,8 @@ from hasat.cli.house import migrations_of
 from hasat.fetch import Fetcher
 from hasat.jobs import Outcome
 from hasat.settings import Settings
-from hasat.sources.football import asking
-from hasat.sources.football.jobs import JOBS
+from hasat.sources.football import client
+from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.store import Store, open_store
 from hasat.testing.clock import Hands, hands_on
 from hasat.testing.database import ThrowAwayDatabase
@@ -147,8 +147,8 @@ async def collecting_from(
 ) -> AsyncIterator[Collector]:
     """Hasat in a database of its own; `more` are settings of the source."""
     async with football_api(tell) as api, hands_on(database.url, NOW) as hands:
-        monkeypatch.setattr(asking, "Budget", partial(Budget, sleep=hands.sleep))
-        monkeypatch.setattr(asking, "Fetcher", partial(Fetcher, sleep=hands.sleep))
+        monkeypatch.setattr(client, "Budget", partial(Budget, sleep=hands.sleep))
+        monkeypatch.setattr(client, "Fetcher", partial(Fetcher, sleep=hands.sleep))
         base = database.settings(home)
         tracked = [{"id": league, "season": 2026} for league in leagues or (39,)]
         section = {"api_key": "k", "base_url": api.address, "tracked_leagues": tracked, **more}

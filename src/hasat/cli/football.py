@@ -13,7 +13,7 @@ from hasat.settings import Settings
 
 if TYPE_CHECKING:
     from hasat.feed.rebuild import RebuildResult
-    from hasat.sources.football.rebuild import Rebuilt
+    from hasat.sources.football.ingest.rebuild import Rebuilt
 
 app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
 
@@ -53,7 +53,7 @@ def rebuild(
 
 
 async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
-    from hasat.sources.football.rebuild import rebuild as make_again
+    from hasat.sources.football.ingest.rebuild import rebuild as make_again
 
     started = time.monotonic()
     # One connection reads while another writes.

@@ -13,8 +13,8 @@ import pytest
 from hasat.cli.house import migrations_of
 from hasat.errors import BrokenAnswerError, UnavailableError
 from hasat.sources.football.datasets import DATASETS
-from hasat.sources.football.jobs import JOBS
-from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.ingest.rebuild import rebuild
+from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.store import MigrationSet
 from support.football_api import (
     DAY,

@@ -18,8 +18,8 @@ from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sources.football.datasets import DATASETS
-from hasat.sources.football.jobs import JOBS
-from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.ingest.rebuild import rebuild
+from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase

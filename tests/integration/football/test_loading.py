@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from hasat.sources.football.datasets import DATASETS
-from hasat.sources.football.loading import load
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.simulator.world import Tempo, make_world
+from hasat.sources.football.ingest.loader import load
+from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.simulator.matches import Tempo
+from hasat.sources.football.simulator.world import make_world
 from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from psycopg.types.json import Jsonb
 from hasat.cli.house import migrations_of
 from hasat.errors import BrokenAnswerError
 from hasat.jobs import RunContext
-from hasat.sources.football.rebuild import rebuild
-from hasat.sources.football.states import MAY_BE_OVER
+from hasat.sources.football.datasets import MAY_BE_OVER
+from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet
 from support.football_api import (
     DAY,

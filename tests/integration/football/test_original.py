@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hasat.cli.house import migrations_of
-from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet, open_store
 from support.football_api import (
     DAY,

@@ -14,12 +14,12 @@ from hasat.errors import HeldError, NothingToDoError, UnavailableError
 from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
-from hasat.sources.football.elements import BLOCKS
-from hasat.sources.football.loading import NothingReadError, load
-from hasat.sources.football.months import write_month
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.rebuild import Rebuilt, rebuild
-from hasat.sources.football.retention import RETENTION
+from hasat.sources.football.ingest.elements import BLOCKS
+from hasat.sources.football.ingest.loader import NothingReadError, load
+from hasat.sources.football.ingest.raw_files import write_month
+from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.rebuild import Rebuilt, rebuild
+from hasat.sources.football.jobs.catalogue import RETENTION
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
 
@@ -408,7 +408,7 @@ async def test_a_month_whose_answer_comes_again_stays_until_it_is_quiet(
             conn.execute("UPDATE raw.api_responses SET seen_order = seen_order + 1")
         return written
 
-    monkeypatch.setattr("hasat.sources.football.months.write_month", and_meanwhile)
+    monkeypatch.setattr("hasat.sources.football.ingest.raw_files.write_month", and_meanwhile)
     assert (await move_old_months(store, settings)).kind == "nothing"
     assert list((settings.home / "archives" / "football_raw").iterdir()) == []
     monkeypatch.undo()

@@ -11,11 +11,11 @@ import pytest
 from hasat.api import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.football.loading import load
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.rebuild import rebuild
+from hasat.sources.football.datasets import State, state_of
+from hasat.sources.football.ingest.loader import load
+from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
-from hasat.sources.football.states import State, state_of
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import client_of, undescribed
 

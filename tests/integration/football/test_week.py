@@ -29,11 +29,11 @@ from hasat.fetch import Fetcher
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
-from hasat.sources.football import asking
-from hasat.sources.football.jobs import JOBS
+from hasat.sources.football import client
+from hasat.sources.football.datasets import MAY_BE_OVER
+from hasat.sources.football.jobs.catalogue import JOBS
+from hasat.sources.football.simulator.matches import EXTRA, TOLD_LATE_AFTER, Match
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
-from hasat.sources.football.simulator.world import EXTRA, TOLD_LATE_AFTER, Match
-from hasat.sources.football.states import MAY_BE_OVER
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.clock import Hands, hands_on
 from hasat.testing.database import ThrowAwayDatabase
@@ -206,8 +206,8 @@ async def season(
         limits = {"daily_limit": int(simulation.options["daily"])}
         (config / "rate_limiter.yaml").write_text(json.dumps({"rate_limiter": limits}))
         made = Season(simulation, address, hands, environ)
-        patch.setattr(asking, "Budget", partial(Budget, sleep=hands.sleep))
-        patch.setattr(asking, "Fetcher", partial(Fetcher, sleep=hands.sleep))
+        patch.setattr(client, "Budget", partial(Budget, sleep=hands.sleep))
+        patch.setattr(client, "Fetcher", partial(Fetcher, sleep=hands.sleep))
         follow(made, range(LEAGUES))
         made.listen()
         yield made

@@ -26,8 +26,8 @@ from hasat.mcp import Assistant
 from hasat.mcp.http import streamable
 from hasat.settings import Settings
 from hasat.sources import upstreams
-from hasat.sources.football.loading import load
-from hasat.sources.football.raw import Answer
+from hasat.sources.football.ingest.loader import load
+from hasat.sources.football.ingest.raw_store import Answer
 from hasat.sources.football.simulator.world import make_world
 from hasat.sources.football.status import quota_of
 from hasat.sources.registry import ToolContext, all_sources

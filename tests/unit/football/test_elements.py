@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hasat.errors import BrokenAnswerError
-from hasat.sources.football.covers import of_day, of_fixture, of_goals, of_season
-from hasat.sources.football.elements import extract
-from hasat.sources.football.envelope import read_envelope
+from hasat.sources.football.ingest.elements import extract
+from hasat.sources.football.ingest.envelope import read_envelope
+from hasat.sources.football.ingest.scopes import of_day, of_fixture, of_goals, of_season
 
 
 def event(minute: int, player: int | None, kind: str = "Goal", **more: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hasat.errors import BrokenAnswerError
 from hasat.feed.encoding import canonical
-from hasat.sources.football.elements import extract
-from hasat.sources.football.envelope import read_envelope, spelled
-from hasat.sources.football.folding import covers_of
+from hasat.sources.football.ingest.elements import extract
+from hasat.sources.football.ingest.envelope import read_envelope, spelled
+from hasat.sources.football.ingest.merge import covers_of
 
 ODD = st.sampled_from(
     [

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 from hasat import demo as story
 from hasat.demo import Past, Story
 from hasat.settings import load_settings
-from hasat.sources.football.simulator.world import AS_IN_LIFE, FULL, Tempo, make_world
+from hasat.sources.football.simulator.matches import AS_IN_LIFE, FULL, Tempo
+from hasat.sources.football.simulator.world import make_world
 from hasat.web.story import SCENES, WORDS, spoken, told
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)

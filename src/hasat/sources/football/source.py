@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS, SOURCE
-from hasat.sources.football.jobs import JOBS
-from hasat.sources.football.metrics import metrics
-from hasat.sources.football.retention import RETENTION
-from hasat.sources.football.status import status
+from hasat.sources.football.jobs.catalogue import JOBS, RETENTION
+from hasat.sources.football.status import metrics, status
 from hasat.sources.registry import Source, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -33,14 +31,14 @@ def _simulator() -> "Simulator":
 
 
 def _tools(shop: ToolContext) -> tuple[Tool, ...]:
-    from hasat.sources.football.queries import FootballQueries
-    from hasat.sources.football.tools import FootballTools
+    from hasat.sources.football.api.monitoring_tools import FootballTools
+    from hasat.sources.football.api.record_tools import FootballQueries
 
     return (*FootballTools(shop).all(), *FootballQueries(shop).all())
 
 
 def _routers() -> "tuple[APIRouter, ...]":
-    from hasat.sources.football import match_routes, table_routes
+    from hasat.sources.football.api import match_routes, table_routes
 
     return match_routes.router, table_routes.router
 

@@ -1,21 +1,31 @@
 """What the source says of itself: how fresh it is, what its jobs did, what is left of the day."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import dict_row
 
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.jobs import JOBS
+from hasat.sources.football.jobs.catalogue import JOBS
+from hasat.sources.registry import Traffic
 from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
 from hasat.store.queries import load_query
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
 # The day's matches are asked for once a day; with two hours of grace for a long queue.
 _FRESH_HOURS = 26
+_TEXTS = {
+    "inferred_fixtures": "Matches that are inferred to be over.",
+    "set_aside": "Parts of answers that could not be read.",
+    "last_told_timestamp_seconds": "When the API last told of a match, as unix time.",
+}
 
 
 async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
@@ -73,3 +83,22 @@ def _freshness(row: Mapping[str, Any]) -> dict[str, Any]:
 def moment(at: datetime | None) -> str | None:
     """A time as answers have it."""
     return None if at is None else at.isoformat()
+
+
+async def metrics(store: Store, _: Sequence[Traffic]) -> Iterable["Metric"]:
+    """Matches by what became of them, what is inferred, and when the API last told."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    async with store.connection() as conn:
+        cursor = await conn.execute(load_query("hasat.sources.football", "metrics"))
+        rows = await cursor.fetchall()
+    fixtures = GaugeMetricFamily(
+        "hasat_football_fixtures", "Matches in the mirror.", labels=("state",)
+    )
+    plain = []
+    for name, label, value in rows:
+        if name == "fixtures":
+            fixtures.add_metric((label,), value)
+        elif value is not None:
+            plain.append(GaugeMetricFamily(f"hasat_football_{name}", _TEXTS[name], value))
+    return [fixtures, *plain]

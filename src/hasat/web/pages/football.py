@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
-from hasat.sources.football.states import state_of
+from hasat.sources.football.datasets import state_of
 from hasat.store.queries import load_query
 from hasat.web.page import Asked, House, Page
 

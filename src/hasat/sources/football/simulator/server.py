@@ -11,7 +11,7 @@ tables, scorers and teams' statistics follow `tables_after` hours later.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -23,21 +23,12 @@ from starlette.routing import Route
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sim import Simulation, Simulator
-from hasat.sources.football.simulator.names import club
-from hasat.sources.football.simulator.world import (
-    AS_IN_LIFE,
-    Calendar,
-    League,
-    Match,
-    Moment,
-    Tempo,
-    World,
-    make_world,
-)
+from hasat.sources.football.simulator.matches import AS_IN_LIFE, Tempo
+from hasat.sources.football.simulator.responses import READERS, BadRequestError
+from hasat.sources.football.simulator.world import Calendar, World, make_world
 
 KEY: Final = "sim-key"
 _QUEUE_SECONDS: Final = 0.2
-_INJURED_BEFORE: Final = timedelta(days=5)
 _MINUTE: Final = "Too many requests. Your rate limit is {limit} requests per minute."
 _DAY: Final = (
     "You have reached the request limit for the day, Go to https://dashboard.api-football.com"
@@ -110,7 +101,7 @@ class Football:
             raise UsageError(
                 msg("teams must be an even number."), remedy=msg("Use 20, for example.")
             )
-        self.tempo = _tempo(options)
+        tempo = _tempo(options)
         calendar = Calendar(
             **{
                 name: int(options[name])
@@ -124,7 +115,7 @@ class Football:
             int(options.get("leagues", 3)),
             teams,
             calendar,
-            self.tempo,
+            tempo,
             int(options.get("seasons", 1)),
         )
 
@@ -139,13 +130,13 @@ class Football:
             refused = await self._refusal(endpoint, parameters, now)
             if refused is not None:
                 return refused
-        if endpoint not in _READERS:
+        if endpoint != "status" and endpoint not in READERS:
             return self._envelope(
                 endpoint, parameters, errors={"endpoint": "This endpoint do not exist."}
             )
         try:
             rows = self.read(endpoint, parameters, now)
-        except _AskedWronglyError as error:
+        except BadRequestError as error:
             return self._envelope(endpoint, parameters, errors={error.args[0]: error.args[1]})
         except KeyError as error:
             name = str(error.args[0])
@@ -155,7 +146,9 @@ class Football:
 
     def read(self, endpoint: str, parameters: Mapping[str, str], now: datetime) -> Any:
         """What an endpoint would answer at a moment."""
-        return _READERS[endpoint](self, parameters, now)
+        if endpoint == "status":
+            return _status(self, now)
+        return READERS[endpoint](self.world, parameters, now)
 
     async def _refusal(
         self, endpoint: str, parameters: Mapping[str, str], now: datetime
@@ -230,9 +223,6 @@ class Football:
     def has_lapsed(self) -> bool:
         return any(fault.name == "lapsed" for fault in self._sim.faults.on)
 
-    def matches_of(self, league: int, season: int) -> list[Match]:
-        return [match for match in self.world.by_league[league] if match.season == season]
-
 
 def _tempo(options: Mapping[str, Any]) -> Tempo:
     speed = float(options.get("tempo", AS_IN_LIFE.speed))
@@ -244,208 +234,7 @@ def _tempo(options: Mapping[str, Any]) -> Tempo:
     return Tempo(speed, share, timedelta(hours=after), tables)
 
 
-class _AskedWronglyError(Exception):
-    """The name of a parameter and what is wrong with it."""
-
-
-def _timezones(_: Football, __: Mapping[str, str], ___: datetime) -> list[Any]:
-    return ["Europe/Istanbul", "Europe/London", "UTC"]
-
-
-def _countries(api: Football, _: Mapping[str, str], __: datetime) -> list[Any]:
-    names = sorted({league.country for league in api.world.leagues} | {"World"})
-    return [
-        {"name": name, "code": None if name == "World" else name[-2:].strip(), "flag": None}
-        for name in names
-    ]
-
-
-def _leagues(api: Football, asked: Mapping[str, str], _: datetime) -> list[Any]:
-    wanted = asked.get("id")
-    return [
-        _league(api.world, league)
-        for league in api.world.leagues
-        if wanted in (None, str(league.id))
-    ]
-
-
-def _league(world: World, league: League) -> dict[str, Any]:
-    flags = ("events", "lineups", "statistics_fixtures", "statistics_players")
-    return {
-        "league": {
-            "id": league.id,
-            "name": league.name,
-            "type": "Cup" if league.is_cup else "League",
-            "logo": "",
-        },
-        "country": {"name": league.country, "code": None, "flag": None},
-        "seasons": [
-            {
-                "year": year,
-                "start": start.isoformat(),
-                "end": end.isoformat(),
-                "current": year == world.season,
-                "coverage": {
-                    "fixtures": dict.fromkeys(flags, league.has_live),
-                    "standings": not league.is_cup,
-                    "players": True,
-                    "top_scorers": not league.is_cup,
-                    "top_assists": False,
-                    "top_cards": False,
-                    "injuries": league.has_live,
-                    "predictions": False,
-                    "odds": False,
-                },
-            }
-            for year, (start, end) in sorted(world.seasons.items())
-        ],
-    }
-
-
-def _teams(api: Football, asked: Mapping[str, str], _: datetime) -> list[Any]:
-    league = next((one for one in api.world.leagues if str(one.id) == asked.get("league")), None)
-    if league is None or int(asked["season"]) not in api.world.seasons:
-        return []
-    return [
-        {
-            "team": {"id": team, "name": club(team), "country": league.country, "code": None},
-            "venue": {"id": team, "name": f"{club(team)} Stadı", "capacity": None},
-        }
-        for team in league.teams
-    ]
-
-
-def _fixtures(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    if not asked:
-        raise _AskedWronglyError("required", "At least one parameter is required.")
-    if "ids" in asked or "id" in asked:
-        numbers = [int(one) for one in asked.get("ids", asked.get("id", "")).split("-")]
-        if len(numbers) > 20:
-            raise _AskedWronglyError("ids", "The Ids field must have at most 20 ids.")
-        found = [api.world.matches[one] for one in sorted(numbers) if one in api.world.matches]
-        moments = [match.at(now) for match in found]
-        return [{**moment.body(), **moment.blocks()} for moment in moments]
-    return [moment.body() for moment in _moments(api, asked, now)]
-
-
-def _moments(api: Football, asked: Mapping[str, str], now: datetime) -> Iterable[Moment]:
-    league, season = asked.get("league"), asked.get("season")
-    matches: Iterable[Match] = api.world.matches.values()
-    if "date" in asked:
-        matches = api.world.by_day[asked["date"]]
-    elif league is not None and league.isdecimal():
-        matches = api.world.by_league[int(league)]
-    for match in matches:
-        if league not in (None, str(match.league.id)) or season not in (None, str(match.season)):
-            continue
-        moment = match.at(now)
-        day = moment.kick_off.date().isoformat()
-        if asked.get("date", day) != day:
-            continue
-        if asked.get("from", day) <= day <= asked.get("to", day):
-            yield moment
-
-
-def _block(name: str) -> "_Reader":
-    def read(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
-        match = api.world.matches.get(int(asked.get("fixture", "0")))
-        return [] if match is None else match.at(now).blocks()[name]
-
-    return read
-
-
-def _standings(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    matches = api.matches_of(int(asked["league"]), int(asked["season"]))
-    if not matches or matches[0].league.is_cup:
-        return []
-    results: dict[int, list[tuple[int, int]]] = {team: [] for team in matches[0].league.teams}
-    counted = now - api.tempo.tables_after
-    for moment in sorted((m.at(counted) for m in matches), key=lambda one: one.match.kick_off):
-        home, away = moment.score()
-        if moment.is_finished and home is not None and away is not None:
-            results[moment.match.home].append((home, away))
-            results[moment.match.away].append((away, home))
-    lines = [_table_line(team, matches[0].league.name, told) for team, told in results.items()]
-    lines.sort(key=lambda line: (-line["points"], -line["goalsDiff"], line["team"]["id"]))
-    table = [{"rank": rank, **line} for rank, line in enumerate(lines, 1)]
-    league = {"id": matches[0].league.id, "season": matches[0].season, "standings": [table]}
-    return [{"league": league}]
-
-
-def _table_line(team: int, group: str, results: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """What a table says of a team, from the goals for and against in its matches."""
-    form = "".join("WDL"[(own <= other) + (own < other)] for own, other in results)
-    scored, conceded = sum(own for own, _ in results), sum(other for _, other in results)
-    return {
-        "team": {"id": team, "name": club(team)},
-        "points": 3 * form.count("W") + form.count("D"),
-        "goalsDiff": scored - conceded,
-        "group": group,
-        "form": form[-5:],
-        "all": {
-            "played": len(form),
-            "win": form.count("W"),
-            "draw": form.count("D"),
-            "lose": form.count("L"),
-            "goals": {"for": scored, "against": conceded},
-        },
-    }
-
-
-def _injuries(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    return [
-        {
-            "player": {
-                "id": moment.match.home * 100 + 12,
-                "name": "P12",
-                "type": "Missing Fixture",
-                "reason": "Knee Injury",
-            },
-            "team": {"id": moment.match.home},
-            "fixture": moment.body()["fixture"],
-            "league": {"id": moment.match.league.id, "season": moment.match.season},
-        }
-        for moment in _moments(api, asked, now)
-        if moment.match.id % 3 == 0 and moment.match.league.has_live
-        if moment.match.kick_off - _INJURED_BEFORE <= now
-    ]
-
-
-def _top_scorers(api: Football, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    goals: Counter[tuple[int, int]] = Counter()
-    for match in api.matches_of(int(asked["league"]), int(asked["season"])):
-        moment = match.at(now - api.tempo.tables_after)
-        if moment.is_finished:
-            goals.update((scorer, team) for _, team, scorer in moment.goals)
-    best = sorted(goals.items(), key=lambda pair: (-pair[1], pair[0]))[:20]
-    return [
-        {
-            "player": {"id": player, "name": f"P{player % 100}"},
-            "statistics": [{"team": {"id": team}, "goals": {"total": count}}],
-        }
-        for (player, team), count in best
-    ]
-
-
-def _team_statistics(api: Football, asked: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    team = int(asked["team"])
-    played = [
-        moment
-        for match in api.matches_of(int(asked["league"]), int(asked["season"]))
-        if team in (match.home, match.away)
-        for moment in [match.at(now - api.tempo.tables_after)]
-        if moment.is_finished
-    ]
-    return {
-        "league": {"id": int(asked["league"]), "season": int(asked["season"])},
-        "team": {"id": team},
-        "form": "W" * len(played),
-        "fixtures": {"played": {"total": len(played)}},
-        "goals": {"for": {"minute": {"0-15": {"total": None}, "": {"total": 0}}}},
-    }
-
-
-def _status(api: Football, _: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def _status(api: Football, now: datetime) -> dict[str, Any]:
     end = now - timedelta(days=1) if api.has_lapsed else now + timedelta(days=30)
     return {
         "account": {"firstname": "-", "lastname": "-", "email": "-"},
@@ -459,25 +248,6 @@ def _status(api: Football, _: Mapping[str, str], now: datetime) -> dict[str, Any
             "limit_day": api.counting.daily,
         },
     }
-
-
-_Reader = Callable[[Football, Mapping[str, str], datetime], Any]
-_READERS: Final[dict[str, _Reader]] = {
-    "timezone": _timezones,
-    "countries": _countries,
-    "leagues": _leagues,
-    "teams": _teams,
-    "fixtures": _fixtures,
-    "fixtures/events": _block("events"),
-    "fixtures/lineups": _block("lineups"),
-    "fixtures/statistics": _block("statistics"),
-    "fixtures/players": _block("players"),
-    "standings": _standings,
-    "injuries": _injuries,
-    "players/topscorers": _top_scorers,
-    "teams/statistics": _team_statistics,
-    "status": _status,
-}
 
 
 def _build(simulation: Simulation) -> Starlette:

@@ -1,28 +1,107 @@
-"""Old months of RAW: moved to Parquet files, and still read by a rebuild."""
+"""Answers kept as they came, in raw.api_responses: what everything else can be rebuilt from."""
 
 import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
-from datetime import date
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
+from psycopg.types.json import Jsonb
 
 from hasat.errors import HasatError
 from hasat.feed.archive.storage import Storage, storage_of
-from hasat.jobs import Job, Outcome, RunContext
+from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.ingest.envelope import Envelope
 from hasat.store.queries import load_query
 
 if TYPE_CHECKING:
-    from hasat.sources.football.months import Sealed
+    from hasat.sources.football.ingest.raw_files import Sealed
+
 
 _PACKAGE = "hasat.sources.football"
+_AT_ONCE = 4
 _LOCK = 8370142693
 
 
-async def _archive(context: RunContext) -> Outcome:
+@dataclass(frozen=True)
+class Answer:
+    """One answer: to which question, and every byte of it."""
+
+    endpoint: str
+    parameters: Mapping[str, str]
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Told(NamedTuple):
+    """A stored response: when it last came, which leagues it let into CORE, which matches left."""
+
+    order: int
+    endpoint: str
+    parameters: dict[str, str]
+    leagues: list[int] | None
+    vanished: list[int]
+    at: datetime
+    body: str
+
+
+async def keep(
+    conn: AsyncConnection[Any],
+    answer: Answer,
+    envelope: Envelope,
+    *,
+    run: int | None,
+    leagues: Collection[int] | None = None,
+    vanished: Collection[int] = (),
+) -> None:
+    """Write an answer down, in the transaction of whoever uses it.
+
+    `leagues` are those that are let into CORE with it: RAW alone has all that were told.
+    `vanished` are the matches that it removes from CORE.
+    """
+    await conn.execute("SELECT raw.ensure_month(clock_timestamp())")
+    await conn.execute(
+        load_query(_PACKAGE, "keep_answer"),
+        {
+            "endpoint": f"/{answer.endpoint}",
+            "parameters": Jsonb(dict(answer.parameters)),
+            "status": answer.status,
+            "headers": Jsonb(dict(answer.headers)),
+            "body": Jsonb(envelope.told),
+            "errors": Jsonb(dict(envelope.errors)),
+            "results": envelope.results,
+            "request_hash": _request_hash(answer),
+            "body_hash": hashlib.sha256(answer.body).digest(),
+            "run": run,
+            "leagues": None if leagues is None else sorted(leagues),
+            "vanished": sorted(vanished) or None,
+        },
+    )
+
+
+async def newest_first(conn: AsyncConnection[Any]) -> AsyncGenerator[Told, None]:
+    """The answers in the database, in the order in which they last came, turned round."""
+    async with conn.cursor("newest_answers") as cursor:
+        cursor.itersize = _AT_ONCE
+        await cursor.execute(load_query(_PACKAGE, "newest_answers"))
+        async for row in cursor:
+            yield Told(*row)
+
+
+def _request_hash(answer: Answer) -> bytes:
+    question = json.dumps([answer.endpoint, sorted(answer.parameters.items())])
+    return hashlib.sha256(question.encode()).digest()
+
+
+async def archive_months(context: RunContext) -> Outcome:
     """Move every month that is old enough; one at a time, each on its own."""
     place = storage_of(context.settings)
     months: list[str] = []
@@ -49,7 +128,7 @@ async def _old_months(conn: AsyncConnection[Any], days: int) -> list[date]:
 async def _move(context: RunContext, place: Storage, month: date) -> "Sealed | None":
     """The month in a file and no longer in the database; None if it could not be let go yet."""
     # Where nothing is archived, nobody waits for Parquet to be loaded.
-    from hasat.sources.football.months import write_month
+    from hasat.sources.football.ingest.raw_files import write_month
 
     draft_path = f"{SOURCE}_raw/api_responses_{month:%Y_%m}.parquet"
     draft = place.draft(draft_path)
@@ -93,13 +172,3 @@ async def _let_go(conn: AsyncConnection[Any], month: date, path: str, sealed: "S
             load_query(_PACKAGE, "note_archive"), {"path": path, "month": month, **vars(sealed)}
         )
     await conn.execute(sql.SQL("DROP TABLE {}").format(partition))
-
-
-RETENTION = Job(
-    "raw_retention_archive",
-    _archive,
-    "Moves months of answers that are old enough to Parquet files.",
-    "45 4 * * *",
-    options={},
-    source=SOURCE,
-)

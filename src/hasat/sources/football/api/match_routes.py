@@ -12,8 +12,9 @@ from starlette.responses import Response
 from hasat.errors import NotFoundError, UsageError
 from hasat.http.routes import Plain, TheReads
 from hasat.messages import msg
-from hasat.sources.football import listings
-from hasat.sources.football.asked import (
+from hasat.sources.football.api import queries
+from hasat.sources.football.api.queries import read_page
+from hasat.sources.football.api.route_params import (
     Id,
     TheId,
     ThePage,
@@ -23,8 +24,7 @@ from hasat.sources.football.asked import (
     single,
     told,
 )
-from hasat.sources.football.listings import read_page
-from hasat.sources.football.states import State, codes_in
+from hasat.sources.football.datasets import State, codes_in
 from hasat.sources.football.status import moment
 from hasat.store.queries import load_query
 
@@ -79,7 +79,7 @@ async def fixtures(
         "round": round_,
         "inferred": inferred,
     }
-    return await page_of(store, "fixtures", listings.FIXTURES, asked, paging, _fixture)
+    return await page_of(store, "fixtures", queries.FIXTURES, asked, paging, _fixture)
 
 
 @router.get(
@@ -100,9 +100,9 @@ async def fixture(fixture_id: TheId, store: TheReads) -> Response:
 async def details(fixture_id: TheId, store: TheReads) -> Response:
     async with store.snapshot() as conn:
         match = _fixture(await _the(conn, fixture_id))
-        for name in listings.BLOCKS:
+        for name in queries.BLOCKS:
             match[name] = await _block(conn, name, fixture_id)
-        found = await read_page(conn, listings.INJURIES, {"fixture": fixture_id})
+        found = await read_page(conn, queries.INJURIES, {"fixture": fixture_id})
         match["injuries"] = [row["body"] for row in found.rows]
         return await told(conn, "fixtures", match)
 
@@ -151,7 +151,7 @@ async def head_to_head(
         "season": season,
         "status": codes_in(status),
     }
-    return await page_of(store, "fixtures", listings.LATEST_FIRST, asked, paging, _fixture)
+    return await page_of(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
 
 
 @router.get(
@@ -165,7 +165,7 @@ async def team_fixtures(
 ) -> Response:
     """The latest first."""
     asked = {"team": team_id, "league": league, "season": season}
-    return await page_of(store, "fixtures", listings.LATEST_FIRST, asked, paging, _fixture)
+    return await page_of(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
 
 
 @router.get(
@@ -194,7 +194,7 @@ async def team_metrics(
 
 
 async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
-    found = await read_page(conn, listings.FIXTURES, {"id": number})
+    found = await read_page(conn, queries.FIXTURES, {"id": number})
     if not found.rows:
         raise NotFoundError(
             msg("There is no match {number} in the mirror.", number=number),
@@ -204,7 +204,7 @@ async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
 
 
 async def _block(conn: AsyncConnection[Any], name: str, number: int) -> list[Any]:
-    found = await read_page(conn, listings.BLOCKS[name], {"fixture": number})
+    found = await read_page(conn, queries.BLOCKS[name], {"fixture": number})
     if name != "players":
         return [row["body"] for row in found.rows]
     return [{"teamId": row["team_id"], **row["body"]} for row in found.rows]

@@ -11,7 +11,7 @@ from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.changes import head_of
 from hasat.http.routes import Plain, answer, answers, dumps
-from hasat.sources.football.listings import Listing, read_page
+from hasat.sources.football.api.queries import Listing, read_page
 from hasat.store import Store
 
 _MOST_ON_A_PAGE = 500

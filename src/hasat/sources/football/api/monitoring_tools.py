@@ -11,12 +11,8 @@ from pydantic import Field
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
 from hasat.messages import msg
-from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.finishing import MARKED
-from hasat.sources.football.leagues import resolve
-from hasat.sources.football.queries import fixtures_told
-from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
-from hasat.sources.football.told import (
+from hasat.sources.football.api.record_tools import fixtures_told
+from hasat.sources.football.api.schemas import (
     AutoFinished,
     Backfills,
     BackfillTold,
@@ -31,6 +27,9 @@ from hasat.sources.football.told import (
     TrackedLeague,
     TrackedLeagues,
 )
+from hasat.sources.football.datasets import LIVE, MAY_BE_OVER, SCHEDULED, SOURCE
+from hasat.sources.football.jobs.finishing import MARKED
+from hasat.sources.football.leagues import resolve
 from hasat.sources.registry import Tool, ToolContext
 from hasat.sources.tools import Id, Limit, Text, tools
 from hasat.store.queries import load_query

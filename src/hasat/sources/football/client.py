@@ -23,13 +23,12 @@ from hasat.messages import msg
 from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.ingest.loader import DoubtError, NothingReadError, load
+from hasat.sources.football.ingest.raw_store import Answer
 from hasat.sources.football.leagues import Followed, current_season, resolve
-from hasat.sources.football.loading import DoubtError, NothingReadError, load
-from hasat.sources.football.outcomes import classify, remaining
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.refusals import note_refusal, refusals
-from hasat.sources.football.subscription import is_used_up, why_exhausted
+from hasat.sources.football.outcomes import classify, is_used_up, remaining, why_exhausted
 from hasat.store import Store
+from hasat.store.queries import load_query
 
 # A job waits for its turn in the minute, never for the next day.
 _PATIENCE_SECONDS = 300.0
@@ -308,3 +307,24 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
         return JobOutcome("done" if api.requests else "nothing", api.changed, message=message)
 
     return run
+
+
+async def note_refusal(
+    store: Store, endpoint: str, league: int = 0, season: int = 0, team: int = 0
+) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            load_query("hasat.sources.football", "note_refused"),
+            {"endpoint": endpoint, "league": league, "season": season, "team": team},
+        )
+
+
+async def refusals(store: Store, endpoint: str, since: datetime) -> set[tuple[int, int]]:
+    """The leagues and seasons about which an endpoint refused to say anything since then."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT league_id, season FROM football.refusal"
+            " WHERE endpoint = %s AND refused_at > %s",
+            [endpoint, since],
+        )
+        return {(league, season) for league, season in await cursor.fetchall()}

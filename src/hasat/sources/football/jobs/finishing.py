@@ -12,12 +12,11 @@ from hasat.errors import HasatError, OutOfQuotaError
 from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources import upstreams
-from hasat.sources.football.asking import Api, collects, is_named, only_league
-from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.details import AT_ONCE, ask_by_ids, filled
+from hasat.sources.football.client import Api, collects, is_named, only_league
+from hasat.sources.football.datasets import LIVE, MAY_BE_OVER, RESTING, SCHEDULED, SOURCE
+from hasat.sources.football.jobs.fixtures import AT_ONCE, ask_by_ids, filled
+from hasat.sources.football.jobs.seasons import followed_seasons
 from hasat.sources.football.leagues import resolve
-from hasat.sources.football.seasons import followed_seasons
-from hasat.sources.football.states import LIVE, MAY_BE_OVER, RESTING, SCHEDULED
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"

@@ -7,9 +7,10 @@ from pydantic import Field
 
 from hasat.jobs import Job
 from hasat.settings import kinds
-from hasat.sources.football import bootstrap, details, finishing, fixtures, rollover, tables
-from hasat.sources.football.asking import Collecting, collects
+from hasat.sources.football.client import Collecting, collects
 from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.ingest import raw_store
+from hasat.sources.football.jobs import bootstrap, finishing, fixtures, tables
 
 _OPTIONS = {"only_league_id": kinds.Id, "accept_removals": bool}
 _Hours = Annotated[float, Field(ge=0, le=2160, allow_inf_nan=False)]
@@ -59,7 +60,7 @@ JOBS = (
     ),
     _job(
         "fixture_details_recent_finalize",
-        details.recent,
+        fixtures.recent_details,
         "Details of matches that ended lately, and again a day and a week later.",
         "30 6 * * *",
         "details",
@@ -114,7 +115,7 @@ JOBS = (
     ),
     _job(
         "fixture_details_backfill_90d",
-        details.last_ninety_days,
+        fixtures.details_of_90_days,
         "Details of the matches of ninety days.",
         "5-59/10 * * * *",
         "backfill",
@@ -122,7 +123,7 @@ JOBS = (
     ),
     _job(
         "fixture_details_backfill_season",
-        details.whole_seasons,
+        fixtures.details_of_seasons,
         "Details of all matches of the followed seasons.",
         "8-59/10 * * * *",
         "backfill",
@@ -180,8 +181,17 @@ JOBS = (
     ),
     _job(
         "season_rollover_watch",
-        rollover.watch,
+        bootstrap.watch_rollover,
         "Tells when a followed league has begun a new season.",
         "5 1 * * *",
     ),
+)
+
+RETENTION = Job(
+    "raw_retention_archive",
+    raw_store.archive_months,
+    "Moves months of answers that are old enough to Parquet files.",
+    "45 4 * * *",
+    options={},
+    source=SOURCE,
 )

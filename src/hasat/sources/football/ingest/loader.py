@@ -11,13 +11,18 @@ from hasat.feed.encoding import canonical
 from hasat.feed.guard import Limits, share
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.messages import msg
-from hasat.sources.football.covers import listed_season
 from hasat.sources.football.datasets import DATASETS, SOURCE
-from hasat.sources.football.elements import Block, Extract, extract
-from hasat.sources.football.envelope import Envelope, read_envelope, spelled
-from hasat.sources.football.folding import DETAILS, Fold, set_aside_nobodys
-from hasat.sources.football.raw import Answer, keep
-from hasat.sources.football.values import unreadable_values
+from hasat.sources.football.ingest.elements import (
+    Block,
+    Extract,
+    extract,
+    set_aside_nobodys,
+    unreadable_values,
+)
+from hasat.sources.football.ingest.envelope import Envelope, read_envelope, spelled
+from hasat.sources.football.ingest.merge import Fold
+from hasat.sources.football.ingest.raw_store import Answer, keep
+from hasat.sources.football.ingest.scopes import DETAILS, listed_season
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 from hasat.store.queries import load_query

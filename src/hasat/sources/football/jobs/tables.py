@@ -5,19 +5,22 @@ from datetime import UTC, date, timedelta
 from typing import Final
 
 from hasat.messages import msg
-from hasat.sources.football.asking import Api, only_league
-from hasat.sources.football.progress import UNREADABLE, Progress, load_progress, save_progress
-from hasat.sources.football.seasons import (
+from hasat.sources.football.client import Api, only_league
+from hasat.sources.football.datasets import FINISHED
+from hasat.sources.football.jobs.seasons import (
+    UNREADABLE,
+    Progress,
     Season,
     ensure_matches,
     followed_seasons,
     last_asked,
+    load_progress,
     note_asked,
     offered,
     refused_lately,
     refused_since,
+    save_progress,
 )
-from hasat.sources.football.states import FINISHED
 from hasat.store.queries import load_query
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"

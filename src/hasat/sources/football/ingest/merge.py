@@ -1,25 +1,24 @@
 """Many answers in the order in which they came, folded into what they say together."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import sql
 
 from hasat.feed.dataset import Scope
-from hasat.sources.football.covers import (
-    GOALS,
+from hasat.sources.football.ingest.elements import Extract
+from hasat.sources.football.ingest.scopes import (
+    DETAILS,
+    OF_A_LEAGUE,
     Cover,
-    of_day,
-    of_fixture,
-    of_goals,
-    of_season,
+    Element,
+    covers_of,
+    league_of,
+    match_of,
 )
-from hasat.sources.football.elements import BLOCKS, Element, Extract, Unreadable
-from hasat.sources.football.values import EARLIEST, LATEST
 
-_TOO_LARGE = 10**18
-_NOBODYS = -1
+_NONE: frozenset[int] = frozenset()
 
 
 class Fold:
@@ -114,61 +113,64 @@ class Fold:
         return self._leagues is None or league is None or league in self._leagues
 
 
-OF_A_LEAGUE = ("fixtures", "injuries")
-DETAILS = tuple(f"fixture_{block}" for block in BLOCKS)
-"""The datasets whose records belong to a match and leave the mirror with it."""
+class Replay:
+    """What the answers so far have settled."""
 
+    def __init__(self) -> None:
+        self._settled: defaultdict[str, set[str]] = defaultdict(set)
+        self._covered: dict[Cover, frozenset[int] | None] = {}
+        self._with_covers: set[str] = set()
+        self._fillers: dict[tuple[str, str], Element] = {}
+        self._vanished: set[int] = set()
 
-def league_of(element: Element) -> int | None:
-    """The league by which an element may be kept out; None where none is."""
-    if element.dataset not in OF_A_LEAGUE:
-        return None
-    return _number(element.body, "league", "id")
+    def add(
+        self, found: Extract, leagues: Collection[int] | None, vanished: Collection[int] = ()
+    ) -> Iterator[Element]:
+        """Those records on which this answer, older than all before it, is the last word.
 
+        `vanished` are the matches that it removed: what is older about their details is over.
+        """
+        # Of one that is told twice in an answer, the later counts.
+        for element in reversed(found.elements):
+            name, key, _ = element
+            settled = self._settled[name]
+            if key in settled:
+                continue
+            if leagues is not None and league_of(element) not in (None, *leagues):
+                continue
+            over = self._is_over(element)
+            if found.partial:
+                if not over:
+                    # It stays only if nothing older is there to be filled.
+                    self._fillers[name, key] = element
+                continue
+            settled.add(key)
+            if not over:
+                self._fillers.pop((name, key), None)
+                yield element
+        for cover in found.covers:
+            self._cover(cover, leagues)
+        self._vanished.update(vanished)
 
-def set_aside_nobodys(extract: Extract) -> None:
-    """Where only some leagues may enter: what does not say of which it is may be of one of them."""
-    nobodys = [element for element in extract.elements if league_of(element) == _NOBODYS]
-    if not nobodys:
-        return
-    reason = "it does not say of which league it is"
-    extract.unreadable += [Unreadable(one.dataset, reason, one.body) for one in nobodys]
-    extract.elements = [one for one in extract.elements if league_of(one) != _NOBODYS]
-    damaged = {one.dataset for one in nobodys}
-    extract.covers = [cover for cover in extract.covers if cover.dataset not in damaged]
+    def rest(self) -> Iterator[Element]:
+        """Records that only answers about a part of them told; once all were added."""
+        return iter(self._fillers.values())
 
+    def _cover(self, cover: Cover, leagues: Collection[int] | None) -> None:
+        self._with_covers.add(cover.dataset)
+        before = self._covered.get(cover, _NONE)
+        if before is None or leagues is None or cover.dataset not in OF_A_LEAGUE:
+            self._covered[cover] = None
+        else:
+            self._covered[cover] = before.union(leagues)
 
-def match_of(element: Element) -> int:
-    """Return the match that a record of its details belongs to."""
-    return int(element.key.partition(":")[0])
-
-
-def covers_of(element: Element) -> Iterator[Cover]:
-    """Every cover that a record lies in; the same columns are computed in the database."""
-    name, body = element.dataset, element.body
-    yield Cover(name)
-    match name:
-        case "fixtures":
-            yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
-        case "standings" | "top_scorers":
-            league, season, *_ = element.key.split(":")
-            yield of_season(name, int(league), int(season))
-        case "injuries":
-            yield of_season(name, _number(body, "league", "id"), _number(body, "league", "season"))
-            yield of_fixture(name, _number(body, "fixture", "id"))
-            if EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= LATEST:
-                yield of_day(name, datetime.fromtimestamp(at, UTC).date().isoformat())
-        case _ if name in DETAILS:
-            fixture = match_of(element)
-            yield of_fixture(name, fixture)
-            if name == "fixture_events" and body.get("detail") in GOALS:
-                yield of_goals(fixture, body["detail"])
-
-
-def _number(body: Any, *path: str) -> int:
-    """A whole number in a body, as core.whole has it; nobody's for none."""
-    for step in path:
-        body = body.get(step) if isinstance(body, dict) else None
-    if isinstance(body, bool) or not isinstance(body, (int, float)) or abs(body) >= _TOO_LARGE:
-        return _NOBODYS
-    return int(body)
+    def _is_over(self, element: Element) -> bool:
+        if element.dataset in DETAILS and match_of(element) in self._vanished:
+            return True
+        if element.dataset not in self._with_covers:
+            return False
+        for cover in covers_of(element):
+            leagues = self._covered.get(cover, _NONE)
+            if leagues is None or (leagues and league_of(element) in leagues):
+                return True
+        return False

@@ -13,10 +13,9 @@ from pydantic import Field
 
 from hasat.errors import NotFoundError
 from hasat.messages import msg
-from hasat.sources.football import listings
-from hasat.sources.football.listings import read_page
-from hasat.sources.football.states import codes_in
-from hasat.sources.football.told import (
+from hasat.sources.football.api import queries
+from hasat.sources.football.api.queries import read_page
+from hasat.sources.football.api.schemas import (
     Coverage,
     CoverageSum,
     CoverageSummary,
@@ -26,6 +25,7 @@ from hasat.sources.football.told import (
     Fixtures,
     FixtureTold,
 )
+from hasat.sources.football.datasets import codes_in
 from hasat.sources.registry import Tool, ToolContext
 from hasat.sources.tools import Id, Limit, Text, tools
 from hasat.store import Store
@@ -112,7 +112,7 @@ class FootballQueries:
         of = None if league_id is None else [league_id, None]
         asked = {"id": team_id, "search": name, "of": of}
         async with self._store.connection() as conn:
-            found = await read_page(conn, listings.TEAMS, asked, size=limit)
+            found = await read_page(conn, queries.TEAMS, asked, size=limit)
         items = [row["body"] for row in found.rows]
         return Elements(ts_utc=await self._store.now(), total=found.total, items=items)
 

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from hasat.errors import DatabaseError, NotFoundError, UsageError
 from hasat.http.routes import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
 from hasat.messages import msg
-from hasat.sources.football import listings
-from hasat.sources.football.asked import (
+from hasat.sources.football.api import queries
+from hasat.sources.football.api.queries import read_page
+from hasat.sources.football.api.route_params import (
     Id,
     Text,
     TheId,
@@ -23,7 +24,6 @@ from hasat.sources.football.asked import (
     single,
     told,
 )
-from hasat.sources.football.listings import read_page
 from hasat.sources.football.status import moment, quota_of
 from hasat.store import Store
 
@@ -50,7 +50,7 @@ async def teams(
         )
     of = None if league is None else [league, season]
     asked = {"id": number, "of": of, "country": country, "search": search}
-    return await page_of(store, "teams", listings.TEAMS, asked, paging)
+    return await page_of(store, "teams", queries.TEAMS, asked, paging)
 
 
 @router.get(
@@ -80,7 +80,7 @@ async def standings(
 async def _tables(store: Store, league: int, season: int, team: int | None) -> Response:
     asked = {"league": league, "season": season, "team": team}
     async with store.snapshot() as conn:
-        found = await read_page(conn, listings.STANDINGS, asked, size=_MOST_LINES)
+        found = await read_page(conn, queries.STANDINGS, asked, size=_MOST_LINES)
         if not found.rows:
             raise NotFoundError(
                 msg(
@@ -119,7 +119,7 @@ async def injuries(
         "player": player,
         "date": day,
     }
-    return await page_of(store, "injuries", listings.INJURIES, asked, paging)
+    return await page_of(store, "injuries", queries.INJURIES, asked, paging)
 
 
 @router.get("/top_scorers", summary="Top scorers", response_class=Response, responses=listed({}))
@@ -128,7 +128,7 @@ async def top_scorers(
 ) -> Response:
     """The most goals first."""
     asked = {"league": league, "season": season, "team": team}
-    return await page_of(store, "top_scorers", listings.TOP_SCORERS, asked, paging, _scorer)
+    return await page_of(store, "top_scorers", queries.TOP_SCORERS, asked, paging, _scorer)
 
 
 @router.get(
@@ -141,7 +141,7 @@ async def team_statistics(
     store: TheReads, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     asked = {"league": league, "season": season, "team": team}
-    return await page_of(store, "team_statistics", listings.TEAM_STATISTICS, asked, paging)
+    return await page_of(store, "team_statistics", queries.TEAM_STATISTICS, asked, paging)
 
 
 @router.get("/leagues", summary="Leagues", response_class=Response, responses=listed({}))
@@ -154,17 +154,17 @@ async def leagues(
     search: Text = None,
 ) -> Response:
     asked = {"id": number, "country": country, "type": kind, "search": search}
-    return await page_of(store, "leagues", listings.LEAGUES, asked, paging)
+    return await page_of(store, "leagues", queries.LEAGUES, asked, paging)
 
 
 @router.get("/countries", summary="Countries", response_class=Response, responses=listed({}))
 async def countries(store: TheReads, paging: ThePage, name: Text = None) -> Response:
-    return await page_of(store, "countries", listings.COUNTRIES, {"name": name}, paging)
+    return await page_of(store, "countries", queries.COUNTRIES, {"name": name}, paging)
 
 
 @router.get("/timezones", summary="Time zones", response_class=Response, responses=listed("UTC"))
 async def timezones(store: TheReads, paging: ThePage) -> Response:
-    return await page_of(store, "timezones", listings.TIMEZONES, {}, paging)
+    return await page_of(store, "timezones", queries.TIMEZONES, {}, paging)
 
 
 _COVERAGE = {
@@ -201,7 +201,7 @@ async def coverage(
     if endpoint is not None:
         endpoint = f"/{endpoint.lstrip('/')}"
     asked = {"league": league, "season": season, "endpoint": endpoint}
-    return await page_of(store, "leagues", listings.COVERAGE, asked, paging, _covered)
+    return await page_of(store, "leagues", queries.COVERAGE, asked, paging, _covered)
 
 
 @router.get("/quota", summary="What is left of the day", responses=answers({}, DatabaseError))

@@ -6,9 +6,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from hasat.messages import msg
-from hasat.sources.football.asking import Api
-from hasat.sources.football.raw import Answer
-from hasat.sources.football.refusals import note_refusal, refusals
+from hasat.sources.football.client import Api, note_refusal, refusals
+from hasat.sources.football.ingest.raw_store import Answer
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -16,6 +15,8 @@ _PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
 # A plan is not changed every hour.
 _REFUSED_RESTS = timedelta(days=1)
+Asked = dict[tuple[int, int, int], datetime]
+UNREADABLE = "the answer could not be read"
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,6 @@ async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int],
     return {(league, year): Season(league, year, *rest) for league, year, *rest in rows}
 
 
-Asked = dict[tuple[int, int, int], datetime]
-
-
 async def last_asked(api: Api, endpoint: str) -> Asked:
     """When an endpoint was last asked, or lately refused, by league, season and team."""
     async with api.store.connection() as conn:
@@ -184,3 +182,43 @@ async def refused_lately(
 def refused_since(api: Api, rests: timedelta = _REFUSED_RESTS) -> datetime:
     """What was refused later than that is left alone; somebody who asks by hand has a reason."""
     return api.now if api.by_hand else api.now - rests
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Everything from `first_date` up to, but not including, `next_date` is in the mirror."""
+
+    first_date: date | None = None
+    next_date: date | None = None
+    completed: bool = False
+    last_error: str | None = None
+    updated_at: datetime | None = None
+
+    def reaches(self, start: date | None, end: date | None) -> bool:
+        """Whether it still covers a season whose dates may have moved since."""
+        early = start is None or (self.first_date is not None and self.first_date <= start)
+        late = end is None or (self.next_date is not None and self.next_date > end)
+        return early and late
+
+
+async def load_progress(store: Store, job: str) -> dict[tuple[int, int], Progress]:
+    """The progress of a job's backfill, by league and season."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT league_id, season, first_date, next_date, completed, last_error, updated_at"
+            " FROM core.backfill_progress WHERE job = %s",
+            [job],
+        )
+        return {
+            (league, season): Progress(*rest) for league, season, *rest in await cursor.fetchall()
+        }
+
+
+async def save_progress(
+    store: Store, job: str, league: int, season: int, progress: Progress
+) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            load_query(_PACKAGE, "save_progress"),
+            {"job": job, "league": league, "season": season, **vars(progress)},
+        )

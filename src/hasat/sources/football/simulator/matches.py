@@ -1,0 +1,293 @@
+"""Simulated matches: their state at any moment, in the form of the API.
+
+Everything about a match follows from its number and the seed, so its state at any moment is
+computed without simulating the moments before.
+"""
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+Fate = Literal["played", "cup", "postponed", "abandoned", "awarded", "cancelled"]
+HALF = timedelta(minutes=47)
+BREAK = timedelta(minutes=15)
+# The last whistle, after added time.
+FULL = HALF + BREAK + HALF + timedelta(minutes=3)
+EXTRA = FULL + timedelta(minutes=50)
+TOLD_LATE_AFTER = timedelta(hours=40)
+_NOTHING = timedelta(0)
+# fmt: off
+_TOWNS = (
+    "Adana", "Ağrı", "Amasya", "Artvin", "Balıkesir", "Bilecik", "Bolu", "Çanakkale", "Çorum",
+    "Denizli", "Diyarbakır", "Düzce", "Edirne", "Erzincan", "Eskişehir", "Gümüşhane", "Hatay",
+    "Iğdır", "Isparta", "İzmir", "Karabük", "Kars", "Kırşehir", "Konya", "Kütahya", "Mardin",
+    "Muğla", "Niğde", "Ordu", "Sakarya", "Samsun", "Sinop", "Şırnak", "Tokat", "Uşak", "Van",
+)
+_KINDS = ("Yıldızı", "Irmak", "Demir", "İdman", "Güneşi", "Gücü", "Ovası", "Işık", "Kale", "Çınar")
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """How fast a world lives from its first midnight on, and how often it corrects itself.
+
+    Tables, scorers and teams' statistics are as they were `tables_after` before.
+    """
+
+    speed: float = 1.0
+    corrected_share: float = 0.03
+    corrected_after: timedelta = timedelta(days=2)
+    tables_after: timedelta = timedelta(0)
+
+
+AS_IN_LIFE = Tempo()
+
+
+@dataclass(frozen=True)
+class League:
+    """A league or a cup; one without live events tells results a day or two later."""
+
+    id: int
+    name: str
+    country: str
+    is_cup: bool
+    has_live: bool
+    teams: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """One match, and everything that will ever be true about it."""
+
+    id: int
+    league: League
+    season: int
+    round: int
+    kick_off: datetime
+    home: int
+    away: int
+    seed: int
+    moved_to: datetime | None = None
+    fate: Fate = "played"
+    tempo: Tempo = AS_IN_LIFE
+
+    @cached_property
+    def goals(self) -> list[tuple[int, int, int]]:
+        """Minute, team and scorer of every goal; the last may be withdrawn later."""
+        dice = random.Random(f"goals:{self.seed}:{self.id}")  # noqa: S311 - a simulation
+        return sorted(
+            (dice.randint(1, 90), team, team * 100 + dice.randint(1, 11))
+            for team in (self.home, self.away)
+            for _ in range(dice.choices((0, 1, 2, 3, 4), (25, 34, 22, 13, 6))[0])
+        )
+
+    @cached_property
+    def is_corrected(self) -> bool:
+        """Whether a goal turns out to be none, days later."""
+        dice = random.Random(f"fix:{self.seed}:{self.id}")  # noqa: S311 - a simulation
+        return bool(self.goals) and dice.random() < self.tempo.corrected_share
+
+    def at(self, now: datetime) -> "Moment":
+        """The match as it is told at a moment."""
+        kick_off, played = self.kick_off, self._since(self.kick_off, now)
+        if played < _NOTHING:
+            return Moment(self, kick_off, "NS", None)
+        if self.fate == "postponed" and self.moved_to is not None:
+            if played < timedelta(hours=20):
+                return Moment(self, kick_off, "PST", None)
+            kick_off, played = self.moved_to, self._since(self.moved_to, now)
+        if self.fate == "cancelled":
+            return Moment(self, kick_off, "CANC", None)
+        if self.fate == "awarded" and played >= timedelta(hours=24):
+            return Moment(self, kick_off, "AWD", None, awarded=True)
+        if self.fate == "awarded" or played < _NOTHING:
+            return Moment(self, kick_off, "NS", None)
+        if not self.league.has_live:
+            over = played > TOLD_LATE_AFTER
+            return Moment(self, kick_off, "FT" if over else "NS", 90 if over else None)
+        if self.fate == "abandoned" and played > HALF:
+            later = played > timedelta(days=1)
+            return Moment(self, kick_off, "ABD" if later else "SUSP", 45)
+        if self.fate == "cup" and played > FULL:
+            return self._after_extra_time(kick_off, played)
+        return self._in_ninety(kick_off, played)
+
+    def _since(self, kick_off: datetime, now: datetime) -> timedelta:
+        return (now - kick_off) * self.tempo.speed
+
+    def _in_ninety(self, kick_off: datetime, played: timedelta) -> "Moment":
+        minute = int(played.total_seconds() // 60)
+        if played < HALF:
+            return Moment(self, kick_off, "1H", min(minute + 1, 45))
+        if played < HALF + BREAK:
+            return Moment(self, kick_off, "HT", 45)
+        if played < FULL:
+            return Moment(self, kick_off, "2H", min(minute - 61 + 45, 90))
+        corrected = self.is_corrected and played > self.tempo.corrected_after
+        return Moment(self, kick_off, "FT", 90, corrected=corrected)
+
+    def _after_extra_time(self, kick_off: datetime, played: timedelta) -> "Moment":
+        teams = [team for _, team, _ in self.goals]
+        if teams.count(self.home) != teams.count(self.away):
+            return Moment(self, kick_off, "FT", 90)
+        if played < EXTRA:
+            return Moment(self, kick_off, "ET", 105)
+        return Moment(self, kick_off, "PEN", 120)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A match at one moment, in the API's own form."""
+
+    match: Match
+    kick_off: datetime
+    code: str
+    elapsed: int | None
+    corrected: bool = False
+    awarded: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        return self.code in ("FT", "AET", "PEN")
+
+    @cached_property
+    def goals(self) -> list[tuple[int, int, int]]:
+        """Those scored so far and not withdrawn."""
+        if self.elapsed is None:
+            return []
+        found = [goal for goal in self.match.goals if goal[0] <= self.elapsed]
+        return found[:-1] if self.corrected else found
+
+    def score(self) -> tuple[int | None, int | None]:
+        if self.awarded:
+            return 3, 0
+        if self.elapsed is None:
+            return None, None
+        teams = [team for _, team, _ in self.goals]
+        return teams.count(self.match.home), teams.count(self.match.away)
+
+    def body(self) -> dict[str, Any]:
+        """The element of /fixtures."""
+        match, (home, away) = self.match, self.score()
+        none = {"home": None, "away": None}
+        told = {"home": home, "away": away}
+        return {
+            "fixture": {
+                "id": match.id,
+                "referee": None,
+                "timezone": "UTC",
+                "date": self.kick_off.isoformat(),
+                "timestamp": int(self.kick_off.timestamp()),
+                "periods": {"first": None, "second": None},
+                "venue": {"id": None, "name": f"{club(match.home)} Stadı", "city": "Town"},
+                "status": {
+                    "long": self.code,
+                    "short": self.code,
+                    "elapsed": self.elapsed,
+                    "extra": None,
+                },
+            },
+            "league": {
+                "id": match.league.id,
+                "name": match.league.name,
+                "country": match.league.country,
+                "logo": "",
+                "flag": None,
+                "season": match.season,
+                "round": f"Regular Season - {match.round}",
+            },
+            "teams": {
+                "home": _side(match.home, home, away),
+                "away": _side(match.away, away, home),
+            },
+            "goals": told,
+            "score": {
+                "halftime": told if self.elapsed and self.elapsed >= 45 else none,
+                "fulltime": told if self.is_finished or self.awarded else none,
+                "extratime": {"home": 0, "away": 0} if self.code == "PEN" else none,
+                "penalty": {"home": 5, "away": 4} if self.code == "PEN" else none,
+            },
+        }
+
+    def blocks(self) -> dict[str, list[Any]]:
+        """Events, line-ups, statistics and players, as far as there are any yet."""
+        if self.elapsed is None:
+            return {"events": [], "lineups": [], "statistics": [], "players": []}
+        sides = (self.match.home, self.match.away)
+        return {
+            "events": [_goal(*goal) for goal in self.goals],
+            "lineups": [_lineup(team) for team in sides],
+            "statistics": [self._statistics(team) for team in sides],
+            "players": [self._players(team) for team in sides],
+        }
+
+    def _statistics(self, team: int) -> dict[str, Any]:
+        goals = sum(scored == team for _, scored, _ in self.goals)
+        return {
+            "team": _team(team),
+            "statistics": [
+                {"type": "Shots on Goal", "value": goals + 2},
+                {"type": "Ball Possession", "value": "50%"},
+                {"type": "expected_goals", "value": f"{goals * 0.9:.2f}"},
+                {"type": "Red Cards", "value": None},
+            ],
+        }
+
+    def _players(self, team: int) -> dict[str, Any]:
+        players = [
+            {
+                "player": {"id": team * 100 + n if n < 11 else 0, "name": f"P{n}", "photo": ""},
+                "statistics": [{"games": {"minutes": self.elapsed, "rating": "7.1"}}],
+            }
+            for n in range(1, 13)
+        ]
+        return {
+            "team": {**_team(team), "update": self.kick_off.isoformat()},
+            "players": players,
+        }
+
+
+def _side(team: int, own: int | None, other: int | None) -> dict[str, Any]:
+    winner = None if own is None or other is None or own == other else own > other
+    return {**_team(team), "winner": winner}
+
+
+def _team(team: int) -> dict[str, Any]:
+    return {"id": team, "name": club(team), "logo": ""}
+
+
+def _goal(minute: int, team: int, scorer: int) -> dict[str, Any]:
+    return {
+        "time": {"elapsed": minute, "extra": None},
+        "team": _team(team),
+        "player": {"id": scorer, "name": f"P{scorer % 100}"},
+        "assist": {"id": None, "name": None},
+        "type": "Goal",
+        "detail": "Normal Goal",
+        "comments": None,
+    }
+
+
+def _lineup(team: int) -> dict[str, Any]:
+    player = [
+        {"player": {"id": team * 100 + n, "name": f"P{n}", "number": n, "pos": "M", "grid": None}}
+        for n in range(1, 12)
+    ]
+    return {
+        "team": {**_team(team), "colors": None},
+        "coach": {"id": None, "name": None, "photo": ""},
+        "formation": "4-4-2",
+        "startXI": player,
+        "substitutes": [],
+    }
+
+
+# fmt: on
+
+
+def club(team: int) -> str:
+    """The name of a club by its number: a thousand numbers a league."""
+    league, place = divmod(team, 1000)
+    town = _TOWNS[(place * 7 + league * 11) % len(_TOWNS)]
+    return f"{town} {_KINDS[(place * 3 + league) % len(_KINDS)]}"
