@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pyarrow.parquet as pq
 
 from hasat.feed.archive.manifest import Format
-from hasat.feed.archive.snapshot import UnsoundError, write_snapshot
+from hasat.feed.archive.snapshot import MirrorDamagedError, write_snapshot
 from hasat.feed.dataset import Dataset
 from hasat.feed.reconcile import Version
 from hasat.settings import Settings
@@ -114,7 +114,7 @@ def peak_of_writing(url: str, folder: Path) -> int:
         "parquet": folder / "p",
     }
     # Records put there by hand do not fit the head; that is told when all have been written.
-    with suppress(UnsoundError):
+    with suppress(MirrorDamagedError):
         write_snapshot(url, EINVOICE, paths)
     # Not ru_maxrss, which a process takes over from the one that started it.
     status = Path("/proc/self/status").read_text()

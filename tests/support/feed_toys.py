@@ -23,7 +23,7 @@ async def run(
     state: State,
     *,
     scope: Scope = WHOLE,
-    spared: tuple[str, ...] = (),
+    protected: tuple[str, ...] = (),
     retention_days: int = 30,
     dataset: Dataset = TOYS,
     run_id: int | None = None,
@@ -31,7 +31,7 @@ async def run(
     """One run that saw exactly this state."""
     async with Reconcile.begin(store, [dataset]) as work:
         await work.stage(dataset, [Record(key, canonical(body)) for key, body in state.items()])
-        await work.diff(dataset, scope, spared)
+        await work.diff(dataset, scope, protected)
         return await work.write(run=run_id, retention_days=retention_days)
 
 

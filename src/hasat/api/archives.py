@@ -89,7 +89,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
         # Before the first run there is no time to tell, and the list is empty.
         with suppress(UnavailableError):
             await _date(response, store, name)
-        return [archive.listed() for archive in await list_archives(store, name)]
+        return [archive.summary() for archive in await list_archives(store, name)]
 
     @router.get(
         "/archives/latest",
@@ -152,8 +152,8 @@ def archive_router(dataset: Dataset) -> APIRouter:
         return {
             "versions": [
                 {
-                    **one.told(name),
-                    "delta": f"/api/v1/{name}/deltas/{one.version}" if one.kept else None,
+                    **one.as_dict(name),
+                    "delta": f"/api/v1/{name}/deltas/{one.version}" if one.has_changes else None,
                 }
                 for one in found
             ],

@@ -29,7 +29,7 @@ from hasat.clock import local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import ArchivePendingError
-from hasat.feed.changes import ExpiredError, changes_between, head_of, history, is_there
+from hasat.feed.changes import ExpiredError, changes_between, head_of, history, record_exists
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
@@ -177,7 +177,7 @@ def feed_router(dataset: Dataset) -> APIRouter:
         async with store.connection() as conn:
             head = await head_of(conn, name)
             found = await history(conn, name, key)
-            if not found and not await is_there(conn, dataset, key):
+            if not found and not await record_exists(conn, dataset, key):
                 raise NotFoundError(
                     msg(
                         "No record of {name} has this key, and no change of one is kept.", name=name

@@ -220,7 +220,9 @@ def written(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
     if dataset.flat and not include and change.body != "{}":
         at = _moment(change.changed_at)
         own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
-        fields = dumps(dataset.spell(change.key, None)) if change.body is None else change.body
+        fields = (
+            dumps(dataset.change_fields(change.key, None)) if change.body is None else change.body
+        )
         return f"{{{own},{fields[1:]}"
     body, before = (
         None if one is None else json.loads(one) for one in (change.body, change.before)
@@ -234,7 +236,7 @@ def spelled(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[s
         "seq": change.seq,
         "changeType": change.kind,
         "changedAt": _moment(change.changed_at),
-        **dataset.spell(change.key, change.body),
+        **dataset.change_fields(change.key, change.body),
     }
     if "record" in include:
         told["key"] = change.key

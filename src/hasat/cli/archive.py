@@ -52,7 +52,7 @@ def write(
     writing = acting(
         "archive.write",
         wanted.name,
-        lambda store: write_archives(store, settings, wanted, anew=anew),
+        lambda store: write_archives(store, settings, wanted, force=anew),
         takes_long=True,
     )
     written = in_house(settings, writing)
@@ -74,12 +74,12 @@ def verify_(
 
     Examples: `hasat archive verify einvoice` · `hasat archive verify einvoice --all --json`
     """
-    from hasat.feed.archive.verification import Finding, verify
+    from hasat.feed.archive.verification import Verification, verify
 
     settings = manners.settings_of(ctx)
     name = _named(dataset).name
 
-    async def perform() -> list[Finding]:
+    async def perform() -> list[Verification]:
         place = storage_of(settings)
         async with open_house(settings) as store:
             found = await list_archives(store, name)
@@ -117,7 +117,7 @@ def _named(name: str) -> Dataset:
 
 
 def _emit(archives: Sequence[Archive], *, json: bool) -> None:
-    listed: list[dict[str, Any]] = [archive.listed() for archive in archives]
+    listed: list[dict[str, Any]] = [archive.summary() for archive in archives]
 
     def human() -> Table:
         table = Table("file", "bytes", "records", "change", "holds the state of")

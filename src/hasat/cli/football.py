@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
 
 _HOW = {
-    "intact": "as it should be",
-    "mended": "mended; followers go on",
+    "intact": "unchanged",
+    "repaired": "repaired; consumers continue",
     "changed": "differences published as changes",
-    "anew": "filled anew; followers start over from an archive",
+    "new_epoch": "loaded again; consumers start over from an archive",
 }
 
 
@@ -93,7 +93,7 @@ def _dataset(one: "RebuildResult") -> dict[str, Any]:
         "how": one.how,
         "records": one.records,
         "digest": one.digest.hex(),
-        "mended": one.mended,
+        "repaired": one.repaired,
         "added": one.changes.added,
         "modified": one.changes.modified,
         "removed": one.changes.removed,

@@ -15,7 +15,7 @@ from psycopg.rows import class_row, dict_row
 from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor, Head
 from hasat.feed.dataset import Dataset
-from hasat.messages import msg
+from hasat.messages import Message, msg
 from hasat.store.queries import load_query
 
 Kind = Literal["added", "modified", "removed"]
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
     @property
     def fields(self) -> list[str]:
-        """The top-level fields that a modification changed."""
+        """Return the top-level fields that a modification changed."""
         if not (isinstance(self.body, dict) and isinstance(self.before, dict)):
             return []
         names = self.body.keys() | self.before.keys()
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Changes after a cursor, and where to go on."""
+    """Changes after a cursor, and the cursor to continue from."""
 
     changes: Sequence[Change]
     next: Cursor
@@ -80,17 +80,22 @@ class AsOf:
 
 
 class ExpiredError(GoneError):
-    """The changes that were asked for are no longer kept, or never were of this feed."""
+    """The requested changes have expired, or the cursor does not belong to this feed."""
 
     code = "feed-expired"
     title = "The feed no longer reaches back that far"
 
-    def __init__(self, dataset: str, why: str, *, remedy: str | None = None) -> None:
-        start_over = f"Start over from /api/v1/{dataset}/archives/latest and go on from its cursor."
+    def __init__(
+        self, dataset: str, why: Message | str, *, remedy: Message | str | None = None
+    ) -> None:
+        start_over = msg(
+            "Start over from /api/v1/{dataset}/archives/latest and continue from its cursor.",
+            dataset=dataset,
+        )
         super().__init__(why, remedy=remedy or start_over)
         self.dataset = dataset
         self.starts_over = remedy is None
-        """Whether an archive is the way on."""
+        """Whether the consumer must start over from an archive."""
 
 
 async def changes_after(
@@ -103,10 +108,10 @@ async def changes_after(
     before: bool = True,
     as_text: bool = False,
 ) -> Page:
-    """The changes after a cursor, or after the floor; with `keys`, only those records' changes.
+    """Return the changes after a cursor or the floor; with `keys`, only of those records.
 
-    Without `before`, the state before each change is not read; with `as_text`, bodies stay texts
-    of JSON.
+    Without `before`, the state before each change is not read; with `as_text`, bodies are JSON
+    texts.
     """
     name = "changes_after" if keys is None else "changes_of"
     values = {
@@ -122,14 +127,14 @@ async def changes_after(
     rows = await (await conn.execute(query, values)).fetchall()
     tops = [row for row in rows if row[0] is not None]
     if not tops or tops[0][2] is None:
-        raise never_filled(dataset)
+        raise no_data_error(dataset)
     epoch, floor, committed_at, head, *_ = tops[0]
     if cursor is not None:
         _check(cursor, dataset, epoch, head, floor)
     changes = sorted(
         Change(seq, KINDS[kind], *rest) for top, _, _, seq, kind, *rest in rows if top is None
     )
-    # A filtered page that is not full has looked at everything up to the head.
+    # A filtered page that is not full covers everything up to the head.
     seen = changes[-1].seq if len(changes) == limit or (changes and keys is None) else head
     return Page(changes, Cursor(dataset, epoch, seen), epoch, head, floor, committed_at)
 
@@ -161,7 +166,7 @@ async def changes_between(
     if first["floor_at"] is not None and since < first["floor_at"]:
         raise ExpiredError(
             dataset,
-            msg("Changes are kept since {floor_at} only.", floor_at=first["floor_at"].isoformat()),
+            msg("Changes before {floor_at} have expired.", floor_at=first["floor_at"].isoformat()),
         )
     return Span(
         _changes(rows), first["total"], first["until"], first["window_end"], first["committed_at"]
@@ -169,17 +174,17 @@ async def changes_between(
 
 
 async def head_of(conn: AsyncConnection[Any], dataset: str) -> Head:
-    """Where the feed stands."""
+    """Return the head of a dataset."""
     async with conn.cursor(row_factory=class_row(Head)) as cursor:
         await cursor.execute(load_query("hasat.feed", "head"), {"dataset": dataset})
         head = await cursor.fetchone()
     if head is None or head.committed_at is None:
-        raise never_filled(dataset)
+        raise no_data_error(dataset)
     return head
 
 
 async def is_filled(conn: AsyncConnection[Any], dataset: str) -> bool:
-    """Whether a run has been committed to the dataset."""
+    """Return whether the dataset has a committed run."""
     cursor = await conn.execute(
         "SELECT FROM feed.head WHERE dataset = %s AND committed_at IS NOT NULL", [dataset]
     )
@@ -187,12 +192,12 @@ async def is_filled(conn: AsyncConnection[Any], dataset: str) -> bool:
 
 
 async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequence[Change]:
-    """Everything still known of one record, oldest first."""
+    """Return the stored changes of one record, oldest first."""
     return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
 
 
-async def is_there(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> bool:
-    """Whether the dataset has a record of that key now."""
+async def record_exists(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> bool:
+    """Return whether the dataset has a record with that key now."""
     query = sql.SQL("SELECT FROM {} WHERE key = %s").format(dataset.table)
     return (await conn.execute(query, [key])).rowcount > 0
 
@@ -200,7 +205,7 @@ async def is_there(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> bo
 async def record_as_of(
     conn: AsyncConnection[Any], dataset: Dataset, key: str, at: datetime
 ) -> AsOf:
-    """One record as it was observed to be at a moment; for a moment to come, as it is now."""
+    """Return one record as of a moment; for a moment in the future, the current record."""
     query = sql.SQL(load_query("hasat.feed", "record_as_of")).format(table=dataset.table)
     values = {"dataset": dataset.name, "key": key, "at": at}
     async with conn.cursor(row_factory=dict_row) as cursor:
@@ -210,10 +215,10 @@ async def record_as_of(
         raise ExpiredError(
             dataset.name,
             msg(
-                "What was there before {known_from} is not known.",
+                "There is no history before {known_from}.",
                 known_from=row["known_from"].isoformat(),
             ),
-            remedy=msg("Ask for a later time."),
+            remedy=msg("Request a later time."),
         )
     return AsOf(row["body"], row["committed_at"])
 
@@ -228,18 +233,18 @@ def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> 
     if cursor.seq > head:
         raise ExpiredError(dataset, msg("This cursor is ahead of the feed."))
     if cursor.seq < floor:
-        raise ExpiredError(dataset, msg("Changes up to {floor} are no longer kept.", floor=floor))
+        raise ExpiredError(dataset, msg("Changes up to {floor} have expired.", floor=floor))
 
 
 def _filled(dataset: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not rows or rows[0]["committed_at"] is None:
-        raise never_filled(dataset)
+        raise no_data_error(dataset)
     return rows[0]
 
 
-def never_filled(dataset: str) -> UnavailableError:
+def no_data_error(dataset: str) -> UnavailableError:
     return UnavailableError(
-        msg("{dataset} has not been filled yet.", dataset=dataset),
+        msg("{dataset} has no data yet.", dataset=dataset),
         remedy=msg("Try again after the first run."),
     )
 

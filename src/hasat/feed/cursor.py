@@ -14,7 +14,7 @@ _CHECK = 4
 
 @dataclass(frozen=True)
 class Cursor:
-    """Everything up to and including `seq` of this epoch of the dataset has been seen."""
+    """A consumer's position: it has everything up to and including `seq` of this epoch."""
 
     dataset: str
     epoch: UUID
@@ -27,7 +27,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """The cursor in a text; anything that is not one we made is refused."""
+        """Parse a cursor; reject any text that Hasat did not create."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             check, payload = raw[:_CHECK], raw[_CHECK:]
@@ -41,7 +41,7 @@ class Cursor:
             raise UsageError(
                 msg("This is not a cursor of Hasat."),
                 remedy=msg(
-                    "Use the `next` of an earlier answer or an archive's cursor, unchanged."
+                    "Use `next` of an earlier response or the cursor of an archive, unchanged."
                 ),
             ) from error
         return cursor
@@ -49,7 +49,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Head:
-    """The row of a dataset in feed.head."""
+    """The newest state of a dataset: its row in feed.head."""
 
     dataset: str
     epoch: UUID

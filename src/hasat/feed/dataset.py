@@ -1,4 +1,4 @@
-"""What a dataset is: a name, the source it comes from, and the table that mirrors it."""
+"""Datasets: a name, a source and the table that mirrors it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,14 +13,14 @@ from hasat.messages import msg
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
-def plain_change(key: str, body: Any) -> dict[str, Any]:
-    """How a change names its record unless the dataset has a form of its own."""
+def default_change_fields(key: str, body: Any) -> dict[str, Any]:
+    """Return the default fields of a change."""
     return {"key": key, "body": body}
 
 
 @dataclass(frozen=True)
 class XmlForm:
-    """How archives of a dataset are written as XML: an opening with facts, records, an end."""
+    """The XML form of a dataset's archives: a header with the manifest, records, an end."""
 
     opening: Callable[[Mapping[str, str]], str]
     record: Callable[[Any], str]
@@ -31,18 +31,20 @@ class XmlForm:
 class Dataset:
     """A keyed collection of records mirrored from a source.
 
-    `spell` gives the fields by which a change names and shows its record (the body is None after
-    a removal); the feed adds number, kind and time. `noun` says in the names of archives what the
-    records are; `columns` gives their fields as a pyarrow schema, for Parquet, where the table
-    has no typed columns for them.
+    `change_fields` returns the fields that identify and show the record in a change (the body is
+    None after a removal); the feed adds sequence number, kind and time. `noun` names the records in
+    file names of archives; `columns` returns their fields as a pyarrow schema for Parquet where the
+    table has no typed columns.
     """
 
     name: str
     source: str
     summary: str
-    spell: Callable[[str, Any], dict[str, Any]] = field(default=plain_change, hash=False)
+    change_fields: Callable[[str, Any], dict[str, Any]] = field(
+        default=default_change_fields, hash=False
+    )
     flat: bool = False
-    """A change of a record that is there shows the fields of its body, and `spell` no others."""
+    """Whether an added or modified record is shown by the fields of its body alone."""
     noun: str = "records"
     xml: XmlForm | None = None
     columns: Callable[[], Any] | None = field(default=None, hash=False)
@@ -54,7 +56,7 @@ class Dataset:
             raise SettingsError(msg("{name!r} cannot be the name of a dataset.", name=self.name))
 
     def check_keys(self, keys: Iterable[str]) -> None:
-        """Reject keys that no record can have: a watch list with one would wait in vain."""
+        """Reject keys that no record can have: a watch list with one would never match."""
         if self.check_key is not None:
             for key in keys:
                 self.check_key(key)
@@ -66,13 +68,13 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a run really covered; absence means removal only inside of it.
+    """The part of a dataset that a run covered; absence means removal only inside it.
 
     `where` is a condition on the dataset's table (alias m) with the parameters of `values`; the
-    whole dataset if absent. `told` describes it to people and in the run's record.
+    whole dataset if absent. `description` is stored with the version.
     """
 
-    told: dict[str, Any]
+    description: dict[str, Any]
     where: sql.Composable | None = None
     values: dict[str, Any] = field(default_factory=dict)
 

@@ -25,22 +25,22 @@ _encode = json.JSONEncoder(
 
 
 def canonical(body: Any) -> bytes:
-    """The one spelling of a body that its digest is taken over."""
+    """Return the canonical JSON of a body, over which its digest is computed."""
     return _encode(body).encode()
 
 
 def record_digest(canonical_body: bytes) -> bytes:
-    """The digest of one record, from its canonical body."""
+    """Return the digest of one record from its canonical body."""
     return hashlib.sha256(canonical_body).digest()[:SIZE]
 
 
 def weight(key: str, digest: bytes) -> int:
-    """What one record contributes to its dataset's state digest."""
+    """Return the contribution of one record to its dataset's state digest."""
     return int.from_bytes(hashlib.sha256(digest + key.encode()).digest()[:SIZE], "big")
 
 
 def shift(state: bytes, amount: int) -> bytes:
-    """The state digest after records of that total weight came (or, negative, went)."""
+    """Return the state digest after adding records of that weight (negative: removing)."""
     return ((int.from_bytes(state, "big") + amount) % _MODULUS).to_bytes(SIZE, "big")
 
 
@@ -54,7 +54,7 @@ _DIGEST_LENGTH = struct.pack("!i", SIZE)
 
 
 class Chunk(NamedTuple):
-    """Rows ready to be copied, how many they are, and their share of the state digest."""
+    """Rows in COPY format, their number and their share of the state digest."""
 
     rows: bytes
     records: int
@@ -62,7 +62,7 @@ class Chunk(NamedTuple):
 
 
 def pack_row(key: bytes, canonical_body: bytes, digest: bytes) -> bytes:
-    """One row in PostgreSQL's binary COPY format."""
+    """Return one row in PostgreSQL's binary COPY format."""
     return b"".join(
         (
             _KEY(3, len(key)),
@@ -76,7 +76,7 @@ def pack_row(key: bytes, canonical_body: bytes, digest: bytes) -> bytes:
 
 
 def pack(records: Iterable[tuple[str, bytes]]) -> Chunk:
-    """Rows of (key, canonical body)."""
+    """Pack pairs of key and canonical body into COPY rows."""
     rows = []
     total = 0
     for key, body in records:

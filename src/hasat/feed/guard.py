@@ -1,7 +1,7 @@
-"""The guard: what a run would do, measured against the last good state, before it does it.
+"""The guard: measure the changes of a run against the last good state before they are applied.
 
-A broken or half-published input looks like a mass change. Whatever passes a limit holds the whole
-run; nothing of it is applied until a person says so.
+A broken or half-published input looks like a mass change. A run that exceeds a limit is held as a
+whole; nothing of it is applied until an operator approves it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from hasat.messages import msg
 
 @dataclass(frozen=True)
 class Counts:
-    """What a run would do to one dataset."""
+    """The changes that a run would make to one dataset."""
 
     added: int = 0
     modified: int = 0
     removed: int = 0
     records: int = 0
-    """How many records the dataset held before."""
+    """The number of records before the run."""
 
     @property
     def total(self) -> int:
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing the guard looked at: `value` against `limit`, both in percent."""
+    """One measurement of the guard: `value` against `limit`, both in percent."""
 
     subject: str
     what: str
@@ -58,7 +58,7 @@ class Measure:
 
 
 def measure_changes(counts: Mapping[str, Counts], limits: Limits) -> tuple[Measure, ...]:
-    """The shares of added, modified and removed records per dataset; a first load has none."""
+    """Return the shares of added, modified and removed records; a first load has none."""
     return tuple(
         Measure(dataset, what, share(getattr(count, what), count.records), getattr(limits, what))
         for dataset, count in counts.items()
@@ -68,17 +68,17 @@ def measure_changes(counts: Mapping[str, Counts], limits: Limits) -> tuple[Measu
 
 
 def measure_drop(subject: str, what: str, before: int, now: int, limit: float) -> Measure:
-    """How far a number (users of a list, bytes of a file) fell against the last good one."""
+    """Return how far a number (records of a list, bytes of a file) fell below the last good one."""
     return Measure(subject, what, share(max(before - now, 0), before), limit)
 
 
 def measure_growth(subject: str, what: str, before: int, now: int, limit: float) -> Measure:
-    """How far a number rose above the last good one."""
+    """Return how far a number rose above the last good one."""
     return Measure(subject, what, share(max(now - before, 0), before), limit)
 
 
 def share(part: int, whole: int) -> float:
-    """A part in percent of the whole; of nothing, any part is everything."""
+    """Return a part in percent of the whole; 100 for any part of nothing."""
     if whole:
         return 100.0 * part / whole
     return 100.0 if part else 0.0

@@ -56,14 +56,14 @@ async def describe_input(
 
 async def store_input(settings: Settings, held: HeldInput, file: Path) -> None:
     """Store a file under the description made of it: all of it or nothing."""
-    place = _place(settings, held)
-    draft = place.draft(held.path)
+    storage = _storage(settings, held)
+    draft = storage.draft(held.path)
     draft.unlink(missing_ok=True)
     draft.touch(0o600)
     await asyncio.to_thread(shutil.copyfile, file, draft)
     if await asyncio.to_thread(_sha256, draft) != held.sha256:
         raise ChangedInputError(msg("{file} changed while it was stored.", file=file.name))
-    await place.publish(held.path)
+    await storage.publish(held.path)
 
 
 @asynccontextmanager
@@ -82,18 +82,18 @@ async def loaded_input(
 
 async def remove_input(settings: Settings, held: HeldInput) -> None:
     """Remove a stored file and what an interrupted `store_input` left of it."""
-    await _place(settings, held).remove(held.path)
+    await _storage(settings, held).remove(held.path)
 
 
 async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) -> Path:
     copy = folder / name
     copy.touch(0o600)
     digest = hashlib.sha256()
-    place = _place(settings, held)
-    # A longer file is another file, too.
-    size = await place.size(held.path)
+    storage = _storage(settings, held)
+    # A longer file with the same beginning is a different file.
+    size = await storage.size(held.path)
     with copy.open("wb") as file:
-        async for piece in place.read(held.path, 0, held.size):
+        async for piece in storage.read(held.path, 0, held.size):
             await asyncio.to_thread(file.write, piece)
             digest.update(piece)
     if digest.digest() != held.sha256 or size != held.size:
@@ -104,7 +104,7 @@ async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) ->
     return copy
 
 
-def _place(settings: Settings, held: HeldInput) -> Storage:
+def _storage(settings: Settings, held: HeldInput) -> Storage:
     return storage_of(settings) if held.machine is None else Folder(settings.home)
 
 

@@ -5,14 +5,14 @@ VALUES (%(run)s, %(source)s, %(scope)s, %(at)s)
 RETURNING id
 
 -- name: add_version_dataset
--- What the version did to one dataset, also when that is nothing.
+-- The effect of the version on one dataset, even if there is none.
 INSERT INTO feed.version_dataset
        (version, dataset, epoch, committed_at, seq_before, seq, added, modified, removed, records, digest)
 VALUES (%(version)s, %(dataset)s, %(epoch)s, %(at)s, %(seq_before)s, %(seq)s,
         %(added)s, %(modified)s, %(removed)s, %(records)s, %(digest)s)
 
 -- name: apply
--- Bring the mirror to what the run saw, and write down each change.
+-- Apply the changes to the mirror and write them to the feed.
 WITH gone AS (
     DELETE FROM {table} AS m USING {changes} AS c WHERE c.kind = 3 AND m.key = c.key
 ), changed AS (
@@ -87,7 +87,7 @@ SELECT page.floor_at, page.committed_at, page.window_end, page.total,
  ORDER BY c.seq
 
 -- name: changes_of
--- The same of some records only: each by its own index entries, however many others changed.
+-- The same for some records, each by index, however many others changed.
 WITH head AS (
     SELECT dataset, epoch, seq, floor, committed_at FROM feed.head WHERE dataset = %(dataset)s
 )
@@ -114,7 +114,7 @@ SELECT NULL, NULL, NULL, c.*
        ) AS c
 
 -- name: changes_of_between
--- The same of some records only; a version without a change of theirs counts as covered.
+-- The same for some records; a version without a change of theirs counts as covered.
 WITH head AS (
     SELECT dataset, epoch, floor, floor_at, committed_at,
            least(%(until)s::timestamptz, committed_at) AS window_end
@@ -157,13 +157,13 @@ SELECT page.floor_at, page.committed_at, page.window_end, page.total,
    AND c.seq IN (SELECT seq FROM matched ORDER BY seq OFFSET %(skip)s LIMIT %(size)s)
  ORDER BY c.seq
 
--- name: commit_moment
--- When this version counts as committed: later than every earlier one, whatever the clock says.
+-- name: commit_time
+-- The commit time of a new version: later than every earlier one, whatever the clock says.
 SELECT greatest(clock_timestamp(), max(committed_at) + interval '1 microsecond')
   FROM feed.head WHERE dataset = ANY (%(datasets)s)
 
 -- name: diff
--- How what the run saw differs from the mirror; absence counts only inside the run's scope.
+-- The differences between the run and the mirror; absence counts only inside the scope.
 CREATE TEMP TABLE {changes} ON COMMIT DROP AS
 SELECT %(head)s::bigint + row_number() OVER (ORDER BY key) AS seq,
        CASE WHEN digest_before IS NULL THEN 1 WHEN digest IS NULL THEN 3 ELSE 2 END::smallint AS kind,
@@ -177,49 +177,48 @@ SELECT %(head)s::bigint + row_number() OVER (ORDER BY key) AS seq,
           FROM {table} AS m
          WHERE ({scope})
            AND NOT EXISTS (SELECT FROM {staged} AS s WHERE s.key = m.key)
-           AND m.key <> ALL (%(spared)s::text[])
+           AND m.key <> ALL (%(protected)s::text[])
        ) AS seen
  WHERE digest IS DISTINCT FROM digest_before
 
 -- name: drop_old_changes
--- Forget changes below the floor; the floor itself moved in the same transaction.
+-- Delete changes below the floor; the floor itself moved in the same transaction.
 DELETE FROM feed.change WHERE dataset = %(dataset)s AND seq <= %(floor)s
 
 -- name: drop_surplus
--- Drop records that are not in what was staged.
+-- Delete records that are not staged.
 DELETE FROM {table} AS m
  WHERE NOT EXISTS (SELECT FROM {staged} AS s WHERE s.key = m.key)
 
 -- name: examples
--- Some of what a run would change, chosen by their digests: from everywhere, and the same each time.
+-- A sample of the changes of a run, chosen by digest: spread evenly, and the same each time.
 SELECT key, coalesce(body, before)
   FROM {changes} AS m
  WHERE kind = %(kind)s AND ({among})
  ORDER BY coalesce(digest, digest_before)
- LIMIT %(most)s
+ LIMIT %(limit)s
 
 -- name: fill
--- The first filling of a whole dataset: records without changes.
+-- The first load of a whole dataset: records without changes.
 INSERT INTO {table} (key, body, digest, first_seen_at, changed_at)
 SELECT key, body, digest, %(at)s, %(at)s FROM {staged}
 
 -- name: head
--- Where a dataset's feed stands.
+-- The head of a dataset.
 SELECT dataset, epoch, seq, floor, floor_at, records, digest, version, committed_at
   FROM feed.head
  WHERE dataset = %(dataset)s
 
 -- name: history
--- Everything still known of one record, oldest first.
+-- The stored changes of one record, oldest first.
 SELECT seq, kind, key, body, before, changed_at, version
   FROM feed.change
  WHERE dataset = %(dataset)s AND key = %(key)s
  ORDER BY seq
 
--- name: mend
--- Make the table say what was staged of the published state, with the numbers and times that its
--- changes have. A record without a change that is kept was there from the first version on, as far
--- as is known.
+-- name: repair
+-- Repair the table from the staged published state, with the sequence numbers and times of the stored
+-- changes. A record without a stored change counts as present since the first version.
 INSERT INTO {table} AS mirrored (key, body, digest, seq, first_seen_at, changed_at)
 SELECT s.key, s.body, s.digest, coalesce(c.seq, 0), coalesce(c.added_at, f.at), coalesce(c.changed_at, f.at)
   FROM {staged} AS s
@@ -252,8 +251,8 @@ UPDATE feed.head
  WHERE dataset = %(dataset)s
 RETURNING head.floor
 
--- name: new_life
--- The dataset begins anew: cursors and times of before must not be taken for this one's.
+-- name: start_epoch
+-- Start a new epoch: cursors and times of the old one must not be accepted.
 UPDATE feed.head
    SET epoch = gen_random_uuid(), floor = seq, records = 0,
        digest = '\x00000000000000000000000000000000',
@@ -261,8 +260,7 @@ UPDATE feed.head
  WHERE dataset = %(dataset)s
 
 -- name: record_as_of
--- One record as the newest version up to a moment left it: what the first later change replaced,
--- else what is there now.
+-- One record as of a moment: the state before the first later change, else the current one.
 SELECT h.committed_at,
        greatest(h.floor_at, (SELECT min(v.committed_at) FROM feed.version_dataset AS v
                               WHERE v.dataset = h.dataset)) AS known_from,
@@ -279,7 +277,7 @@ SELECT h.committed_at,
  WHERE h.dataset = %(dataset)s
 
 -- name: stage
--- What this run saw of one dataset.
+-- The records of this run in one dataset.
 CREATE TEMP TABLE {staged} (
     key    text COLLATE "C" NOT NULL,
     body   jsonb NOT NULL,

@@ -19,65 +19,65 @@ from hasat.feed.cursor import Head
 from hasat.feed.dataset import WHOLE, Dataset
 from hasat.feed.encoding import EMPTY, Chunk, shift, weight
 from hasat.feed.guard import Counts, Limits, share
-from hasat.feed.reconcile import Put, Reconcile, lock_heads, staged_table
+from hasat.feed.reconcile import ChunkWriter, Reconcile, lock_heads, staged_table
 from hasat.messages import msg
 from hasat.store.queries import load_query
 
 _NO_CHANGES = Counts()
 
-How = Literal["intact", "mended", "changed", "anew"]
+Method = Literal["intact", "repaired", "changed", "new_epoch"]
 
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """What became of one dataset: how many rows were mended, or which changes were published."""
+    """The result for one dataset: the rows that were repaired, or the changes published."""
 
     dataset: str
-    how: How
+    how: Method
     records: int
     digest: bytes
-    mended: int = 0
+    repaired: int = 0
     changes: Counts = _NO_CHANGES
 
 
 class StagedRebuild:
-    """The states of some datasets, put down chunk by chunk, then made to count.
+    """A rebuild that stages the recomputed states of some datasets before it applies them.
 
-    The datasets' heads are locked by the Reconcile whose transaction this is.
+    It runs in the transaction of a Reconcile, which holds the locks on the heads.
     """
 
     def __init__(self, work: Reconcile, datasets: Sequence[Dataset]) -> None:
         self._work = work
         self._datasets = {dataset.name: dataset for dataset in datasets}
         self._stages = AsyncExitStack()
-        self._put: dict[str, Put] = {}
+        self._writers: dict[str, ChunkWriter] = {}
         self._records = dict.fromkeys(self._datasets, 0)
         self._weights = dict.fromkeys(self._datasets, 0)
 
     async def open(self) -> None:
         for name, dataset in self._datasets.items():
             stage = self._work.staging(dataset)
-            self._put[name] = await self._stages.enter_async_context(stage)
+            self._writers[name] = await self._stages.enter_async_context(stage)
 
     async def add(self, name: str, chunk: Chunk) -> None:
-        await self._put[name](chunk)
+        await self._writers[name](chunk)
         self._records[name] += chunk.records
         self._weights[name] += chunk.weight
 
     async def finish(
         self, *, run: int | None, retention_days: int, force: bool
     ) -> list[RebuildResult]:
-        """Make the datasets equal to what was put down, in the transaction that goes on.
+        """Make the datasets equal to the staged states, in the same transaction.
 
-        Unless forced, a HeldError says that far less was put down than was published.
+        Raises HeldError if a dataset would lose too many records, unless forced.
         """
         await self._stages.aclose()
         return [
-            await self._renew(dataset, run, retention_days, force=force)
+            await self._apply(dataset, run, retention_days, force=force)
             for dataset in self._datasets.values()
         ]
 
-    async def _renew(
+    async def _apply(
         self, dataset: Dataset, run: int | None, retention_days: int, *, force: bool
     ) -> RebuildResult:
         head = self._work.heads[dataset.name]
@@ -86,30 +86,30 @@ class StagedRebuild:
         if head.version is None and not records:
             return RebuildResult(dataset.name, "intact", 0, digest)
         if head.version is not None and (records, digest) == (head.records, head.digest):
-            mended = await self._mend(dataset)
+            repaired = await self._repair(dataset)
             return RebuildResult(
-                dataset.name, "mended" if mended else "intact", records, digest, mended
+                dataset.name, "repaired" if repaired else "intact", records, digest, repaired
             )
         if head.version is not None and await self._is_published(dataset, head):
             alone = Reconcile(self._work.connection, [dataset], {dataset.name: head})
             changes = await alone.diff(dataset, WHOLE)
             _check(dataset, head, changes.removed, force=force)
-            how: How = "changed"
+            how: Method = "changed"
         else:
             _check(dataset, head, max(0, head.records - records), force=force)
-            alone = await self._begin_anew(dataset, head, records, total)
-            changes, how = Counts(added=records), "anew"
+            alone = await self._start_new_epoch(dataset, head, records, total)
+            changes, how = Counts(added=records), "new_epoch"
         await alone.write(run=run, retention_days=retention_days)
-        # A body may be wrong where its digest is not.
-        mended = await self._mend(dataset) if how == "changed" else 0
-        return RebuildResult(dataset.name, how, records, digest, mended, changes)
+        # A body may be damaged although its digest is right.
+        repaired = await self._repair(dataset) if how == "changed" else 0
+        return RebuildResult(dataset.name, how, records, digest, repaired, changes)
 
-    async def _mend(self, dataset: Dataset) -> int:
+    async def _repair(self, dataset: Dataset) -> int:
         surplus = await self._execute("drop_surplus", dataset)
-        return surplus + await self._execute("mend", dataset)
+        return surplus + await self._execute("repair", dataset)
 
     async def _is_published(self, dataset: Dataset, head: Head) -> bool:
-        """Whether the table is what its head says."""
+        """Return whether the table matches its head."""
         total = records = 0
         async with self._work.connection.cursor(f"weigh_all_{dataset.name}") as cursor:
             cursor.itersize = 10_000
@@ -119,22 +119,22 @@ class StagedRebuild:
                 total += weight(key, digest)
         return (records, shift(EMPTY, total)) == (head.records, head.digest)
 
-    async def _begin_anew(
+    async def _start_new_epoch(
         self, dataset: Dataset, head: Head, records: int, total: int
     ) -> Reconcile:
         conn = self._work.connection
         await conn.execute(sql.SQL("DELETE FROM {}").format(dataset.table))
         heads = {dataset.name: head}
         if head.version is not None:
-            await self._execute("new_life", dataset)
+            await self._execute("start_epoch", dataset)
             heads = await lock_heads(conn, [dataset])
         alone = Reconcile(conn, [dataset], heads)
         query = sql.SQL(load_query("hasat.feed", "fill"))
-        at = await self._work.moment([dataset])
+        at = await self._work.commit_time([dataset])
         await conn.execute(
             query.format(table=dataset.table, staged=staged_table(dataset)), {"at": at}
         )
-        alone.note_filled(dataset, records, total)
+        alone.record_load(dataset, records, total)
         return alone
 
     async def _execute(self, name: str, dataset: Dataset) -> int:
@@ -150,33 +150,34 @@ def _check(dataset: Dataset, head: Head, gone: int, *, force: bool) -> None:
     if percent > Limits().removed and not force:
         raise HeldError(
             msg(
-                "{dataset} would lose {gone:,} of {records:,} records ({percent:.1f} %): "
-                "what it is made of again says far less than what was published. Nothing "
-                "was changed.",
+                "{dataset} would lose {gone:,} of {records:,} records ({percent:.1f} %): the "
+                "stored responses contain far less than was published. Nothing was changed.",
                 dataset=dataset.name,
                 gone=gone,
                 records=head.records,
                 percent=percent,
             ),
-            remedy=msg("See whether answers are missing; to go on all the same, use --force."),
+            remedy=msg("Check whether stored responses are missing; --force applies it anyway."),
         )
 
 
-# A piece is small and every table may be large: whatever statistics say, keys are looked up.
+# A chunk is small and the tables may be large: look keys up, whatever the statistics suggest.
 _BY_KEY = "SELECT " + ", ".join(
     f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan")
 )
-_PIECE = sql.Identifier("piece")
+_CHUNK_TABLE = sql.Identifier("chunk")
 
 
 class DiffersFromPublishedError(Exception):
-    """What was put down is not what was published, or not all of what the tables hold."""
+    """The recomputed state or the table differs from the published state."""
 
 
 class InPlaceRepair:
-    """The published states of some datasets, put down chunk by chunk.
+    """A repair of tables while the state is still being recomputed.
 
-    The datasets' heads are locked by the Reconcile whose transaction this is.
+    That the recomputed state is the published one is the usual case, but known only at the end. If
+    it is not, `finish` raises DiffersFromPublishedError, and the caller rolls back to the beginning
+    and uses a StagedRebuild. It runs in the transaction of a Reconcile, which locks the heads.
     """
 
     def __init__(self, work: Reconcile, datasets: Sequence[Dataset]) -> None:
@@ -184,27 +185,29 @@ class InPlaceRepair:
         self._datasets = {dataset.name: dataset for dataset in datasets}
         self._records = dict.fromkeys(self._datasets, 0)
         self._weights = dict.fromkeys(self._datasets, 0)
-        self._mended = dict.fromkeys(self._datasets, 0)
+        self._repaired = dict.fromkeys(self._datasets, 0)
 
     async def open(self) -> None:
         await self._work.connection.execute(_BY_KEY)
-        query = sql.SQL(load_query("hasat.feed", "stage")).format(staged=_PIECE)
+        query = sql.SQL(load_query("hasat.feed", "stage")).format(staged=_CHUNK_TABLE)
         await self._work.connection.execute(query)
 
     async def add(self, name: str, chunk: Chunk) -> None:
         dataset = self._datasets[name]
-        if self._work.never_filled(dataset):
+        if self._work.is_empty(dataset):
             raise DiffersFromPublishedError
-        await self._work.copy(_PIECE, chunk)
-        query = sql.SQL(load_query("hasat.feed", "mend")).format(table=dataset.table, staged=_PIECE)
+        await self._work.copy(_CHUNK_TABLE, chunk)
+        query = sql.SQL(load_query("hasat.feed", "repair")).format(
+            table=dataset.table, staged=_CHUNK_TABLE
+        )
         done = await self._work.connection.execute(query, {"dataset": name})
-        await self._work.connection.execute(sql.SQL("TRUNCATE {}").format(_PIECE))
-        self._mended[name] += done.rowcount
+        await self._work.connection.execute(sql.SQL("TRUNCATE {}").format(_CHUNK_TABLE))
+        self._repaired[name] += done.rowcount
         self._records[name] += chunk.records
         self._weights[name] += chunk.weight
 
     async def finish(self) -> list[RebuildResult]:
-        """What became of each dataset, once all was put down."""
+        """Return the result for each dataset after the last chunk."""
         return [await self._result(dataset) for dataset in self._datasets.values()]
 
     async def _result(self, dataset: Dataset) -> RebuildResult:
@@ -215,5 +218,5 @@ class InPlaceRepair:
         [there] = await (await self._work.connection.execute(query)).fetchone() or [0]
         if (records, digest, there) != (head.records, head.digest, head.records):
             raise DiffersFromPublishedError
-        how: How = "mended" if self._mended[name] else "intact"
-        return RebuildResult(name, how, records, digest, self._mended[name])
+        how: Method = "repaired" if self._repaired[name] else "intact"
+        return RebuildResult(name, how, records, digest, self._repaired[name])

@@ -1,14 +1,13 @@
-"""Reconcile: bring mirrors to what a run saw, in one transaction, with every change numbered.
+"""Reconcile: compare the records of a run with the mirror and write numbered changes.
 
     async with Reconcile.begin(store, datasets) as work:     # locks the heads: one writer
-        await work.stage(dataset, records)                   # what the run saw
-        counts = await work.diff(dataset, scope)             # what that would change
-        ...the guard looks at counts; raising here leaves everything as it was...
+        await work.stage(dataset, records)                   # the records of the run
+        counts = await work.diff(dataset, scope)             # the changes they would make
+        ...the guard checks the counts; raising here changes nothing...
         version = await work.write(run=..., retention_days=30)
     # committed: mirror, changes, heads, floors and version together
 
-A dataset that was never filled is loaded without writing a change per record when the run covers
-all of it: whoever starts to follow begins with an archive anyway.
+The first load of a whole dataset writes no change per record: consumers start from an archive.
 """
 
 import json
@@ -39,18 +38,18 @@ CHANNEL = "hasat_feed"
 
 _BATCH = 5_000
 
-Put = Callable[[Chunk], Awaitable[None]]
-"""Takes rows for one dataset."""
+ChunkWriter = Callable[[Chunk], Awaitable[None]]
+"""Writes rows of one dataset."""
 
 
 class BusyError(ConflictError):
-    """Another run is at work on the same datasets."""
+    """Another run is working on the same datasets."""
 
     code = "busy"
 
 
 class Record(NamedTuple):
-    """A record as a run saw it: its key and its canonical JSON body."""
+    """A record of a run: its key and its canonical JSON body."""
 
     key: str
     body: bytes
@@ -71,7 +70,7 @@ class Version:
 
 
 class Reconcile:
-    """One transaction's worth of work on some datasets of one source."""
+    """One transaction on some datasets of one source."""
 
     def __init__(
         self, conn: AsyncConnection[Any], datasets: Sequence[Dataset], heads: dict[str, Head]
@@ -91,36 +90,36 @@ class Reconcile:
     ) -> AsyncIterator["Reconcile"]:
         """Lock the heads of the datasets, in the order of their names, until the end.
 
-        `unless_locked` names an advisory lock by which a second writer learns at once, with a
-        BusyError, that it need not wait for its turn. It is a hint; the heads are what counts.
+        `unless_locked` names an advisory lock: while another writer holds it, this raises BusyError
+        at once instead of waiting. It is a hint; only the locks on the heads exclude writers.
         """
         async with store.connection() as conn:
             if unless_locked is not None:
                 await _claim(conn, unless_locked)
             yield cls(conn, datasets, await lock_heads(conn, datasets))
 
-    def never_filled(self, dataset: Dataset) -> bool:
+    def is_empty(self, dataset: Dataset) -> bool:
         return self.heads[dataset.name].version is None
 
     async def stage(self, dataset: Dataset, records: Iterable[Record]) -> None:
-        """Put down what the run saw; the same key twice is an error of the source."""
+        """Stage the records of the run; a repeated key is an error of the source."""
 
         async def chunks() -> AsyncIterator[Chunk]:
-            waiting = iter(records)
-            while batch := list(islice(waiting, _BATCH)):
+            remaining = iter(records)
+            while batch := list(islice(remaining, _BATCH)):
                 yield pack(batch)
 
         await self.stage_chunks(dataset, chunks())
 
     async def stage_chunks(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> None:
-        """The same from rows that were packed elsewhere."""
+        """Stage rows that are already packed."""
         async with self.staging(dataset) as put:
             async for chunk in chunks:
                 await put(chunk)
 
     @asynccontextmanager
-    async def staging(self, dataset: Dataset) -> AsyncIterator[Put]:
-        """The same chunk by chunk, so that several datasets can be staged side by side."""
+    async def staging(self, dataset: Dataset) -> AsyncIterator[ChunkWriter]:
+        """Stage chunk by chunk, so that several datasets can be staged in turns."""
         staged = staged_table(dataset)
         await self._execute("stage", staged=staged)
         yield partial(self.copy, staged)
@@ -131,7 +130,7 @@ class Reconcile:
         except UniqueViolation as error:
             raise HasatError(
                 msg(
-                    "The run saw the same key twice in {dataset}: {message_detail}",
+                    "The run has a repeated key in {dataset}: {message_detail}",
                     dataset=dataset.name,
                     message_detail=error.diag.message_detail,
                 )
@@ -139,14 +138,14 @@ class Reconcile:
         await self.connection.execute(sql.SQL("ANALYZE {}").format(staged))
 
     async def diff(
-        self, dataset: Dataset, scope: Scope = WHOLE, spared: Iterable[str] = ()
+        self, dataset: Dataset, scope: Scope = WHOLE, protected: Iterable[str] = ()
     ) -> Counts:
-        """What the staged records would change; `spared` keys are not removed by absence."""
+        """Compute the changes; keys in `protected` are not removed although they are absent."""
         head = self.heads[dataset.name]
         changes = _temporary("changes", dataset)
         await self._execute(
             "diff",
-            {"head": head.seq, "spared": list(spared), **scope.values},
+            {"head": head.seq, "protected": list(protected), **scope.values},
             changes=changes,
             staged=staged_table(dataset),
             table=dataset.table,
@@ -166,7 +165,7 @@ class Reconcile:
                 if digest_before is not None:
                     moved -= weight(key, digest_before)
         counts = Counts(kinds[1], kinds[2], kinds[3], head.records)
-        self._note(dataset, counts, moved, scope)
+        self._record(dataset, counts, moved, scope)
         return counts
 
     async def removed_keys(self, dataset: Dataset) -> list[str]:
@@ -176,40 +175,33 @@ class Reconcile:
         return [key for (key,) in await cursor.fetchall()]
 
     def exclude_dataset(self, dataset: Dataset) -> None:
-        """Write no version of a dataset that was locked in case the run would change it."""
+        """Write no version of a dataset that was only locked as a precaution."""
         del self._datasets[dataset.name]
 
     async def examples(
-        self, dataset: Dataset, most: int, among: sql.Composable
+        self, dataset: Dataset, limit: int, among: sql.Composable
     ) -> dict[Kind, list[tuple[str, Any]]]:
-        """A few of each kind of change that `diff` found: the keys, and what they are or were."""
+        """Return a few changes of each kind with their keys and bodies."""
         found = {}
         for number, kind in KINDS.items():
             cursor = await self._execute(
                 "examples",
-                {"kind": number, "most": most},
+                {"kind": number, "limit": limit},
                 changes=_temporary("changes", dataset),
                 among=among,
             )
             found[kind] = await cursor.fetchall()
         return found
 
-    async def load(self, dataset: Dataset, chunks: AsyncIterable[Chunk]) -> Counts:
-        """Fill a dataset that was never filled, straight from binary COPY rows."""
-        async with self.filling(dataset) as put:
-            async for chunk in chunks:
-                await put(chunk)
-        return self.counts[dataset.name]
-
     @asynccontextmanager
-    async def filling(self, dataset: Dataset) -> AsyncIterator[Put]:
-        """The same chunk by chunk, so that several datasets can be filled side by side.
+    async def loading(self, dataset: Dataset) -> AsyncIterator[ChunkWriter]:
+        """Load an empty dataset straight from binary COPY rows, chunk by chunk.
 
-        Nobody reads the table before its first version, so it may be locked meanwhile; empty and
-        made anew in this transaction, it is written without a log of every row. Triggers see the
-        TRUNCATE and not the rows: what a source derives from them, it makes after the commit.
+        The table has no readers before its first version, so it may be locked. Because it is
+        truncated in this transaction, PostgreSQL need not log every row. Triggers see the TRUNCATE
+        and not the rows: a source updates what it derives from them after the commit.
         """
-        assert self.never_filled(dataset)
+        assert self.is_empty(dataset)
         records = moved = 0
 
         async def put(chunk: Chunk) -> None:
@@ -235,20 +227,20 @@ class Reconcile:
         await self.connection.execute(
             sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(dataset.table)
         )
-        self.note_filled(dataset, records, moved)
+        self.record_load(dataset, records, moved)
 
-    def note_filled(self, dataset: Dataset, records: int, weight: int) -> None:
-        """The dataset was filled anew in this transaction with so many records."""
+    def record_load(self, dataset: Dataset, records: int, weight: int) -> None:
+        """Record that this transaction loaded the whole dataset."""
         self._loaded.add(dataset.name)
-        self._note(dataset, Counts(added=records), weight, WHOLE)
+        self._record(dataset, Counts(added=records), weight, WHOLE)
 
     async def write(self, *, run: int | None, retention_days: int) -> Version:
-        """Apply all differences and move the heads; takes effect when the block ends.
+        """Apply all changes and move the heads; effective when the block ends.
 
-        A dataset without a diff is recorded as seen and unchanged.
+        A dataset without a diff is recorded as unchanged.
         """
         source = next(iter(self._datasets.values())).source
-        at = await self.moment(list(self._datasets.values()))
+        at = await self.commit_time(list(self._datasets.values()))
         version = await self._value(
             "add_version",
             {"run": run, "source": source, "scope": Jsonb(self._scopes), "at": at},
@@ -261,10 +253,10 @@ class Reconcile:
         )
         return Version(version, at, dict(self.counts), seqs)
 
-    async def moment(self, datasets: Sequence[Dataset]) -> datetime:
-        """When a version of these datasets may count as committed: later than all before it."""
+    async def commit_time(self, datasets: Sequence[Dataset]) -> datetime:
+        """Return the commit time of a new version: later than that of every earlier one."""
         at: datetime = await self._value(
-            "commit_moment", {"datasets": [dataset.name for dataset in datasets]}
+            "commit_time", {"datasets": [dataset.name for dataset in datasets]}
         )
         return at
 
@@ -273,7 +265,7 @@ class Reconcile:
     ) -> int:
         head = self.heads[dataset.name]
         counts = self.counts.setdefault(dataset.name, Counts(records=head.records))
-        first = self.never_filled(dataset) and self._scopes.get(dataset.name) == WHOLE.told
+        first = self.is_empty(dataset) and self._scopes.get(dataset.name) == WHOLE.description
         if dataset.name in self._loaded or not counts.total:
             seq = head.seq
         elif first:
@@ -310,14 +302,14 @@ class Reconcile:
         return seq
 
     async def copy(self, table: sql.Identifier, chunk: Chunk) -> None:
-        """Put rows down in a table as they are."""
+        """Copy rows into a table."""
         columns = sql.SQL("COPY {} (key, body, digest) FROM STDIN (FORMAT BINARY)").format(table)
         await copy_binary(self.connection, columns, chunk.rows)
 
-    def _note(self, dataset: Dataset, counts: Counts, moved: int, scope: Scope) -> None:
+    def _record(self, dataset: Dataset, counts: Counts, moved: int, scope: Scope) -> None:
         self.counts[dataset.name] = counts
         self._weights[dataset.name] = moved
-        self._scopes[dataset.name] = scope.told
+        self._scopes[dataset.name] = scope.description
 
     async def _execute(
         self, name: str, values: dict[str, Any] | None = None, **parts: sql.Composable
@@ -332,7 +324,7 @@ class Reconcile:
 
 
 async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) -> dict[str, Head]:
-    """The heads, locked until the transaction ends; a new dataset gets one."""
+    """Lock the heads until the transaction ends; create that of a new dataset."""
     heads = {}
     for dataset in sorted(datasets, key=lambda dataset: dataset.name):
         await conn.execute(
@@ -352,7 +344,7 @@ async def lock_heads(conn: AsyncConnection[Any], datasets: Sequence[Dataset]) ->
 async def _claim(conn: AsyncConnection[Any], lock: int) -> None:
     row = await (await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])).fetchone()
     if row is None or not row[0]:
-        raise BusyError(msg("Another run is at work on the same datasets; this one is not needed."))
+        raise BusyError(msg("Another run is working on the same datasets; this one is not needed."))
 
 
 def staged_table(dataset: Dataset) -> sql.Identifier:

@@ -6,11 +6,11 @@ from datetime import timedelta
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
 from hasat.feed.archive.catalog import (
+    delete_failure,
     due_datasets,
     failures,
-    forget_failure,
     is_obtainable,
-    note_failure,
+    save_failure,
 )
 from hasat.feed.archive.writer import expire_archives, write_archives
 from hasat.feed.dataset import Dataset
@@ -50,10 +50,10 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
                 raise
             except (HasatError, OSError) as error:
                 context.log.warning("archive.failed", dataset=dataset.name, error=str(error))
-                await note_failure(context.store, dataset.name, str(error))
+                await save_failure(context.store, dataset.name, str(error))
                 errors[dataset.name] = str(error)
             else:
-                await forget_failure(context.store, dataset.name)
+                await delete_failure(context.store, dataset.name)
                 if files:
                     written[dataset.name] = files
         if errors:

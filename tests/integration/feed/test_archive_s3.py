@@ -138,7 +138,7 @@ async def test_a_store_that_refuses_is_told_and_leaves_the_old_archive(
     written = await write_archives(store, settings, TOYS)
     refused = chosen(database, tmp_path, address, **wrong)
     with pytest.raises(UnavailableError, match="cannot be reached"):
-        await write_archives(store, refused, TOYS, anew=True)
+        await write_archives(store, refused, TOYS, force=True)
     with pytest.raises(UnavailableError, match="cannot be reached"):
         await storage_of(refused).probe()
     assert {one.name for one in await list_archives(store, "toys")} == {one.name for one in written}

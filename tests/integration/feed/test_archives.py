@@ -14,9 +14,9 @@ from hasat.errors import HasatError, UnavailableError
 from hasat.feed.archive import Archive, storage_of, write_archives
 from hasat.feed.archive.catalog import latest_archive, list_archives
 from hasat.feed.archive.manifest import Format
-from hasat.feed.archive.snapshot import UnsoundError, write_snapshot
+from hasat.feed.archive.snapshot import MirrorDamagedError, write_snapshot
 from hasat.feed.archive.storage import MissingError
-from hasat.feed.archive.subprocess import apart
+from hasat.feed.archive.subprocess import run_in_process
 from hasat.feed.archive.verification import verify
 from hasat.feed.changes import changes_after
 from hasat.settings import Settings
@@ -64,7 +64,7 @@ async def test_all_forms_hold_the_same_state_and_say_so(store: Store, settings: 
         facts, records = held(settings, archive)
         assert records == state, archive.name
         for name in ("cursor", "epoch", "head", "version", "digest", "count", "committedAt"):
-            assert str(facts[name]) == str(archive.told()[name])
+            assert str(facts[name]) == str(archive.as_dict()[name])
         assert (await verify(storage_of(settings), archive)).faults == ()
     assert written[0].digest == state_digest(state)
     facts, _ = held(settings, next(one for one in written if one.format == "xml"))
@@ -240,7 +240,7 @@ async def test_parquet_has_the_typed_columns_of_the_table_beside_the_body(
 
 
 async def test_a_dataset_never_filled_has_none(store: Store, settings: Settings) -> None:
-    with pytest.raises(UnavailableError, match="not been filled"):
+    with pytest.raises(UnavailableError, match="has no data yet"):
         await write_archives(store, settings, EINVOICE)
     assert files_in(settings) == set()
 
@@ -256,8 +256,8 @@ async def test_a_mirror_that_is_not_what_its_head_says_is_not_handed_out(
             "UPDATE core.einvoice SET body = jsonb_set(body, '{title}', '\"başka\"')"
             " WHERE key = '0000000007'"
         )
-    with pytest.raises(UnsoundError, match="its head says"):
-        await write_archives(store, settings, EINVOICE, anew=True)
+    with pytest.raises(MirrorDamagedError, match="its head says"):
+        await write_archives(store, settings, EINVOICE, force=True)
     assert {one.name for one in await list_archives(store, "einvoice")} == {
         one.name for one in before
     }
@@ -279,7 +279,7 @@ async def test_one_snapshot_while_runs_commit(store: Store, settings: Settings) 
 
     committing = asyncio.create_task(keep_committing())
     for _ in range(3):
-        written = await write_archives(store, settings, EINVOICE, anew=True)
+        written = await write_archives(store, settings, EINVOICE, force=True)
         found = [held(settings, one)[1] for one in written]
         assert found[0] == found[1] == found[2]
         assert found[0] in states
@@ -375,13 +375,13 @@ async def test_two_writers_at_once_write_one_batch(store: Store, settings: Setti
 
 async def test_memory_does_not_grow_with_the_dataset(store: Store, tmp_path: Path) -> None:
     await sync(store, taxpayers(10, random.Random(4)))
-    small = await apart(peak_of_writing, store.url, tmp_path)
+    small = await run_in_process(peak_of_writing, store.url, tmp_path)
     async with store.connection() as conn:
         await conn.execute(
             "INSERT INTO core.einvoice (key, body, digest)"
             " SELECT '9' || n, jsonb_set(body, '{title}', to_jsonb(repeat('UZUN ', 2000))), digest"
             " FROM core.einvoice, generate_series(1, 8000) AS n WHERE key = '0000000000'"
         )
-    large = await apart(peak_of_writing, store.url, tmp_path)
+    large = await run_in_process(peak_of_writing, store.url, tmp_path)
     # 80 MB of JSON, twice that when read; what waits of it is a group of Parquet rows, 32 MB.
     assert large - small < 110

@@ -303,7 +303,7 @@ async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
         async with world.store.connection() as conn:
             await conn.execute(f"TRUNCATE {', '.join(tables + notes)}")
         done = await rebuild(world.store, world.settings)
-        assert {one.how for one in done.datasets} <= {"mended", "intact"}
+        assert {one.how for one in done.datasets} <= {"repaired", "intact"}
         after = [await world.rows(f"SELECT count(*) FROM {table}") for table in tables + notes]
         assert after == before
         for name in names:

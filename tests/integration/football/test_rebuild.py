@@ -175,7 +175,7 @@ async def test_any_history_of_answers_gives_the_same_core_again(
         "INSERT INTO core.fixture_events (key, body, digest) VALUES ('9:x', '{}', '')",
     )
     assert await everything(store) != before
-    assert "mended" in hows(await rebuild(store, settings))
+    assert "repaired" in hows(await rebuild(store, settings))
     assert await everything(store) == before
 
 
@@ -293,7 +293,7 @@ async def test_core_is_made_of_raw_alone(store: Store, settings: Settings) -> No
     before = await everything(store)
     await execute(store, "TRUNCATE core.fixtures, feed.change, feed.version_dataset, feed.head")
     done = {one.dataset: one for one in (await rebuild(store, settings)).datasets}
-    assert (done["fixtures"].how, done["fixtures"].records) == ("anew", 2700)
+    assert (done["fixtures"].how, done["fixtures"].records) == ("new_epoch", 2700)
     after = await everything(store)
     assert [row[:3] for row in after["fixtures"]] == [row[:3] for row in before["fixtures"]]
     assert hows(await rebuild(store, settings)) == {"intact"}
@@ -342,7 +342,7 @@ async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
         "DELETE FROM core.fixtures",
     )
     done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
-    assert (done["fixtures"].how, done["fixtures"].records) == ("anew", 1)
+    assert (done["fixtures"].how, done["fixtures"].records) == ("new_epoch", 1)
     after = await everything(store)
     assert [row[0] for row in after["fixtures"]] == ["3"]
     [(_, _, epoch, seq, floor, _, records, digest, *_)] = after["head"]

@@ -1,7 +1,4 @@
-"""Archives: a whole dataset as files, from one snapshot, for those who begin to follow.
-
-Touches PostgreSQL (schema feed, reading core) and the place where archives are kept.
-"""
+"""Archives: a whole dataset as files, written from one snapshot, for consumers to start from."""
 
 from hasat.feed.archive.manifest import Archive, Manifest
 from hasat.feed.archive.storage import Storage, storage_of

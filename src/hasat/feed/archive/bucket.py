@@ -1,4 +1,4 @@
-"""Archives in a bucket of an S3-compatible store."""
+"""Storage in a bucket of an S3-compatible store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _PART = 8 << 20
 _PARTS_AT_ONCE = 4
-# What is not there is a FileNotFoundError, the rest the library's own.
+# A missing file is a FileNotFoundError; the library has its own errors for the rest.
 _FAILURES = (BaseError, OSError)
 _RETRY: "RetryConfig" = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 _NO_LIMIT = timedelta(days=1)
 _MIN_PIECE = 1 << 16
-"""What must arrive within `archives.response_timeout` for a download to go on."""
+"""The bytes that must arrive within `archives.response_timeout` for a download to continue."""
 
 
 class Bucket:
-    """Files are written on this machine and uploaded when they are complete.
+    """Storage that writes files on this machine and uploads them when they are complete.
 
-    A large file goes up in parts that nobody sees until the last one is confirmed.
+    A large file is uploaded in parts, which become visible with the last one.
     """
 
     def __init__(self, archives: Archives, drafts: Path) -> None:
@@ -74,7 +74,7 @@ class Bucket:
                 self._store, path, draft, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE
             )
         except _FAILURES as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         draft.unlink()
 
     async def size(self, path: str) -> int | None:
@@ -84,7 +84,7 @@ class Bucket:
         except FileNotFoundError:
             return None
         except _FAILURES as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
     async def read(self, path: str, start: int, stop: int) -> AsyncIterator[bytes]:
         if start == stop:
@@ -100,7 +100,7 @@ class Bucket:
         except FileNotFoundError:
             raise MissingError(path, self.label) from None
         except _FAILURES as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
     async def remove(self, path: str) -> None:
         self._draft(path).unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class Bucket:
         except FileNotFoundError:
             return
         except _FAILURES as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
     async def probe(self) -> None:
         try:
@@ -119,15 +119,15 @@ class Bucket:
         except StopAsyncIteration:
             return
         except _FAILURES as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
     async def _next(self, pieces: "BytesStream") -> bytes | None:
-        """Return the next piece, None at the end; the time counts anew for each."""
+        """Return the next piece, None at the end; each has the full time-out."""
         async with asyncio.timeout(self._seconds):
             piece = await anext(pieces, None)
         return None if piece is None else bytes(piece)
 
-    def _away(self, error: Exception) -> UnavailableError:
+    def _unavailable(self, error: Exception) -> UnavailableError:
         if isinstance(error, TimeoutError):
             return UnavailableError(
                 msg(
@@ -135,9 +135,9 @@ class Bucket:
                     label=self.label,
                     seconds=self._seconds,
                 ),
-                remedy=msg("See whether the store is up; archives.response_timeout is the limit."),
+                remedy=msg("Check that the store is up; archives.response_timeout is the limit."),
             )
-        # The rest of the store's own words is a dump of its answer.
+        # The lines after the first are a dump of the response.
         reason = str(error).strip().splitlines()[0]
         return UnavailableError(
             msg(
@@ -145,5 +145,5 @@ class Bucket:
                 label=self.label,
                 reason=reason,
             ),
-            remedy=msg("See the settings archives.* and whether the store is up."),
+            remedy=msg("Check the settings archives.* and that the store is up."),
         )

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from hasat.errors import ConflictError, NotFoundError, UnavailableError
-from hasat.feed.archive.manifest import Archive, Format, Written, formats_of, path_of
+from hasat.feed.archive.manifest import Archive, Format, WrittenFiles, formats_of, path_of
 from hasat.feed.archive.storage import MissingError, Storage
 from hasat.feed.changes import is_filled
 from hasat.feed.dataset import Dataset
@@ -41,23 +41,23 @@ class ArchivePendingError(UnavailableError):
 
     def __init__(self, dataset: str) -> None:
         super().__init__(
-            f"{dataset} has no archive yet that a follower can start from.",
+            f"{dataset} has no archive yet that a consumer can start from.",
             remedy="A worker writes it after the next commit; `hasat archive write "
             f"{dataset}` does so at once.",
         )
 
 
 async def list_archives(store: Store, dataset: str) -> Sequence[Archive]:
-    """All archives of a dataset, newest first."""
+    """Return all archives of a dataset, newest first."""
     return await _archives(store, "list", {"dataset": dataset})
 
 
-async def find_archive(store: Store, place: Storage, dataset: str, name: str) -> Archive:
-    """The archive of that name, if its file is here."""
+async def find_archive(store: Store, storage: Storage, dataset: str, name: str) -> Archive:
+    """Return the archive with that name if its file is in this storage."""
     for archive in await list_archives(store, dataset):
         if archive.name == name:
-            if await place.size(archive.path) != archive.size:
-                raise MissingError(archive.path, place.label)
+            if await storage.size(archive.path) != archive.size:
+                raise MissingError(archive.path, storage.label)
             return archive
     raise NoArchiveError(
         msg("{dataset} has no archive named {name!r}.", dataset=dataset, name=name),
@@ -65,41 +65,41 @@ async def find_archive(store: Store, place: Storage, dataset: str, name: str) ->
     )
 
 
-async def latest_archive(store: Store, place: Storage, dataset: str, format_: Format) -> Archive:
-    """The newest archive whose file is here and from whose cursor a follower can go on."""
+async def latest_archive(store: Store, storage: Storage, dataset: str, format_: Format) -> Archive:
+    """Return the newest archive whose file is here and whose cursor the feed still accepts."""
     found = await _archives(store, "usable", {"dataset": dataset, "format": format_})
     for archive in found:
-        if await place.size(archive.path) == archive.size:
+        if await storage.size(archive.path) == archive.size:
             return archive
     if found:
-        raise MissingError(found[0].path, place.label)
+        raise MissingError(found[0].path, storage.label)
     raise ArchivePendingError(dataset)
 
 
-async def is_obtainable(store: Store, place: Storage, dataset: Dataset) -> bool:
-    """Whether a follower can start from an archive that lies here; true of one never filled."""
+async def is_obtainable(store: Store, storage: Storage, dataset: Dataset) -> bool:
+    """Return whether a consumer can start from an archive here; true for an empty dataset."""
     async with store.connection() as conn:
         if not await is_filled(conn, dataset.name):
             return True
     try:
         for format_ in formats_of(dataset):
-            await latest_archive(store, place, dataset.name, format_)
+            await latest_archive(store, storage, dataset.name, format_)
     except (ArchivePendingError, MissingError):
         return False
     return True
 
 
-async def is_current(store: Store, place: Storage, dataset: Dataset) -> bool:
-    """Whether a complete batch of what the dataset is now lies here."""
+async def is_current(store: Store, storage: Storage, dataset: Dataset) -> bool:
+    """Return whether a complete batch of the current state is in this storage."""
     batches: dict[str, set[Format]] = {}
     for archive in await _archives(store, "current", {"dataset": dataset.name}):
-        if await place.size(archive.path) == archive.size:
+        if await storage.size(archive.path) == archive.size:
             batches.setdefault(archive.batch, set()).add(archive.format)
     return any(formats >= set(formats_of(dataset)) for formats in batches.values())
 
 
-async def announce(store: Store, seat: str, dataset: str, batch: str, names: Sequence[str]) -> None:
-    """Note files that are going to be written."""
+async def reserve(store: Store, seat: str, dataset: str, batch: str, names: Sequence[str]) -> None:
+    """Record the files that are about to be written."""
     async with store.connection() as conn:
         await conn.execute(
             "INSERT INTO feed.archive_leftover (batch, dataset, names, seat)"
@@ -108,22 +108,22 @@ async def announce(store: Store, seat: str, dataset: str, batch: str, names: Seq
         )
 
 
-async def admit(
-    store: Store, seat: str, batch: str, names: Mapping[Format, str], written: Written
+async def publish(
+    store: Store, seat: str, batch: str, names: Mapping[Format, str], written: WrittenFiles
 ) -> None:
-    """Make the published files of a batch archives, all at once."""
+    """Add the files of a batch to the catalogue, all at once."""
     async with store.connection() as conn:
         cursor = await conn.execute("DELETE FROM feed.archive_leftover WHERE batch = %s", [batch])
         if not cursor.rowcount:
             raise ConflictError(
-                msg("The files were taken for leftovers and removed before they were complete."),
-                remedy=msg("A worker tries again soon; `hasat archive write` does so at once."),
+                msg("The files were removed as leftovers before they were complete."),
+                remedy=msg("A worker retries soon; `hasat archive write` retries at once."),
             )
         for format_, (size, sha256) in written.files.items():
             await conn.execute(
                 load_query(_PACKAGE, "add"),
                 {
-                    **vars(written.facts),
+                    **vars(written.manifest),
                     "batch": batch,
                     "name": names[format_],
                     "format": format_,
@@ -135,15 +135,15 @@ async def admit(
 
 
 async def expire(store: Store, dataset: str, retention_days: int) -> None:
-    """Forget archives past their time; their files become leftovers."""
+    """Remove expired archives from the catalogue; their files become leftovers."""
     async with store.connection() as conn:
         await conn.execute(
             load_query(_PACKAGE, "expire"), {"dataset": dataset, "retention_days": retention_days}
         )
 
 
-async def sweep(store: Store, place: Storage, seat: str, dataset: str) -> None:
-    """Remove leftovers; only who has the seat's lock for the dataset may do so."""
+async def remove_leftovers(store: Store, storage: Storage, seat: str, dataset: str) -> None:
+    """Remove leftovers; the caller must hold the lock of the seat and dataset."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "leftovers"), {"dataset": dataset, "seat": seat}
@@ -151,13 +151,13 @@ async def sweep(store: Store, place: Storage, seat: str, dataset: str) -> None:
         found = await cursor.fetchall()
     for batch, names in found:
         for name in names:
-            await place.remove(path_of(dataset, name))
+            await storage.remove(path_of(dataset, name))
         async with store.connection() as conn:
             await conn.execute("DELETE FROM feed.archive_leftover WHERE batch = %s", [batch])
 
 
 async def _archives(store: Store, name: str, values: Mapping[str, Any]) -> Sequence[Archive]:
-    # Places may be slow to answer, so nobody asks them with a connection in hand.
+    # Storage may be slow, so no connection is held while it is queried.
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Archive)) as cursor:
         await cursor.execute(load_query(_PACKAGE, name), values)
         return await cursor.fetchall()
@@ -177,16 +177,16 @@ async def due_datasets(
     return [dataset for (dataset,) in await cursor.fetchall()]
 
 
-async def note_failure(store: Store, dataset: str, error: str) -> None:
-    """Store that an archive could not be written; the next attempt waits longer."""
+async def save_failure(store: Store, dataset: str, error: str) -> None:
+    """Record that an archive could not be written; the next attempt waits longer."""
     async with store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "note_failure"), {"dataset": dataset, "error": error[:_MAX_ERROR]}
+            load_query(_PACKAGE, "save_failure"), {"dataset": dataset, "error": error[:_MAX_ERROR]}
         )
 
 
-async def forget_failure(store: Store, dataset: str) -> None:
-    """Delete what is stored of an earlier failure."""
+async def delete_failure(store: Store, dataset: str) -> None:
+    """Delete the record of an earlier failure."""
     async with store.connection() as conn:
         await conn.execute("DELETE FROM feed.archive_failure WHERE dataset = %s", [dataset])
 

@@ -11,7 +11,7 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyarrow.parquet import ParquetWriter
 
 from hasat.feed.archive.manifest import Format, Manifest
-from hasat.feed.archive.snapshot import Batch, Column, Form
+from hasat.feed.archive.snapshot import Batch, Column, FormatWriter
 from hasat.feed.dataset import Dataset, XmlForm
 
 # As small as zlib's level 4 in an eighth of its time; `bench/archive.py` measures it.
@@ -35,7 +35,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class _Gzip:
-    """A gzip file without name and time in it, so that equal content is equal bytes."""
+    """A gzip file without name and time, so that equal content gives equal bytes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -50,11 +50,11 @@ class _Gzip:
 
 
 class Ndjson:
-    """A line of facts, then a line a record."""
+    """NDJSON: one line with the manifest, then one line per record."""
 
-    def __init__(self, path: Path, facts: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         self._file = _Gzip(path)
-        self._file.write(_encode({"hasat": "archive", **facts.told()}).encode() + b"\n")
+        self._file.write(_encode({"hasat": "archive", **manifest.as_dict()}).encode() + b"\n")
 
     def add(self, batch: Batch) -> None:
         self._file.write(batch.lines)
@@ -64,13 +64,13 @@ class Ndjson:
 
 
 class Xml:
-    """The dataset's own XML."""
+    """XML in the form that the dataset declares."""
 
-    def __init__(self, path: Path, facts: Manifest, form: XmlForm) -> None:
+    def __init__(self, path: Path, manifest: Manifest, form: XmlForm) -> None:
         self._file = _Gzip(path)
         self._form = form
-        told = {name: str(value) for name, value in facts.told().items()}
-        self._file.write(form.opening(told).encode())
+        attributes = {name: str(value) for name, value in manifest.as_dict().items()}
+        self._file.write(form.opening(attributes).encode())
 
     def add(self, batch: Batch) -> None:
         self._file.write("".join(map(self._form.record, batch.bodies)).encode())
@@ -83,15 +83,15 @@ class Xml:
 class Parquet:
     """`key`, the fields the dataset declares, the table's typed columns, and `body` as JSON.
 
-    The facts are metadata of the file.
+    The manifest is stored as metadata of the file.
     """
 
     def __init__(
-        self, path: Path, facts: Manifest, declared: pa.Schema | None, typed: Sequence[Column]
+        self, path: Path, manifest: Manifest, declared: pa.Schema | None, typed: Sequence[Column]
     ) -> None:
         self._declared = declared
         self._typed = [pa.field(column.name, _type_of(column)) for column in typed]
-        metadata = {f"hasat.{name}": str(value) for name, value in facts.told().items()}
+        metadata = {f"hasat.{name}": str(value) for name, value in manifest.as_dict().items()}
         self._schema = pa.schema(
             [
                 pa.field("key", pa.string()),
@@ -131,7 +131,7 @@ class Parquet:
 
 
 def _body_texts(lines: bytes) -> list[bytes]:
-    """The body of each line as it stands there; a quote inside the key is escaped."""
+    """Return the body of each line verbatim; a quote inside the key is escaped."""
     return [line.split(_BODY, 1)[1][:-1] for line in lines.split(b"\n")[:-1]]
 
 
@@ -147,7 +147,7 @@ def _type_of(column: Column) -> pa.DataType:
 
 
 def _read_declared(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
-    """Fields of the bodies as columns, beside the interpreter; one without a column is an error."""
+    """Parse the bodies into columns with Arrow; a field without a column is an error."""
     shape = pa.schema([("key", pa.string()), ("body", pa.struct(list(columns)))])
     table = read_json(
         pa.BufferReader(lines),
@@ -158,14 +158,14 @@ def _read_declared(lines: bytes, columns: pa.Schema) -> list[pa.Array]:
     return list(table["body"].chunk(0).flatten())
 
 
-def open_form(
-    dataset: Dataset, format_: Format, path: Path, facts: Manifest, typed: Sequence[Column]
-) -> Form:
-    """A new file in this form."""
+def open_format(
+    dataset: Dataset, format_: Format, path: Path, manifest: Manifest, typed: Sequence[Column]
+) -> FormatWriter:
+    """Open a new file in this format."""
     if format_ == "ndjson":
-        return Ndjson(path, facts)
+        return Ndjson(path, manifest)
     if format_ == "parquet":
         declared = None if dataset.columns is None else dataset.columns()
-        return Parquet(path, facts, declared, typed)
+        return Parquet(path, manifest, declared, typed)
     assert dataset.xml is not None
-    return Xml(path, facts, dataset.xml)
+    return Xml(path, manifest, dataset.xml)

@@ -20,13 +20,13 @@ MEDIA: dict[Format, str] = {
 
 
 def formats_of(dataset: Dataset) -> tuple[Format, ...]:
-    """The forms in which a dataset is archived; the first is the one handed out unasked."""
+    """Return the formats of a dataset; the first is the default."""
     return ("ndjson", "parquet") if dataset.xml is None else ("xml", "ndjson", "parquet")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The state that an archive holds: go on from its cursor, compare with its digest."""
+    """The state that an archive holds, with the cursor to continue from and its digest."""
 
     dataset: str
     epoch: UUID
@@ -40,8 +40,8 @@ class Manifest:
     def cursor(self) -> Cursor:
         return Cursor(self.dataset, self.epoch, self.seq)
 
-    def told(self) -> dict[str, Any]:
-        """The facts as they stand in a file."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the manifest as it is written to files."""
         return {
             "dataset": self.dataset,
             "epoch": str(self.epoch),
@@ -55,16 +55,16 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Written:
-    """Files that hold one state, with the size and SHA-256 of each."""
+class WrittenFiles:
+    """The files of one state, with the size and SHA-256 of each."""
 
-    facts: Manifest
+    manifest: Manifest
     files: Mapping[Format, tuple[int, bytes]]
 
 
 @dataclass(frozen=True)
 class Archive(Manifest):
-    """One file of a batch, as feed.archive knows it."""
+    """One file of a batch: a row of feed.archive."""
 
     id: int
     batch: str
@@ -77,11 +77,11 @@ class Archive(Manifest):
 
     @property
     def path(self) -> str:
-        """Where it lies within the place of archives."""
+        """Return its path within the storage."""
         return path_of(self.dataset, self.name)
 
-    def listed(self) -> dict[str, Any]:
-        """The archive as lists show it; the first four names are the original service's."""
+    def summary(self) -> dict[str, Any]:
+        """Return the archive as lists show it; the first four names are the original service's."""
         return {
             "fileName": self.name,
             "sizeBytes": self.size,

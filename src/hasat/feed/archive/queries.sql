@@ -25,8 +25,8 @@ SELECT c.seq,
  LIMIT %(limit)s
 
 -- name: due
--- The datasets that need an archive now. One that a follower can start from may fall behind for
--- the minimum interval; without one, nobody waits. After a failure the pauses grow to an hour.
+-- The datasets that need an archive now. One that a consumer can start from may fall behind for
+-- the minimum interval; without one, it is written at once. After a failure the pauses grow to an hour.
 SELECT h.dataset
   FROM feed.head AS h
   LEFT JOIN feed.archive_failure AS f ON f.dataset = h.dataset
@@ -66,7 +66,7 @@ SELECT batch, %(dataset)s, array_agg(name), max(seat) FROM expired GROUP BY batc
 ON CONFLICT (batch) DO UPDATE SET names = archive_leftover.names || excluded.names
 
 -- name: leftovers
--- Leftovers that this writer may remove: its own, and those that nobody cared for in a day.
+-- Leftovers that this writer may remove: its own, and those older than a day.
 SELECT batch, names
   FROM feed.archive_leftover
  WHERE dataset = %(dataset)s
@@ -82,7 +82,7 @@ SELECT id, batch, dataset, name, format, size, sha256, epoch, seq, version, reco
  WHERE dataset = %(dataset)s
  ORDER BY max(id) OVER (PARTITION BY batch) DESC, format = 'xml' DESC, id DESC
 
--- name: note_failure
+-- name: save_failure
 -- An archive could not be written.
 INSERT INTO feed.archive_failure AS f (dataset, error)
 VALUES (%(dataset)s, %(error)s)

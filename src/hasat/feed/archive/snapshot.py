@@ -17,7 +17,7 @@ from psycopg import Connection, IsolationLevel, sql
 from psycopg.rows import class_row
 
 from hasat.errors import HasatError
-from hasat.feed.archive.manifest import Format, Manifest, Written
+from hasat.feed.archive.manifest import Format, Manifest, WrittenFiles
 from hasat.feed.cursor import Head
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import EMPTY, SIZE, canonical, record_digest, shift, weight
@@ -58,13 +58,13 @@ class Column:
 
     @property
     def in_json(self) -> sql.Composed:
-        """The value as a JSON number, boolean or text that Arrow takes for its type."""
+        """Return an expression for the value as JSON that Arrow accepts for its type."""
         form = _IN_JSON.get(self.type, _AS_TEXT)
         return sql.SQL(form).format(sql.Identifier(self.name))
 
 
 def typed_columns(conn: Connection[Any], dataset: Dataset) -> Sequence[Column]:
-    """The columns of the dataset's table that not every record has."""
+    """Return the typed columns of a dataset's table."""
     with conn.cursor(row_factory=class_row(Column)) as cursor:
         cursor.execute(
             load_query("hasat.feed.archive", "typed_columns"),
@@ -74,23 +74,23 @@ def typed_columns(conn: Connection[Any], dataset: Dataset) -> Sequence[Column]:
 
 
 def values_of(columns: Sequence[Column]) -> sql.Composed:
-    """An expression for the values of these columns in one row, as a JSON array."""
+    """Return an expression for the values of these columns as a JSON array."""
     return sql.SQL("json_build_array({})::text").format(
         sql.SQL(", ").join(column.in_json for column in columns)
     )
 
 
-class UnsoundError(HasatError):
-    """The mirror is not what its head says; nothing of it is handed out."""
+class MirrorDamagedError(HasatError):
+    """The mirror differs from its head; no archive of it is written."""
 
     code = "unsound"
-    title = "The mirror is not what it should be"
+    title = "The mirror is damaged"
 
 
 class Batch(NamedTuple):
-    """Some records in the order of their keys: as lines of JSON, and read; with their digests.
+    """Records in the order of their keys: as lines of JSON and parsed, with their digests.
 
-    `typed` are the values of the table's typed columns, a JSON array for each record.
+    `typed` holds the values of the typed columns, one JSON array per record.
     """
 
     lines: bytes
@@ -100,35 +100,39 @@ class Batch(NamedTuple):
     typed: Sequence[bytes]
 
 
-class Form(Protocol):
+class FormatWriter(Protocol):
+    """A file that is written batch by batch."""
+
     def add(self, batch: Batch) -> None: ...
     def close(self) -> None: ...
 
 
-def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> Written:
-    """Write the dataset as one snapshot sees it, in each form to its path."""
-    # Large, and not needed by who only reads archives.
+def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> WrittenFiles:
+    """Write one snapshot of the dataset, each format to its path."""
+    # pyarrow is large, and only writing needs it.
     from pyarrow import ArrowException
 
-    from hasat.feed.archive.formats import open_form
+    from hasat.feed.archive.formats import open_format
 
     try:
-        with _snapshot(url) as conn, ExitStack() as open_ones:
-            facts = _facts(conn, dataset)
+        with _snapshot(url) as conn, ExitStack() as open_files:
+            manifest = _read_manifest(conn, dataset)
             typed = typed_columns(conn, dataset)
-            forms = [open_form(dataset, name, path, facts, typed) for name, path in paths.items()]
-            for form in forms:
-                open_ones.callback(form.close)
-            _copy(conn, dataset, facts, typed, forms)
-        written = Written(facts, {name: _sealed(path) for name, path in paths.items()})
+            writers = [
+                open_format(dataset, name, path, manifest, typed) for name, path in paths.items()
+            ]
+            for writer in writers:
+                open_files.callback(writer.close)
+            _copy(conn, dataset, manifest, typed, writers)
+        written = WrittenFiles(manifest, {name: _finalize(path) for name, path in paths.items()})
     except psycopg.Error as error:
         raise HasatError(
             msg(
-                "The database stopped answering while {dataset} was archived: {error}",
+                "The database stopped responding while {dataset} was archived: {error}",
                 dataset=dataset.name,
                 error=error,
             ),
-            remedy=msg("A worker tries again soon; `hasat archive write` does so at once."),
+            remedy=msg("A worker retries soon; `hasat archive write` retries at once."),
         ) from None
     except (OSError, ArrowException) as error:
         if is_disk_full(error):
@@ -148,7 +152,7 @@ def _snapshot(url: str) -> Iterator[Connection[Any]]:
         yield conn
 
 
-def _facts(conn: Connection[Any], dataset: Dataset) -> Manifest:
+def _read_manifest(conn: Connection[Any], dataset: Dataset) -> Manifest:
     with conn.cursor(row_factory=class_row(Head)) as cursor:
         head = cursor.execute(
             load_query("hasat.feed", "head"), {"dataset": dataset.name}
@@ -170,43 +174,43 @@ def _facts(conn: Connection[Any], dataset: Dataset) -> Manifest:
 def _copy(
     conn: Connection[Any],
     dataset: Dataset,
-    facts: Manifest,
+    manifest: Manifest,
     typed: Sequence[Column],
-    forms: list[Form],
+    writers: list[FormatWriter],
 ) -> None:
-    """Hand every record to every form; what was written must be what the head says."""
+    """Pass every record to every writer and check the result against the head."""
     records = total = 0
-    # Compression and Parquet let go of the interpreter: they go on beside the reading.
-    with ThreadPoolExecutor(1) as beside, closing(_batches(conn, dataset, typed)) as batches:
-        behind: Future[None] | None = None
+    # Compression and Parquet release the interpreter lock: they run while the next batch is read.
+    with ThreadPoolExecutor(1) as executor, closing(_batches(conn, dataset, typed)) as batches:
+        pending: Future[None] | None = None
         for batch in batches:
             records += len(batch.keys)
             total += _weight(batch)
-            if behind is not None:
-                behind.result()
-            behind = beside.submit(partial(_add, forms, batch))
-        if behind is not None:
-            behind.result()
-    if records != facts.records or shift(EMPTY, total) != facts.digest:
-        raise UnsoundError(
+            if pending is not None:
+                pending.result()
+            pending = executor.submit(partial(_add, writers, batch))
+        if pending is not None:
+            pending.result()
+    if records != manifest.records or shift(EMPTY, total) != manifest.digest:
+        raise MirrorDamagedError(
             msg(
                 "{dataset} has {records:,} records with the digest {digest}, but its head "
                 "says {expected:,} with {expected_digest}.",
                 dataset=dataset.name,
                 records=records,
                 digest=shift(EMPTY, total).hex(),
-                expected=facts.records,
-                expected_digest=facts.digest.hex(),
+                expected=manifest.records,
+                expected_digest=manifest.digest.hex(),
             ),
             remedy=msg(
-                "Something wrote to the mirror beside Hasat: restore a backup, or fill it anew."
+                "Another program changed the mirror: restore a backup, or rebuild the dataset."
             ),
         )
 
 
-def _add(forms: list[Form], batch: Batch) -> None:
-    for form in forms:
-        form.add(batch)
+def _add(writers: list[FormatWriter], batch: Batch) -> None:
+    for writer in writers:
+        writer.add(batch)
 
 
 def _batches(
@@ -244,12 +248,12 @@ def _loads(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        # A number too large for it.
+        # orjson rejects numbers beyond its range.
         return json.loads(line)
 
 
 def _weight(batch: Batch) -> int:
-    """The weight of the records as they are written, whatever their rows say of them."""
+    """Return the weight of the records as written, independently of the stored digests."""
     total = 0
     for place, (key, stored) in enumerate(zip(batch.keys, batch.digests, strict=True)):
         total += weight(key, _digest(batch, place, stored))
@@ -257,7 +261,7 @@ def _weight(batch: Batch) -> int:
 
 
 def _digest(batch: Batch, place: int, stored: bytes) -> bytes:
-    """The digest of the record that is written, with its numbers spelled as the stored one's."""
+    """Return the digest of the record as written, with numbers in the form of the stored one."""
     body = batch.bodies[place]
     with suppress(orjson.JSONEncodeError):
         if record_digest(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)) == stored:
@@ -270,8 +274,8 @@ def _digest(batch: Batch, place: int, stored: bytes) -> bytes:
     return digest
 
 
-def _sealed(path: Path) -> tuple[int, bytes]:
-    """A finished file's size and SHA-256, once it is safely on the disk."""
+def _finalize(path: Path) -> tuple[int, bytes]:
+    """Flush a finished file to disk and return its size and SHA-256."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         os.fsync(file.fileno())

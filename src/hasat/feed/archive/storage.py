@@ -16,7 +16,7 @@ PIECE = 1 << 18
 
 
 class MissingError(UnavailableError):
-    """The archive is known, but its file is not where this machine looks for it."""
+    """The archive is in the catalogue, but its file is not in the storage of this machine."""
 
     code = "archive-elsewhere"
     title = "The file is not here"
@@ -30,31 +30,31 @@ class MissingError(UnavailableError):
 
 
 class Storage(Protocol):
-    """Keeps files by path, such as `einvoice/einvoice_users_....xml.gz`."""
+    """Files by path, such as `einvoice/einvoice_users_....xml.gz`."""
 
     label: str
 
     def draft(self, path: str) -> Path:
-        """The file to write before it is published; in a folder that exists."""
+        """Return the file to write before `publish`; its folder exists."""
 
     async def publish(self, path: str) -> None:
-        """Make the draft the file at that path: all of it or nothing."""
+        """Turn the draft into the file at that path, completely or not at all."""
 
     async def size(self, path: str) -> int | None:
-        """How long the file is; None if there is none."""
+        """Return the size of the file, None if it does not exist."""
 
     def read(self, path: str, start: int, stop: int) -> AsyncIterator[bytes]:
-        """The bytes from `start` to before `stop`, in pieces."""
+        """Return the bytes from `start` to before `stop`, in pieces."""
 
     async def remove(self, path: str) -> None:
-        """Remove the file and its draft, as far as they exist."""
+        """Remove the file and its draft if they exist."""
 
     async def probe(self) -> None:
-        """Raise an UnavailableError unless archives could be read from here now."""
+        """Raise UnavailableError unless archives can be read now."""
 
 
 def storage_of(settings: Settings) -> Storage:
-    """The place that the settings name."""
+    """Return the storage that the settings name."""
     archives = settings.archives
     if archives.provider == "FileSystem":
         from hasat.feed.archive.storage import Folder
@@ -66,7 +66,7 @@ def storage_of(settings: Settings) -> Storage:
 
 
 class Folder:
-    """Files are written beside their place and renamed, so that a name is always a whole file."""
+    """Storage in a folder; files are renamed into place, so every name is a complete file."""
 
     def __init__(self, root: Path) -> None:
         self.label = f"the folder {root}"
@@ -109,7 +109,7 @@ class Folder:
                 await asyncio.to_thread(one.unlink, missing_ok=True)
 
     async def probe(self) -> None:
-        # It is made when the first archive is written.
+        # The folder is created with the first archive.
         with self._usable(), suppress(FileNotFoundError):
             await asyncio.to_thread(os.listdir, self._root)
 
@@ -136,7 +136,7 @@ def _draft(file: Path) -> Path:
 
 def _rename(draft: Path, file: Path) -> None:
     draft.replace(file)
-    # The new name itself must survive a loss of power, before anybody is told of it.
+    # The new name must survive a power failure before the archive is announced.
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -14,28 +14,30 @@ from hasat.orphans import end_with_parent
 
 T = TypeVar("T")
 
-# So few records are dealt with sooner than a process has started.
-_FEW = 20_000
+# Fewer records are written sooner than a process starts.
+_MIN_RECORDS = 20_000
 
 
-async def aside(records: int, function: Callable[..., T], *arguments: Any) -> T:
-    """The function's result, from a thread or, if so many records are worth it, a process."""
-    return await (apart if records > _FEW else asyncio.to_thread)(function, *arguments)
+async def run_in_worker(records: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Run the function in a thread, or in a process of its own if there are many records."""
+    return await (run_in_process if records > _MIN_RECORDS else asyncio.to_thread)(
+        function, *arguments
+    )
 
 
-async def apart(function: Callable[..., T], *arguments: Any) -> T:
-    """The function's result; its memory and its time are not this process's."""
+async def run_in_process(function: Callable[..., T], *arguments: Any) -> T:
+    """Run the function in a process of its own and return its result."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, function, arguments), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, function, arguments), daemon=True)
     await asyncio.to_thread(process.start)
     theirs.close()
     try:
         result, error = await asyncio.to_thread(ours.recv)
     except EOFError:
         raise HasatError(
-            msg("The process that was writing died."),
-            remedy=msg("Run it again; if it dies again, see whether the machine is out of memory."),
+            msg("The writing process died."),
+            remedy=msg("Run it again; if it dies again, check the free memory of the machine."),
         ) from None
     finally:
         process.kill()
@@ -43,17 +45,17 @@ async def apart(function: Callable[..., T], *arguments: Any) -> T:
         ours.close()
     if error is not None:
         raise error
-    answer: T = result
-    return answer
+    returned: T = result
+    return returned
 
 
-def _answer(line: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    # Ctrl-C reaches this process too, but it is the other one's to decide.
+def _serve(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    # Ctrl-C reaches this process too, but the parent decides when it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Millions of records and no cycles among them: looking for some is a third of the time.
+    # Records have no reference cycles; collecting garbage would take a third of the time.
     gc.disable()
     end_with_parent()
     try:
-        line.send((function(*arguments), None))
+        pipe.send((function(*arguments), None))
     except HasatError as error:
-        line.send((None, error))
+        pipe.send((None, error))

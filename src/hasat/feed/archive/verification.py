@@ -15,64 +15,64 @@ import pyarrow.parquet as pq
 
 from hasat.feed.archive.manifest import Archive
 from hasat.feed.archive.storage import Storage
-from hasat.feed.archive.subprocess import aside
+from hasat.feed.archive.subprocess import run_in_worker
 from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What is wrong with an archive; nothing, if it is as it should be."""
+class Verification:
+    """The faults of an archive; none if it is intact."""
 
     name: str
     faults: tuple[str, ...]
 
 
-async def verify(place: Storage, archive: Archive) -> Finding:
-    """Read an archive back from its place, to the last record."""
+async def verify(storage: Storage, archive: Archive) -> Verification:
+    """Read an archive back to the last record and compare it with the catalogue."""
     with NamedTemporaryFile(prefix="hasat-verify-") as copy:
-        async for piece in place.read(archive.path, 0, archive.size):
+        async for piece in storage.read(archive.path, 0, archive.size):
             copy.write(piece)
         copy.flush()
-        faults = await aside(archive.records, faults_of, archive, Path(copy.name))
-    return Finding(archive.name, tuple(faults))
+        faults = await run_in_worker(archive.records, find_faults, archive, Path(copy.name))
+    return Verification(archive.name, tuple(faults))
 
 
-def faults_of(archive: Archive, path: Path) -> list[str]:
-    """Everything about the file that is not as the archive's row says."""
+def find_faults(archive: Archive, path: Path) -> list[str]:
+    """Return every difference between the file and its catalogue entry."""
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").digest() != archive.sha256:
-            return ["its bytes are not those that were written (SHA-256)"]
+            return ["its SHA-256 differs from the catalogue"]
     readers = {"ndjson": _ndjson, "parquet": _parquet, "xml": _xml}
     try:
-        told, records, digest = readers[archive.format](path)
+        manifest, records, digest = readers[archive.format](path)
     except (OSError, EOFError, ValueError, expat.ExpatError, pa.ArrowException) as error:
         return [f"it cannot be read: {error}"]
-    expected = {name: str(value) for name, value in archive.told().items()}
+    expected = {name: str(value) for name, value in archive.as_dict().items()}
     faults = [
-        f"it says {name} {told.get(name)!r} instead of {value!r}"
+        f"its {name} is {manifest.get(name)!r} instead of {value!r}"
         for name, value in expected.items()
-        if str(told.get(name)) != value
+        if str(manifest.get(name)) != value
     ]
     if records != archive.records:
         faults.append(f"it holds {records:,} records instead of {archive.records:,}")
     if digest not in (None, archive.digest):
-        faults.append("its records do not have the state digest that it says")
+        faults.append("its records do not match its state digest")
     return faults
 
 
 def _ndjson(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
     with gzip.open(path) as file:
-        told = json.loads(file.readline())
-        return told, *_summed((one["key"], one["body"]) for one in map(json.loads, file))
+        manifest = json.loads(file.readline())
+        return manifest, *_sum_up((one["key"], one["body"]) for one in map(json.loads, file))
 
 
 def _parquet(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
     with pq.ParquetFile(path) as file:
         metadata = file.schema_arrow.metadata or {}
-        told = {
+        manifest = {
             name.decode().removeprefix("hasat."): value.decode() for name, value in metadata.items()
         }
-        return told, *_summed(_rows(file))
+        return manifest, *_sum_up(_rows(file))
 
 
 def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, Any]]:
@@ -85,26 +85,26 @@ def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, Any]]:
 
 
 def _xml(path: Path) -> tuple[dict[str, Any], int, bytes | None]:
-    """Of XML, the records are counted: not every text survives in it (see the docs)."""
+    """Count the records: XML cannot hold every text, so there is no digest (see the docs)."""
     seen = _Records()
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = seen.start, seen.end
     with gzip.open(path) as file:
         parser.ParseFile(file)
-    return seen.told, seen.count, None
+    return seen.manifest, seen.count, None
 
 
 class _Records:
-    """The attributes of the root, and how many elements are in it."""
+    """The attributes of the root element and the number of its children."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.manifest: dict[str, Any] = {}
         self.count = 0
         self._depth = 0
 
     def start(self, _name: str, attributes: dict[str, str]) -> None:
         if not self._depth:
-            self.told = attributes
+            self.manifest = attributes
         self._depth += 1
 
     def end(self, _name: str) -> None:
@@ -112,7 +112,7 @@ class _Records:
         self.count += self._depth == 1
 
 
-def _summed(records: Iterator[tuple[str, Any]]) -> tuple[int, bytes]:
+def _sum_up(records: Iterator[tuple[str, Any]]) -> tuple[int, bytes]:
     count = total = 0
     for key, body in records:
         count += 1

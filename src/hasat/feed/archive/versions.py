@@ -1,4 +1,4 @@
-"""The ordered index of versions, and each version's changes as a file of its own."""
+"""The versions of a dataset and their changes as delta files."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True)
 class Version:
-    """What one committed run did to a dataset; `epoch_now` and `floor` are the feed's of today."""
+    """The effect of a committed run on a dataset, with the feed's current epoch and floor."""
 
     version: int
     run: int | None
@@ -44,17 +44,17 @@ class Version:
     floor: int
 
     @property
-    def filled(self) -> bool:
-        """Whether it filled the dataset for the first time, which writes no changes."""
+    def is_first_load(self) -> bool:
+        """Return whether it loaded the dataset for the first time, which writes no changes."""
         return self.added + self.modified + self.removed > self.seq - self.seq_before
 
     @property
-    def kept(self) -> bool:
-        """Whether the feed still has all of its changes."""
-        unforgotten = self.seq_before >= self.floor or self.seq == self.seq_before
-        return self.epoch == self.epoch_now and unforgotten and not self.filled
+    def has_changes(self) -> bool:
+        """Return whether the feed still has all of its changes."""
+        retained = self.seq_before >= self.floor or self.seq == self.seq_before
+        return self.epoch == self.epoch_now and retained and not self.is_first_load
 
-    def told(self, dataset: str) -> dict[str, Any]:
+    def as_dict(self, dataset: str) -> dict[str, Any]:
         return {
             "version": self.version,
             "run": self.run,
@@ -74,7 +74,7 @@ class Version:
 async def list_versions(
     conn: AsyncConnection[Any], dataset: str, *, after: int, limit: int
 ) -> Sequence[Version]:
-    """The versions after a number, in the order of their commits."""
+    """Return the versions after a number, in the order of their commits."""
     await head_of(conn, dataset)
     async with conn.cursor(row_factory=class_row(Version)) as cursor:
         await cursor.execute(
@@ -84,7 +84,7 @@ async def list_versions(
 
 
 async def version_with_changes(conn: AsyncConnection[Any], dataset: str, number: int) -> Version:
-    """A version whose changes can be handed out."""
+    """Return a version whose changes the feed still has."""
     found = await list_versions(conn, dataset, after=number - 1, limit=1)
     if not found or found[0].version != number:
         raise NotFoundError(
@@ -92,29 +92,29 @@ async def version_with_changes(conn: AsyncConnection[Any], dataset: str, number:
             remedy=msg("GET /api/v1/{dataset}/versions lists them.", dataset=dataset),
         )
     version = found[0]
-    if version.filled:
+    if version.is_first_load:
         raise ExpiredError(
             dataset,
             msg(
-                "Version {number} filled {dataset}: it has no changes.",
+                "Version {number} is the first load of {dataset}: it has no changes.",
                 number=number,
                 dataset=dataset,
             ),
         )
-    if not version.kept:
+    if not version.has_changes:
         raise ExpiredError(
-            dataset, msg("The changes of version {number} are no longer kept.", number=number)
+            dataset, msg("The changes of version {number} have expired.", number=number)
         )
     return version
 
 
 async def delta(store: Store, dataset: str, version: Version) -> AsyncIterator[bytes]:
-    """The version's changes as gzipped lines of JSON; the same bytes whenever it is asked for."""
+    """Return the version's changes as gzipped NDJSON; the bytes are the same every time."""
     zipped = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
     header = {
         "hasat": "delta",
         "dataset": dataset,
-        **version.told(dataset),
+        **version.as_dict(dataset),
         "after": str(Cursor(dataset, version.epoch, version.seq_before)),
         "count": version.seq - version.seq_before,
     }
@@ -125,7 +125,7 @@ async def delta(store: Store, dataset: str, version: Version) -> AsyncIterator[b
         async with store.connection() as conn:
             rows = await (await conn.execute(load_query(_PACKAGE, "delta"), values)).fetchall()
         if not rows or rows[-1][0] != seq + len(rows):
-            # Numbers are dense: a gap means that retention passed by while this was read.
+            # Sequence numbers are dense: a gap means that retention deleted changes meanwhile.
             raise ExpiredError(
                 dataset,
                 msg("The changes of version {version} just expired.", version=version.version),

@@ -10,17 +10,17 @@ from datetime import datetime
 from hasat.clock import ISTANBUL
 from hasat.errors import ConflictError, HasatError
 from hasat.feed.archive.catalog import (
-    admit,
-    announce,
     expire,
     is_current,
     list_archives,
-    sweep,
+    publish,
+    remove_leftovers,
+    reserve,
 )
 from hasat.feed.archive.manifest import ENDINGS, Archive, formats_of, path_of
 from hasat.feed.archive.snapshot import write_snapshot
 from hasat.feed.archive.storage import Storage, storage_of
-from hasat.feed.archive.subprocess import aside
+from hasat.feed.archive.subprocess import run_in_worker
 from hasat.feed.changes import head_of
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
@@ -40,68 +40,68 @@ async def write_archives(
     settings: Settings,
     dataset: Dataset,
     *,
-    anew: bool = False,
+    force: bool = False,
     wait: bool = True,
 ) -> Sequence[Archive]:
-    """Write what the dataset is now, in all its forms, from one snapshot; then expire old ones.
+    """Write one snapshot of the dataset in all formats, then remove expired archives.
 
-    Returns what was written: nothing if that is archived already, unless asked for `anew`. While
-    another process of this machine does the same it waits, or raises an ArchivingError.
+    Returns the new archives: none if the newest is up to date, unless `force` is set. While
+    another process of this machine archives the dataset it waits, or raises ArchivingError.
     """
-    place = storage_of(settings)
+    storage = storage_of(settings)
     seat = _seat(settings)
     batch = None
     async with _alone(settings, dataset, wait=wait):
-        await sweep(store, place, seat, dataset.name)
+        await remove_leftovers(store, storage, seat, dataset.name)
         async with store.connection() as conn:
             head = await head_of(conn, dataset.name)
         try:
-            if anew or not await is_current(store, place, dataset):
-                batch = await _write(store, place, seat, dataset, head.records)
+            if force or not await is_current(store, storage, dataset):
+                batch = await _write(store, storage, seat, dataset, head.records)
             await expire(store, dataset.name, settings.archives.retention_days)
         finally:
-            # What could not be removed now is still noted, and goes with the next writing.
+            # Files that could not be removed stay recorded for the next writer.
             with suppress(HasatError):
-                await sweep(store, place, seat, dataset.name)
+                await remove_leftovers(store, storage, seat, dataset.name)
     return [one for one in await list_archives(store, dataset.name) if one.batch == batch]
 
 
 async def expire_archives(store: Store, settings: Settings, dataset: Dataset) -> None:
-    """Remove archives past their time; not while another process of this machine writes some."""
+    """Remove expired archives, unless another process of this machine is writing."""
     with suppress(ArchivingError):
         async with _alone(settings, dataset, wait=False):
             await expire(store, dataset.name, settings.archives.retention_days)
-            await sweep(store, storage_of(settings), _seat(settings), dataset.name)
+            await remove_leftovers(store, storage_of(settings), _seat(settings), dataset.name)
 
 
 def _seat(settings: Settings) -> str:
     return f"{platform.node()}:{settings.home}"
 
 
-async def _write(store: Store, place: Storage, seat: str, dataset: Dataset, records: int) -> str:
+async def _write(store: Store, storage: Storage, seat: str, dataset: Dataset, records: int) -> str:
     batch = secrets.token_hex(4)
     stem = f"{dataset.name}_{dataset.noun}_{_stamp(await store.now())}_{batch}"
     names = {name: f"{stem}.{ENDINGS[name]}" for name in formats_of(dataset)}
     paths = {format_: path_of(dataset.name, name) for format_, name in names.items()}
-    await announce(store, seat, dataset.name, batch, list(names.values()))
-    drafts = {format_: place.draft(path) for format_, path in paths.items()}
-    written = await aside(records, write_snapshot, store.url, dataset, drafts)
+    await reserve(store, seat, dataset.name, batch, list(names.values()))
+    drafts = {format_: storage.draft(path) for format_, path in paths.items()}
+    written = await run_in_worker(records, write_snapshot, store.url, dataset, drafts)
     for path in paths.values():
-        await place.publish(path)
-    await admit(store, seat, batch, names, written)
+        await storage.publish(path)
+    await publish(store, seat, batch, names, written)
     return batch
 
 
 @asynccontextmanager
 async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIterator[None]:
-    """One writer a dataset in this home; the kernel frees the lock whoever dies how."""
+    """Hold the lock of the dataset in this home; the kernel releases it when the process dies."""
     folder = settings.home / "archives"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f".{dataset.name}.lock"
     if wait:
         patience = Patience(
             f"another process that archives {dataset.name}",
-            remedy="Look for a process of Hasat that hangs.",
+            remedy="Check for a Hasat process that hangs.",
         )
         async with locked(file, patience):
             yield
@@ -110,7 +110,7 @@ async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIt
     if lock is None:
         raise ArchivingError(
             msg("Another process of this machine archives {dataset}.", dataset=dataset.name),
-            remedy=msg("If none is at work, look for one that hangs."),
+            remedy=msg("If none is running, check for a process that hangs."),
         )
     try:
         yield

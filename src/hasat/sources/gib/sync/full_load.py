@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import Chunk, copy_binary
 from hasat.feed.guard import Counts
-from hasat.feed.reconcile import Put
+from hasat.feed.reconcile import ChunkWriter
 from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS, EINVOICE
 from hasat.sources.gib.lists.lines import BOXES
@@ -144,23 +144,23 @@ async def _shelve(task: "Task", box: str, seed: int, shelves: int) -> Shelved:
 
 
 @asynccontextmanager
-async def _tables(task: "Task") -> AsyncIterator[tuple[dict[str, Put], Keep]]:
+async def _tables(task: "Task") -> AsyncIterator[tuple[dict[str, ChunkWriter], Keep]]:
     """Where rows go: all tables side by side, so that PostgreSQL has work while others merge."""
     # Three primary keys are built in this transaction, and the whole run is to stay small.
     await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
     # What is copied goes to the disk meanwhile, not all of it at the commit.
     await task.work.connection.execute("SET LOCAL backend_flush_after = '1MB'")
-    first = task.work.never_filled(EINVOICE)
+    first = task.work.is_empty(EINVOICE)
     async with AsyncExitStack() as stack:
         put = {}
         for dataset in DATASETS:
-            table = task.work.filling(dataset) if first else task.work.staging(dataset)
+            table = task.work.loading(dataset) if first else task.work.staging(dataset)
             put[dataset.name] = await stack.enter_async_context(table)
         yield put, await stack.enter_async_context(_keeping_parts(task))
 
 
 async def _counts(task: "Task", dataset: Dataset) -> Counts:
-    if task.work.never_filled(dataset):
+    if task.work.is_empty(dataset):
         return task.work.counts[dataset.name]
     return await task.work.diff(dataset)
 
