@@ -27,7 +27,7 @@ def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Commands:
 
 async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
     empty = hasat("lookup", "1234567890")
-    assert (empty.returncode, "not been filled" in empty.stderr) == (1, True)
+    assert (empty.returncode, "has no data yet" in empty.stderr) == (1, True)
     await load(store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")))
     first = await run(
         store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")), dataset=EINVOICE

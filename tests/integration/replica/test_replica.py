@@ -174,7 +174,7 @@ async def test_an_expired_place_in_the_feed_means_starting_over(shop: Shop, benc
         report = await replica.catch_up()
         assert report.loaded
         assert bench.holds(toys(11))
-    assert any("no longer kept" in sentence for sentence in bench.told)
+    assert any("have expired" in sentence for sentence in bench.told)
     assert bench.pauses == [0.0]
 
 
