@@ -8,7 +8,7 @@ HasatError                      something failed; the message says what and wher
 │   └── AlreadyRunningError     a run of the job is queued or running
 ├── GoneError                   it existed, but no longer: start over from where the error says
 ├── NotAllowedError             the caller may not do this
-│   └── NotKnownError           the caller did not say who they are
+│   └── AuthenticationError     the caller did not say who they are
 ├── TooManyRequestsError        wait, then call again
 ├── UnavailableError            a part Hasat needs is away: try again later
 │   ├── DatabaseError           PostgreSQL cannot be started, reached or used
@@ -107,7 +107,7 @@ class NotAllowedError(HasatError):
     title = "Not allowed"
 
 
-class NotKnownError(NotAllowedError):
+class AuthenticationError(NotAllowedError):
     """The caller did not say who they are, or not in a way that can be believed."""
 
     status = 401

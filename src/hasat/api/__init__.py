@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hasat.api.app import create_app
-    from hasat.api.gate import check_may_start
-    from hasat.http.routes import Caller, TheSettings, TheStore, answers, body_limit, require
+    from hasat.api.gate import check_authentication_configured
+    from hasat.http.routes import (
+        Caller,
+        SettingsDep,
+        StoreDep,
+        body_limit,
+        declare_responses,
+        require,
+    )
 
 __all__ = [
     "Caller",
-    "TheSettings",
-    "TheStore",
-    "answers",
+    "SettingsDep",
+    "StoreDep",
     "body_limit",
-    "check_may_start",
+    "check_authentication_configured",
     "create_app",
+    "declare_responses",
     "require",
 ]
 
-_ELSEWHERE = {"create_app": "hasat.api.app", "check_may_start": "hasat.api.gate"}
+_ELSEWHERE = {"create_app": "hasat.api.app", "check_authentication_configured": "hasat.api.gate"}
 
 
 def __getattr__(name: str) -> Any:

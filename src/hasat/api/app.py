@@ -11,17 +11,17 @@ from starlette.middleware import Middleware
 from hasat import __version__
 from hasat.api import audit, deliver, describe, health, jobs, metrics, problems, quota, status
 from hasat.api.archives import archive_router
-from hasat.api.expired import on_expired
+from hasat.api.expired import on_expired_cursor
 from hasat.api.feed import feed_router
 from hasat.api.flight import SingleFlight
-from hasat.api.gate import Gate, HostGuard, is_open
-from hasat.api.keys import KeyRing
+from hasat.api.gate import AuthenticationMiddleware, HostMiddleware, is_open
+from hasat.api.keys import KeyCache
 from hasat.api.limits import DatabaseLeases
-from hasat.api.observe import Observe, security_headers
-from hasat.api.places import Places
+from hasat.api.observe import RequestMiddleware, security_headers
+from hasat.api.places import FollowerPositions
 from hasat.api.routes import RouteTable
-from hasat.api.shape import BodyLimit, HeadFromGet
-from hasat.api.signatures import Signatures
+from hasat.api.shape import BodyLimitMiddleware, HeadMiddleware
+from hasat.api.signatures import SignatureVerifier
 from hasat.feed.archive import storage_of
 from hasat.feed.changes import ExpiredError
 from hasat.feed.notifier import ChangeNotifier
@@ -40,7 +40,7 @@ _DESCRIPTION = (
 def create_app(
     settings: Settings, store: Store, catalogue: Catalogue, sources: Sequence[Source]
 ) -> FastAPI:
-    """The whole HTTP side over an open store; call `check_may_start` before binding it."""
+    """Return the app over an open store; call `check_authentication_configured` before binding."""
     app = _App(
         title="Hasat",
         version=__version__,
@@ -52,7 +52,7 @@ def create_app(
         # A redirect would change the path that a signature covers.
         redirect_slashes=False,
         exception_handlers={
-            ExpiredError: on_expired,
+            ExpiredError: on_expired_cursor,
             HTTPException: problems.on_http_exception,
             RequestValidationError: problems.on_invalid_request,
         },
@@ -69,37 +69,40 @@ def create_app(
     for of_the_house in (status, jobs, deliver, quota, audit):
         app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
     app.state.notifier = ChangeNotifier(store)
-    app.state.places = Places(store)
+    app.state.places = FollowerPositions(store)
     app.state.archive_storage = storage_of(settings)
     app.state.storage = health.StorageProbe(app.state.archive_storage)
     for source in sources:
         files = map(archive_router, source.datasets)
         for router in (*map(feed_router, source.datasets), *files, *source.routers()):
             app.include_router(router, prefix="/api/v1", dependencies=checked)
-    put_behind_the_gate(app, settings, store)
+    add_middleware(app, settings, store)
     return app
 
 
-def put_behind_the_gate(app: FastAPI, settings: Settings, store: Store) -> None:
+def add_middleware(app: FastAPI, settings: Settings, store: Store) -> None:
     """Let nobody in who may not be, and nothing out that is not a proper answer."""
     app.state.metrics = metrics.HttpMetrics()
     app.state.routes = RouteTable(app)
-    app.state.keys = KeyRing(store)
+    app.state.keys = KeyCache(store)
     app.user_middleware = [
         Middleware(
-            Observe, app.state.metrics, app.state.routes, security_headers(settings.serve.base_map)
+            RequestMiddleware,
+            app.state.metrics,
+            app.state.routes,
+            security_headers(settings.serve.base_map),
         ),
-        Middleware(HostGuard, settings),
+        Middleware(HostMiddleware, settings),
         Middleware(
-            Gate,
+            AuthenticationMiddleware,
             settings,
             app.state.keys,
-            Signatures(settings),
+            SignatureVerifier(settings),
             DatabaseLeases(store),
             app.state.metrics.note_rate_limited,
         ),
-        Middleware(BodyLimit),
-        Middleware(HeadFromGet),
+        Middleware(BodyLimitMiddleware),
+        Middleware(HeadMiddleware),
     ]
 
 

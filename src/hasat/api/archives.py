@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from hasat.api.problems import problem_of
-from hasat.api.ranges import RangeError, is_known, wanted_part
+from hasat.api.problems import problem_response
+from hasat.api.ranges import RangeError, matches_etag, parse_range
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.archive import Archive, Storage
@@ -25,7 +25,13 @@ from hasat.feed.archive.storage import MissingError
 from hasat.feed.archive.versions import delta, list_versions, version_with_changes
 from hasat.feed.changes import ExpiredError, head_of
 from hasat.feed.dataset import Dataset
-from hasat.http.routes import TheReads, TheStore, answers, exchange_of, problem_answers
+from hasat.http.routes import (
+    ReadStoreDep,
+    StoreDep,
+    declare_problems,
+    declare_responses,
+    exchange_of,
+)
 from hasat.messages import msg
 from hasat.store import Store
 
@@ -80,11 +86,13 @@ def archive_router(dataset: Dataset) -> APIRouter:
         200: {"content": files},
         206: {"description": "The part that was asked for.", "content": files},
         304: {"description": "You have it already."},
-        **problem_answers(NoArchiveError, RangeError, ArchivePendingError, MissingError),
+        **declare_problems(NoArchiveError, RangeError, ArchivePendingError, MissingError),
     }
 
-    @router.get("/archives", summary=f"The archives of {name}", responses=answers([_ARCHIVE]))
-    async def archives(response: Response, store: TheReads) -> list[dict[str, Any]]:
+    @router.get(
+        "/archives", summary=f"The archives of {name}", responses=declare_responses([_ARCHIVE])
+    )
+    async def archives(response: Response, store: ReadStoreDep) -> list[dict[str, Any]]:
         """Newest first. `lastSyncAt` and `cursor` are where to go on after reading the file."""
         # Before the first run there is no time to tell, and the list is empty.
         with suppress(UnavailableError):
@@ -94,12 +102,12 @@ def archive_router(dataset: Dataset) -> APIRouter:
     @router.get(
         "/archives/latest",
         summary=f"All of {name}, as of its newest archive",
-        responses={**file_answers, **problem_answers(UsageError)},
+        responses={**file_answers, **declare_problems(UsageError)},
         response_class=Response,
     )
     async def latest(
         request: Request,
-        store: TheStore,
+        store: StoreDep,
         place: ThePlace,
         form: Annotated[
             Format | None, Query(alias="format", description=f"One of {', '.join(formats)}.")
@@ -122,7 +130,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
     )
     async def named(
         request: Request,
-        store: TheStore,
+        store: StoreDep,
         place: ThePlace,
         file_name: Annotated[str, Path(alias="fileName", examples=[_ARCHIVE["fileName"]])],
     ) -> Response:
@@ -133,11 +141,11 @@ def archive_router(dataset: Dataset) -> APIRouter:
     @router.get(
         "/versions",
         summary=f"What each run did to {name}",
-        responses=answers({"versions": [_VERSION], "next": None}, UnavailableError),
+        responses=declare_responses({"versions": [_VERSION], "next": None}, UnavailableError),
     )
     async def versions(
         response: Response,
-        store: TheReads,
+        store: ReadStoreDep,
         after: Annotated[int, Query(ge=0, le=2**62, description="The `next` before.")] = 0,
         limit: Annotated[int, Query(ge=1, le=1000, description="Versions at the most.")] = 100,
     ) -> dict[str, Any]:
@@ -164,14 +172,16 @@ def archive_router(dataset: Dataset) -> APIRouter:
         "/deltas/{version}",
         summary=f"What one run changed in {name}",
         responses={
-            **answers("(the file)", NotFoundError, ExpiredError, UnavailableError, media=_GZIP),
+            **declare_responses(
+                "(the file)", NotFoundError, ExpiredError, UnavailableError, media=_GZIP
+            ),
             304: {"description": "You have it already."},
         },
         response_class=Response,
     )
     async def changes_of(
         request: Request,
-        store: TheStore,
+        store: StoreDep,
         version: Annotated[int, Path(ge=1, le=2**62, examples=[12])],
     ) -> Response:
         """Gzipped lines of JSON: the facts, then the changes in order; there may be none."""
@@ -184,7 +194,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
             "Cache-Control": "private, max-age=86400",
             "X-Last-Sync-At": local_time(found.committed_at),
         }
-        if is_known(request.headers, etag):
+        if matches_etag(request.headers, etag):
             return Response(status_code=304, headers=headers)
         headers["Content-Disposition"] = f'attachment; filename="{name}_{version}.ndjson.gz"'
         return StreamingResponse(delta(store, name, found), headers=headers, media_type=_GZIP)
@@ -213,13 +223,13 @@ async def _download(request: Request, place: Storage, archive: Archive) -> Respo
         "X-Hasat-Epoch": str(archive.epoch),
         "X-Hasat-Sha256": archive.sha256.hex(),
     }
-    if is_known(request.headers, etag):
+    if matches_etag(request.headers, etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{archive.name}"'
     try:
-        part = wanted_part(request.headers, etag, archive.size)
+        part = parse_range(request.headers, etag, archive.size)
     except RangeError as error:
-        answer = problem_of(error, exchange_of(request.scope))
+        answer = problem_response(error, exchange_of(request.scope))
         answer.headers["Content-Range"] = f"bytes */{archive.size}"
         return answer
     start, stop = part or (0, archive.size)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat.errors import DatabaseError, NotAllowedError
-from hasat.http.routes import Plain, TheStore, answers, require
+from hasat.http.routes import StorableText, StoreDep, declare_responses, require
 from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
 
 router = APIRouter(tags=["operation"])
@@ -59,13 +59,17 @@ def document(record: AuditRecord) -> dict[str, Any]:
     "/audit",
     summary="Recorded actions, newest first",
     dependencies=[Depends(require("operate"))],
-    responses=answers({"records": [_RECORD], "next": None}, NotAllowedError, DatabaseError),
+    responses=declare_responses(
+        {"records": [_RECORD], "next": None}, NotAllowedError, DatabaseError
+    ),
 )
 async def audit(
-    store: TheStore,
-    actor: Annotated[Plain | None, Query(max_length=200, description="Only of this one.")] = None,
+    store: StoreDep,
+    actor: Annotated[
+        StorableText | None, Query(max_length=200, description="Only of this one.")
+    ] = None,
     action: Annotated[
-        Plain | None,
+        StorableText | None,
         Query(max_length=100, description="Only this code, or all that begin with its first word."),
     ] = None,
     before: Annotated[

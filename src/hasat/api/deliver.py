@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
 from hasat.deliver.sink_state import load_sink_states
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
-from hasat.http.routes import Plain, TheStore, answers, audited, reject_parameters
+from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -39,7 +39,7 @@ _DELIVERY = {
     "lastError": "It answered 503",
 }
 
-Endpoint = Annotated[Plain | None, Query(description="Only of this endpoint.")]
+Endpoint = Annotated[StorableText | None, Query(description="Only of this endpoint.")]
 Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only with a lower number.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at the most.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The delivery's number.")]
@@ -50,16 +50,16 @@ class Which(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    endpoint: Plain | None = Field(default=None, max_length=200, examples=["http"])
+    endpoint: StorableText | None = Field(default=None, max_length=200, examples=["http"])
 
 
 @router.get(
     "/deliveries",
     summary="What was delivered to whom",
-    responses=answers({"deliveries": [_DELIVERY]}, DatabaseError),
+    responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
 async def deliveries(
-    store: TheStore,
+    store: StoreDep,
     endpoint: Endpoint = None,
     state: Literal["waiting", "delivered", "dead"] | None = None,
     before: Before = None,
@@ -73,9 +73,11 @@ async def deliveries(
 @router.get(
     "/deliveries/{number}",
     summary="One delivery with its message",
-    responses=answers({**_DELIVERY, "payload": {"Duration": "00:00:41.007"}}, NotFoundError),
+    responses=declare_responses(
+        {**_DELIVERY, "payload": {"Duration": "00:00:41.007"}}, NotFoundError
+    ),
 )
-async def delivery(number: Number, store: TheStore) -> dict[str, Any]:
+async def delivery(number: Number, store: StoreDep) -> dict[str, Any]:
     found = await get_delivery(store, number)
     return {**found.public(), "payload": found.payload}
 
@@ -83,10 +85,10 @@ async def delivery(number: Number, store: TheStore) -> dict[str, Any]:
 @router.get(
     "/dead-letters",
     summary="What could not be delivered",
-    responses=answers({"deliveries": [_DELIVERY]}, DatabaseError),
+    responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
 async def dead_letters(
-    store: TheStore, endpoint: Endpoint = None, before: Before = None, limit: Limit = 100
+    store: StoreDep, endpoint: Endpoint = None, before: Before = None, limit: Limit = 100
 ) -> dict[str, Any]:
     """Newest first; they are no longer tried, until somebody has them sent again."""
     found = await list_deliveries(
@@ -99,9 +101,9 @@ async def dead_letters(
     "/deliveries/{number}/replay",
     summary="Send one delivery again",
     dependencies=[audited("delivery.replay")],
-    responses=answers({"replayed": [17]}, NotFoundError, ConflictError),
+    responses=declare_responses({"replayed": [17]}, NotFoundError, ConflictError),
 )
-async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
+async def replay_one(number: Number, store: StoreDep) -> dict[str, list[int]]:
     """Under its old id, before everything newer for the same endpoint."""
     return {"replayed": await replay(store, [number])}
 
@@ -110,10 +112,10 @@ async def replay_one(number: Number, store: TheStore) -> dict[str, list[int]]:
     "/dead-letters/replay",
     summary="Send dead letters again",
     dependencies=[audited("delivery.replay")],
-    responses=answers({"replayed": [17, 18]}, DatabaseError),
+    responses=declare_responses({"replayed": [17, 18]}, DatabaseError),
 )
 async def replay_all(
-    request: Request, store: TheStore, which: Which | None = None, endpoint: Endpoint = None
+    request: Request, store: StoreDep, which: Which | None = None, endpoint: Endpoint = None
 ) -> dict[str, list[int]]:
     """All of them, or those of one endpoint (in the address or the body), in their old order."""
     if which is not None and which.endpoint is not None:

@@ -9,23 +9,23 @@ from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from hasat.api import refusals
-from hasat.api.gate import needs_no_caller
-from hasat.api.problems import kinds
+from hasat.api.gate import is_public
+from hasat.api.problems import problem_types
 from hasat.errors import (
+    AuthenticationError,
     DatabaseError,
     NotAllowedError,
-    NotKnownError,
     TooManyRequestsError,
     UsageError,
 )
-from hasat.http.routes import ParameterError, Problem, problem_answers
+from hasat.http.routes import ParameterError, Problem, declare_problems
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 # What any operation can answer, apart from the problems of its own.
-_COMMON = problem_answers(
+_COMMON = declare_problems(
     UsageError,
     ParameterError,
-    NotKnownError,
+    AuthenticationError,
     refusals.CredentialsMalformedError,
     refusals.KeyUnknownError,
     refusals.KeyExpiredError,
@@ -78,7 +78,7 @@ def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
         schemas |= {**problem.pop("$defs"), "Problem": problem}
         for path, _, operation in _operations(document):
             _declare_problems(path, operation)
-            if not needs_no_caller(path):
+            if not is_public(path):
                 ways: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
                 operation["security"] = [{}, *ways] if open_to_all else ways
         app.openapi_schema = document
@@ -88,7 +88,7 @@ def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
 def _declare_problems(path: str, operation: dict[str, Any]) -> None:
     answers: dict[str, Any] = operation["responses"]
     common = {403, 429, 500}
-    if not needs_no_caller(path):
+    if not is_public(path):
         common |= {401, 503}
     if path.startswith("/api/v1/"):
         common.add(400)
@@ -126,7 +126,9 @@ async def openapi_document(request: Request) -> Response:
 async def docs_page(request: Request) -> Response:
     document = request.app.openapi()
     page = _templates.get_template("docs.html").render(
-        info=document["info"], operations=list(_operations(document)), kinds=kinds().values()
+        info=document["info"],
+        operations=list(_operations(document)),
+        problem_types=problem_types().values(),
     )
     return HTMLResponse(page)
 

@@ -3,7 +3,7 @@
 from fastapi import Request
 from starlette.responses import Response
 
-from hasat.api.problems import problem_of
+from hasat.api.problems import problem_response
 from hasat.errors import HasatError, UnavailableError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import latest_archive
@@ -12,15 +12,15 @@ from hasat.http.routes import exchange_of
 from hasat.store import Store
 
 
-async def on_expired(request: Request, error: Exception) -> Response:
+async def on_expired_cursor(request: Request, error: Exception) -> Response:
     """Answer 410 with the archive to start over from, or 503 until there is one."""
     assert isinstance(error, ExpiredError)
     state = request.app.state
-    answered = await as_answered(error, state.store, state.archive_storage)
-    return problem_of(answered, exchange_of(request.scope))
+    answered = await check_restart_archive(error, state.store, state.archive_storage)
+    return problem_response(answered, exchange_of(request.scope))
 
 
-async def as_answered(error: ExpiredError, store: Store, place: Storage) -> HasatError:
+async def check_restart_archive(error: ExpiredError, store: Store, place: Storage) -> HasatError:
     """The error, or why a follower cannot start over from an archive yet."""
     if not error.starts_over:
         return error

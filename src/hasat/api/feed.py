@@ -9,22 +9,22 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
 
 from hasat.api.following import (
-    MOST_ON_A_PAGE,
-    PAGE,
-    Asked,
-    Only,
-    Watched,
-    Window,
-    first_page,
-    look,
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    FeedRequest,
+    OnlyKeys,
+    TimeWindow,
+    WatchedKeys,
+    change_json,
+    fetch_page,
+    page_position,
     page_query,
-    place,
-    spelled,
+    serialize_change,
     stream_query,
+    wait_for_page,
     window_query,
-    written,
 )
-from hasat.api.streams import events, lines
+from hasat.api.streams import stream_events, stream_lines
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.archive import Storage
@@ -34,14 +34,14 @@ from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import (
-    Plain,
-    TheReads,
-    TheStore,
-    answer,
-    answer_unless_known,
-    answers,
+    ReadStoreDep,
+    StorableText,
+    StoreDep,
     body_limit,
+    conditional_json_response,
+    declare_responses,
     dumps,
+    json_response,
 )
 from hasat.messages import msg
 from hasat.store import Store
@@ -60,14 +60,14 @@ _LINES = '{"seq":438,"changeType":"added","cursor":"UuW1wF0rVZ…"}\n{"next":"Uu
 
 
 def _in_all_forms() -> dict[int | str, dict[str, Any]]:
-    declared = answers(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
+    declared = declare_responses(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
     declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
     declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
     return declared
 
 
-ByCursor = Annotated[Asked, Depends(page_query)]
-ByTime = Annotated[Window | None, Depends(window_query)]
+ByCursor = Annotated[FeedRequest, Depends(page_query)]
+ByTime = Annotated[TimeWindow | None, Depends(window_query)]
 LastEventId = Annotated[
     str | None, Header(description="Where a stream that was cut off goes on; before `after`.")
 ]
@@ -87,10 +87,10 @@ def feed_router(dataset: Dataset) -> APIRouter:
     )
     async def changes(
         request: Request,
-        store: TheStore,
+        store: StoreDep,
         ask: ByCursor,
         window: ByTime,
-        only: Only = None,
+        only: OnlyKeys = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """By cursor (`after`) or, as the original service has it, by time (`since`).
@@ -111,7 +111,7 @@ def feed_router(dataset: Dataset) -> APIRouter:
     )
     @body_limit(4_000_000)
     async def changes_of_some(
-        request: Request, store: TheStore, ask: ByCursor, window: ByTime, watched: Watched
+        request: Request, store: StoreDep, ask: ByCursor, window: ByTime, watched: WatchedKeys
     ) -> Response:
         """The same as GET with `only`, for watch lists that are too long for an address."""
         ask = _watching(dataset, ask, watched.only)
@@ -123,15 +123,15 @@ def feed_router(dataset: Dataset) -> APIRouter:
         "/changes/stream",
         summary=f"The changes in {name} as they come",
         response_class=StreamingResponse,
-        responses=answers(
+        responses=declare_responses(
             _EVENT, ExpiredError, ArchivePendingError, UsageError, media="text/event-stream"
         ),
     )
     async def stream(
         request: Request,
-        store: TheStore,
-        ask: Annotated[Asked, Depends(stream_query)],
-        only: Only = None,
+        store: StoreDep,
+        ask: Annotated[FeedRequest, Depends(stream_query)],
+        only: OnlyKeys = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """Server-sent events whose ids are cursors; `Last-Event-ID` resumes exactly."""
@@ -142,9 +142,11 @@ def feed_router(dataset: Dataset) -> APIRouter:
         "/digest",
         summary=f"The state of {name} in one number",
         response_class=Response,
-        responses=answers({"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}),
+        responses=declare_responses(
+            {"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}
+        ),
     )
-    async def digest(request: Request, store: TheStore) -> Response:
+    async def digest(request: Request, store: StoreDep) -> Response:
         """A replica that recomputes the digest from its own records knows that it is equal."""
         async with store.connection() as conn:
             head = await head_of(conn, name)
@@ -159,16 +161,16 @@ def feed_router(dataset: Dataset) -> APIRouter:
         }
         etag = f"{head.epoch.hex}-{head.version}"
         told = {"X-Last-Sync-At": local_time(head.committed_at)}
-        return answer_unless_known(request, dumps(content), etag, told)
+        return conditional_json_response(request, dumps(content), etag, told)
 
     @router.get(
         # A key may have slashes of its own, and an escaped one arrives as a plain one.
         "/{key:path}/history",
         summary=f"The story of one record of {name}",
         response_class=Response,
-        responses=answers({"key": "1234567890", "history": []}, NotFoundError),
+        responses=declare_responses({"key": "1234567890", "history": []}, NotFoundError),
     )
-    async def story(key: Plain, store: TheReads) -> Response:
+    async def story(key: StorableText, store: ReadStoreDep) -> Response:
         """Every change of the record that is still kept, oldest first.
 
         Each with the body before and after it and the fields that a modification changed.
@@ -187,22 +189,22 @@ def feed_router(dataset: Dataset) -> APIRouter:
         content = {
             "key": key,
             "history": [
-                {**spelled(dataset, change, frozenset({"before"})), "after": change.body}
+                {**serialize_change(dataset, change, frozenset({"before"})), "after": change.body}
                 for change in found
             ],
         }
-        return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+        return json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
 
     return router
 
 
-def _watching(dataset: Dataset, ask: Asked, keys: Sequence[str] | None) -> Asked:
+def _watching(dataset: Dataset, ask: FeedRequest, keys: Sequence[str] | None) -> FeedRequest:
     dataset.check_keys(keys or ())
     return replace(ask, only=keys)
 
 
 async def _told(
-    request: Request, store: Store, dataset: Dataset, ask: Asked, last_event_id: str | None
+    request: Request, store: Store, dataset: Dataset, ask: FeedRequest, last_event_id: str | None
 ) -> Response:
     """The answer to a question by cursor, in the form that was asked for.
 
@@ -215,29 +217,29 @@ async def _told(
     if ask.form == "events":
         if last_event_id:
             ask = replace(ask, after=Cursor.parse(last_event_id))
-        page = await look(store, dataset, ask, MOST_ON_A_PAGE)
+        page = await fetch_page(store, dataset, ask, MAX_PAGE_SIZE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
         # What stands between must not collect events before it passes them on.
         headers["X-Accel-Buffering"] = "no"
-        going = events(store, archives, notifier, dataset, ask, page)
+        going = stream_events(store, archives, notifier, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="text/event-stream")
     source = store if ask.wait else store.reads
     if ask.form == "ndjson":
-        page = await first_page(source, notifier, dataset, ask, ask.limit or MOST_ON_A_PAGE)
+        page = await wait_for_page(source, notifier, dataset, ask, ask.limit or MAX_PAGE_SIZE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
-        going = lines(source, archives, dataset, ask, page)
+        going = stream_lines(source, archives, dataset, ask, page)
         return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
-    page = await first_page(source, notifier, dataset, ask, ask.limit or PAGE)
+    page = await wait_for_page(source, notifier, dataset, ask, ask.limit or DEFAULT_PAGE_SIZE)
     headers["X-Last-Sync-At"] = local_time(page.committed_at)
-    changes = ",".join(written(dataset, change, ask.include) for change in page.changes)
-    content = f'{{"changes":[{changes}],{dumps(place(page))[1:]}'
+    changes = ",".join(change_json(dataset, change, ask.include) for change in page.changes)
+    content = f'{{"changes":[{changes}],{dumps(page_position(page))[1:]}'
     if ask.wait or request.method != "GET":
-        return answer(content, headers)
+        return json_response(content, headers)
     etag = f"{page.epoch.hex}-{page.head}-{page.floor}"
-    return answer_unless_known(request, content, etag, headers)
+    return conditional_json_response(request, content, etag, headers)
 
 
-async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> Response:
+async def _span(store: Store, dataset: Dataset, ask: FeedRequest, window: TimeWindow) -> Response:
     """The answer to a question by time.
 
     From the primary: a page from an older standby, after one from a newer, would leave out changes.
@@ -253,7 +255,7 @@ async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> R
             keys=ask.only,
         )
     content: dict[str, Any] = {
-        "changes": [spelled(dataset, change, ask.include) for change in span.changes],
+        "changes": [serialize_change(dataset, change, ask.include) for change in span.changes],
         "totalCount": span.total,
         "page": window.page,
         "pageSize": window.page_size,
@@ -261,4 +263,4 @@ async def _span(store: Store, dataset: Dataset, ask: Asked, window: Window) -> R
         "until": local_time(span.until),
         "windowEnd": local_time(span.window_end),
     }
-    return answer(dumps(content), {"X-Last-Sync-At": local_time(span.committed_at)})
+    return json_response(dumps(content), {"X-Last-Sync-At": local_time(span.committed_at)})

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from hasat.api.gate import check_may_start
+from hasat.api.gate import check_authentication_configured
 from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue
@@ -37,12 +37,12 @@ class Finding:
     remedy: str | None = None
 
 
-def about_machine(settings: Settings) -> list[Finding]:
+def check_machine(settings: Settings) -> list[Finding]:
     """The settings, the folder and its disk."""
     return [_settings(settings), _home(settings), *_disks(settings)]
 
 
-def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
+def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
     enabled = sum(job.enabled for job in catalogue)
     return Finding(
         "jobs",
@@ -56,7 +56,7 @@ def about_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
     )
 
 
-async def about_database(
+async def check_database(
     store: Store, settings: Settings, sources: Sequence[Source]
 ) -> list[Finding]:
     """The database, its clock, who may get in, and what the sources remark."""
@@ -93,7 +93,7 @@ async def about_database(
     else:
         found.append(Finding("clock", "ok", msg("This machine and the database agree on the time")))
     try:
-        await check_may_start(settings, store)
+        await check_authentication_configured(settings, store)
     except HasatError as error:
         found.append(Finding("access", "failure", error.message, error.remedy))
     else:
@@ -115,7 +115,7 @@ async def about_database(
     return found
 
 
-def python() -> Finding:
+def check_python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding(
         "python",

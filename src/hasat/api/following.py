@@ -17,14 +17,14 @@ from hasat.feed.changes import Change, ExpiredError, Page, changes_after
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
-from hasat.http.routes import Plain, dumps, exchange_of, reject_parameters
+from hasat.http.routes import StorableText, dumps, exchange_of, reject_parameters
 from hasat.messages import msg
 from hasat.store import Store
 
-MOST_WAIT_SECONDS = 60.0
-MOST_ON_A_PAGE = 1000
-MOST_WATCHED = 10_000
-PAGE = 100
+MAX_WAIT_SECONDS = 60.0
+MAX_PAGE_SIZE = 1000
+MAX_WATCHED_KEYS = 10_000
+DEFAULT_PAGE_SIZE = 100
 
 Form = Literal["json", "ndjson", "events"]
 _MEDIA: dict[str, Form] = {
@@ -34,18 +34,18 @@ _MEDIA: dict[str, Form] = {
 }
 
 
-class Watched(BaseModel):
+class WatchedKeys(BaseModel):
     """Which records to follow."""
 
     model_config = ConfigDict(extra="forbid")
 
-    only: list[Annotated[Plain, Field(max_length=200)]] = Field(
-        min_length=1, max_length=MOST_WATCHED, examples=[["1234567890", "10000000146"]]
+    only: list[Annotated[StorableText, Field(max_length=200)]] = Field(
+        min_length=1, max_length=MAX_WATCHED_KEYS, examples=[["1234567890", "10000000146"]]
     )
 
 
 @dataclass(frozen=True)
-class Asked:
+class FeedRequest:
     """A follower's question."""
 
     after: Cursor | None
@@ -58,8 +58,8 @@ class Asked:
     """Told of every place up to which the follower has everything."""
 
 
-Only = Annotated[
-    list[Plain] | None, Query(description="Keys to watch; all others are passed over.")
+OnlyKeys = Annotated[
+    list[StorableText] | None, Query(description="Keys to watch; all others are passed over.")
 ]
 
 
@@ -74,9 +74,9 @@ async def stream_query(
             "published; or both, with a comma.",
         ),
     ] = "",
-) -> Asked:
+) -> FeedRequest:
     """Read the parameters that apply to every form of the feed."""
-    return Asked(
+    return FeedRequest(
         after=None if after is None else Cursor.parse(after),
         limit=None,
         wait=0,
@@ -89,23 +89,23 @@ async def stream_query(
 
 async def page_query(
     request: Request,
-    ask: Annotated[Asked, Depends(stream_query)],
+    ask: Annotated[FeedRequest, Depends(stream_query)],
     limit: Annotated[
         int | None,
         Query(
             ge=1,
-            le=MOST_ON_A_PAGE,
-            description=f"Changes at the most: {PAGE} unless told, as lines all.",
+            le=MAX_PAGE_SIZE,
+            description=f"Changes at the most: {DEFAULT_PAGE_SIZE} unless told, as lines all.",
         ),
     ] = None,
     wait: Annotated[
-        float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for a change.")
+        float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for a change.")
     ] = 0,
     form: Annotated[
         Form | None, Query(alias="format", description="Else the header Accept decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
-) -> Asked:
+) -> FeedRequest:
     """Read the parameters by cursor, and the form from the address or the header Accept."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     by_header: Form = next((_MEDIA[media] for media in _MEDIA if media in wanted), "json")
@@ -120,7 +120,7 @@ async def page_query(
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """One page of a span of time."""
 
     since: datetime
@@ -138,7 +138,7 @@ async def window_query(
     ] = None,
     page: Annotated[int, Query(ge=1, le=10**9)] = 1,
     page_size: Annotated[int, Query(ge=1, le=1000, alias="pageSize")] = 100,
-) -> Window | None:
+) -> TimeWindow | None:
     """Read the parameters of the original's time protocol; None where `since` is not given."""
     if since is None:
         reject_parameters(request, ("until", "page", "pageSize"), "goes with `since` only.")
@@ -150,10 +150,10 @@ async def window_query(
             msg("`until` must be later than `since`."),
             remedy=msg("Leave it out, or repeat the `windowEnd` of the first page."),
         )
-    return Window(start, end, page, page_size)
+    return TimeWindow(start, end, page, page_size)
 
 
-async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
+async def fetch_page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
     """The page after the cursor, in a transaction that ends before anything is sent.
 
     A standby may not have what the cursor names yet, and then it is no reason for a 410.
@@ -169,7 +169,7 @@ async def look(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
     return page
 
 
-async def _page(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
+async def _page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
     async with store.connection() as conn:
         return await changes_after(
             conn,
@@ -182,11 +182,11 @@ async def _page(store: Store, dataset: Dataset, ask: Asked, limit: int) -> Page:
         )
 
 
-async def first_page(
-    store: Store, notifier: ChangeNotifier, dataset: Dataset, ask: Asked, limit: int
+async def wait_for_page(
+    store: Store, notifier: ChangeNotifier, dataset: Dataset, ask: FeedRequest, limit: int
 ) -> Page:
     """The page after the cursor; with `wait`, not before it has something or the time is over."""
-    page = await look(store, dataset, ask, limit)
+    page = await fetch_page(store, dataset, ask, limit)
     if page.changes or not ask.wait:
         return page
     loop = asyncio.get_running_loop()
@@ -194,14 +194,14 @@ async def first_page(
     async with notifier.listening():
         while True:
             signal = notifier.next_signal()
-            page = await look(store, dataset, ask, limit)
+            page = await fetch_page(store, dataset, ask, limit)
             left = deadline - loop.time()
             if page.changes or left <= 0 or notifier.closed:
                 return page
             await notifier.wait(signal, left)
 
 
-def place(page: Page) -> dict[str, Any]:
+def page_position(page: Page) -> dict[str, Any]:
     """Where a page leaves its reader."""
     return {
         "next": str(page.next),
@@ -212,7 +212,7 @@ def place(page: Page) -> dict[str, Any]:
     }
 
 
-def written(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
+def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
     """A change, whose bodies are texts, as JSON.
 
     Where a change shows its body's own fields, their text is copied and never taken apart.
@@ -227,10 +227,10 @@ def written(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
     body, before = (
         None if one is None else json.loads(one) for one in (change.body, change.before)
     )
-    return dumps(spelled(dataset, change._replace(body=body, before=before), include))
+    return dumps(serialize_change(dataset, change._replace(body=body, before=before), include))
 
 
-def spelled(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
+def serialize_change(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
     """A change as it is handed out."""
     told = {
         "seq": change.seq,

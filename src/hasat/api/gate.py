@@ -12,16 +12,16 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hasat.api.keys import KeyRing, list_keys
+from hasat.api.keys import KeyCache, list_keys
 from hasat.api.limits import DatabaseLeases, RateLimits, network_of
 from hasat.api.refusals import (
     CredentialsMalformedError,
     HostNotAllowedError,
     OriginNotAllowedError,
 )
-from hasat.api.signatures import Signatures, SignedRequest
-from hasat.errors import NotKnownError, SettingsError, TooManyRequestsError
-from hasat.http.routes import HOW_TO_SAY_WHO, Caller, Exchange, exchange_of
+from hasat.api.signatures import SignatureVerifier, SignedRequest
+from hasat.errors import AuthenticationError, SettingsError, TooManyRequestsError
+from hasat.http.routes import HOW_TO_AUTHENTICATE, Caller, Exchange, exchange_of
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
@@ -37,7 +37,7 @@ LOCAL = Caller("local", "local", frozenset({"read", "operate"}), is_local=True, 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
-def needs_no_caller(path: str) -> bool:
+def is_public(path: str) -> bool:
     """Whether anybody may ask for this path: probes, metrics, what explains the API, the login."""
     return path in ANONYMOUS or path == "/problems" or path.startswith(_ANONYMOUS_FOLDERS)
 
@@ -67,7 +67,7 @@ def login_cookie(settings: Settings) -> str:
     return f"hasat_login_{settings.serve.port}"
 
 
-async def check_may_start(settings: Settings, store: Store) -> None:
+async def check_authentication_configured(settings: Settings, store: Store) -> None:
     """Refuse to serve where callers must be known but nobody could be."""
     if is_open(settings) or settings.authentication.clients:
         return
@@ -88,7 +88,7 @@ async def check_may_start(settings: Settings, store: Store) -> None:
     )
 
 
-class HostGuard:
+class HostMiddleware:
     """Answers only for the names this server has, and changes nothing for pages of other sites."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -123,15 +123,15 @@ class HostGuard:
             )
 
 
-class Gate:
+class AuthenticationMiddleware:
     """Finds out who is asking, counts the request, and turns away who may not be here."""
 
     def __init__(
         self,
         app: ASGIApp,
         settings: Settings,
-        keys: KeyRing,
-        signatures: Signatures,
+        keys: KeyCache,
+        signatures: SignatureVerifier,
         leases: DatabaseLeases,
         note_rate_limited: Callable[[str], None],
     ) -> None:
@@ -154,14 +154,14 @@ class Gate:
 
     async def _admit(self, scope: Scope) -> None:
         exchange = exchange_of(scope)
-        refusal: NotKnownError | None = None
-        if needs_no_caller(exchange.path):
+        refusal: AuthenticationError | None = None
+        if is_public(exchange.path):
             # Nothing is looked up here: a probe must answer when the database does not.
             exchange.caller = LOCAL if self._open else None
         else:
             try:
                 exchange.caller = await self._identify(scope, exchange)
-            except NotKnownError as error:
+            except AuthenticationError as error:
                 refusal = error
         await self._count(exchange, scope, refused=refusal is not None)
         if refusal is not None:
@@ -176,10 +176,10 @@ class Gate:
                 return LOCAL
             if login := HTTPConnection(scope).cookies.get(self._cookie):
                 if exchange.method not in _SAFE:
-                    check_own_page(headers)
+                    check_same_site(headers)
                 return replace(await self._keys.check(login), kind="login")
-            raise NotKnownError(
-                msg("The request does not say who is asking."), remedy=HOW_TO_SAY_WHO
+            raise AuthenticationError(
+                msg("The request does not say who is asking."), remedy=HOW_TO_AUTHENTICATE
             )
         if len(ways) > 1 or len(headers.getlist(ways[0])) > 1:
             raise CredentialsMalformedError(
@@ -232,7 +232,7 @@ class Gate:
             )
 
 
-def check_own_page(headers: Headers) -> None:
+def check_same_site(headers: Headers) -> None:
     """Refuse a change that no page of this server is known to have asked for.
 
     Where it came from elsewhere was refused before; here somebody must have said that it did not.

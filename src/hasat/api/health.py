@@ -12,13 +12,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from hasat.api.flight import SingleFlight
-from hasat.api.problems import as_told
-from hasat.api.reports import TheSources, report_of
+from hasat.api.problems import hide_database_details
+from hasat.api.reports import SourcesDep, source_report
 from hasat.deliver.sink_state import describe_degraded, load_sink_states
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import failures
-from hasat.http.routes import Exchange, TheSettings, TheStore, answers, exchange_of
+from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses, exchange_of
 from hasat.jobs.blockage import find_blockages
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -145,14 +145,18 @@ class Health(BaseModel):
     checks: Mapping[str, Check] = Field(description="What was looked at.")
 
 
-@router.get("/healthz", summary="Is the process alive?", responses=answers({"status": "alive"}))
+@router.get(
+    "/healthz", summary="Is the process alive?", responses=declare_responses({"status": "alive"})
+)
 async def alive() -> Alive:
     """Answers as long as the process does; the database is not asked."""
     return Alive()
 
 
 @router.get(
-    "/readyz", summary="Can it work?", responses=answers({"status": "ready"}, DatabaseError)
+    "/readyz",
+    summary="Can it work?",
+    responses=declare_responses({"status": "ready"}, DatabaseError),
 )
 async def ready(readiness: TheReadiness) -> Ready:
     """Answers 200 if the database answers and has the shape this version needs."""
@@ -164,7 +168,7 @@ async def ready(readiness: TheReadiness) -> Ready:
     "/health",
     summary="Health, in the form of the original GIB service",
     responses={
-        **answers({"status": "Healthy", "checks": {"postgresql": {"status": "Healthy"}}}),
+        **declare_responses({"status": "Healthy", "checks": {"postgresql": {"status": "Healthy"}}}),
         503: {"model": Health, "description": "Unhealthy: the same form with the reason."},
     },
 )
@@ -172,16 +176,16 @@ async def health(
     request: Request,
     response: Response,
     readiness: TheReadiness,
-    store: TheStore,
-    settings: TheSettings,
-    sources: TheSources,
+    store: StoreDep,
+    settings: SettingsDep,
+    sources: SourcesDep,
 ) -> Health:
     """`Unhealthy` (503) if it cannot work, `Degraded` if a source is not as it should be."""
     checks = {"postgresql": Check(status="Healthy")}
     try:
         await readiness.check()
     except DatabaseError as error:
-        told = as_told(error, exchange_of(request.scope))
+        told = hide_database_details(error, exchange_of(request.scope))
         checks["postgresql"] = Check(status="Unhealthy", description=told.message)
     else:
         shared: SingleFlight[Mapping[str, Check]] = request.app.state.health_checks
@@ -220,7 +224,7 @@ async def _standby(reads: Store, exchange: Exchange) -> Check:
         await reads.liveness.responds()
         reads.liveness.check()
     except DatabaseError as error:
-        reason = as_told(error, exchange).message
+        reason = hide_database_details(error, exchange).message
         return Check(status="Degraded", description=f"The primary serves all reads. {reason}")
     return Check(status="Healthy")
 
@@ -255,7 +259,7 @@ async def _checks_of(source: Source, store: Store, settings: Settings) -> Mappin
     """What the source found; that it could not look is a finding too."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            report = await report_of(source, store, settings)
+            report = await source_report(source, store, settings)
     except (HasatError, psycopg.Error, TimeoutError) as error:
         return {source.name: Check(status="Degraded", description=str(error) or "no answer")}
     return {name: Check.model_validate(check) for name, check in report.get("checks", {}).items()}

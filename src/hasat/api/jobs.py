@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
-from hasat.http.routes import Plain, TheStore, answers, audited
+from hasat.http.routes import StorableText, StoreDep, audited, declare_responses
 from hasat.jobs import Job, Run
 from hasat.jobs.params import param_types
 from hasat.jobs.queue import queue_run
@@ -19,7 +19,7 @@ from hasat.store.audit import MAX_TEXT, describe_action
 
 router = APIRouter(tags=["operation"])
 
-Name = Annotated[Plain, Path(max_length=100, description="The job's name.")]
+Name = Annotated[StorableText, Path(max_length=100, description="The job's name.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The run's number.")]
 
 _Shown = Annotated[dict[str, Any], AfterValidator(plain)]
@@ -95,7 +95,7 @@ class NewRun(BaseModel):
         description="Parameters beside the job's own; GET /api/v1/jobs lists them.",
         examples=[{"only_league_id": 39}],
     )
-    reason: Plain | None = Field(
+    reason: StorableText | None = Field(
         default=None, max_length=MAX_TEXT, description="Why, for the audit record."
     )
 
@@ -133,8 +133,8 @@ _JOB = {
 }
 
 
-@router.get("/jobs", summary="Every job", responses=answers({"jobs": [_JOB]}))
-async def jobs(request: Request, store: TheStore) -> JobsAnswer:
+@router.get("/jobs", summary="Every job", responses=declare_responses({"jobs": [_JOB]}))
+async def jobs(request: Request, store: StoreDep) -> JobsAnswer:
     """With its parameters, its next due time and its last run."""
     overview = await schedule_overview(store, request.app.state.catalogue)
     return JobsAnswer(jobs=[_job(entry.job, entry.next_due, entry.last_run) for entry in overview])
@@ -153,7 +153,7 @@ async def jobs(request: Request, store: TheStore) -> JobsAnswer:
         },
         **{
             status: declared
-            for status, declared in answers(
+            for status, declared in declare_responses(
                 None, UsageError, NotFoundError, AlreadyRunningError
             ).items()
             if status != 200
@@ -161,7 +161,7 @@ async def jobs(request: Request, store: TheStore) -> JobsAnswer:
     },
 )
 async def queue(
-    name: Name, request: Request, response: Response, store: TheStore, new: NewRun | None = None
+    name: Name, request: Request, response: Response, store: StoreDep, new: NewRun | None = None
 ) -> RunAnswer:
     """A job that skips due times while it is busy is not queued a second time (409)."""
     describe_action(reason=new.reason if new else None)
@@ -176,10 +176,12 @@ async def queue(
     return RunAnswer.model_validate(run)
 
 
-@router.get("/runs", summary="Runs, newest first", responses=answers({"runs": [_RUN]}))
+@router.get("/runs", summary="Runs, newest first", responses=declare_responses({"runs": [_RUN]}))
 async def runs(
-    store: TheStore,
-    job: Annotated[Plain | None, Query(max_length=100, description="Only of this job.")] = None,
+    store: StoreDep,
+    job: Annotated[
+        StorableText | None, Query(max_length=100, description="Only of this job.")
+    ] = None,
     open_only: Annotated[
         bool, Query(alias="open", description="Only those that wait or work.")
     ] = False,
@@ -194,8 +196,8 @@ async def runs(
     return RunsAnswer(runs=[RunAnswer.model_validate(run) for run in found])
 
 
-@router.get("/runs/{number}", summary="One run", responses=answers(_RUN, NotFoundError))
-async def run(number: Number, store: TheStore) -> RunAnswer:
+@router.get("/runs/{number}", summary="One run", responses=declare_responses(_RUN, NotFoundError))
+async def run(number: Number, store: StoreDep) -> RunAnswer:
     """With its progress while it works, and how it ended."""
     return RunAnswer.model_validate(await get_run(store, number))
 

@@ -153,7 +153,7 @@ async def limit_key(store: Store, key: str, per_minute: int | None) -> ApiKey:
     return changed
 
 
-async def log_in(store: Store, keys: "KeyRing", token: str) -> str:
+async def log_in(store: Store, keys: "KeyCache", token: str) -> str:
     """A token for a browser, from a key: it may do the same and is worth little when it is lost."""
     caller = await keys.check(token)
     key_id = caller.id.removeprefix("key:")
@@ -181,7 +181,7 @@ async def log_out(store: Store, token: str, address: str) -> None:
                 await AuditEntry(Actor(row[0], "login", address), "logout", form[1]).write(conn)
 
 
-class KeyRing:
+class KeyCache:
     """The keys as this process knows them: all in memory, read again every few seconds."""
 
     def __init__(self, store: Store, *, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -33,7 +33,7 @@ from hasat.api.findings import disk_folders
 from hasat.api.flight import SingleFlight
 from hasat.api.quota import QuotaMetrics, quotas_for_metrics
 from hasat.errors import DatabaseError
-from hasat.http.routes import answers
+from hasat.http.routes import declare_responses
 from hasat.jobs.blockage import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
 from hasat.sources.registry import Source, Traffic
@@ -243,7 +243,7 @@ hasat_database_up 1.0
     "/metrics",
     summary="Prometheus metrics",
     response_class=Response,
-    responses=answers(_EXAMPLE, media="text/plain"),
+    responses=declare_responses(_EXAMPLE, media="text/plain"),
 )
 async def metrics(request: Request) -> Response:
     """Counters of this process, gauges of the jobs in the database.

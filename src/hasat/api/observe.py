@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.api.gate import PROBES, is_loopback
 from hasat.api.metrics import HttpMetrics
-from hasat.api.problems import as_hasat_error, problem_of
+from hasat.api.problems import problem_response, to_hasat_error
 from hasat.api.refusals import UnexpectedError
 from hasat.api.routes import RouteTable
 from hasat.http.routes import Exchange
@@ -53,7 +53,7 @@ _NOT_SENT = 499
 log = structlog.get_logger(__name__)
 
 
-class Observe:
+class RequestMiddleware:
     """Wraps every request; whatever fails inside leaves as a problem, never as a bare error."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Observe:
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a problem
             _report(error, exchange)
             if status is None:
-                await problem_of(error, exchange)(scope, receive, send_dressed)
+                await problem_response(error, exchange)(scope, receive, send_dressed)
         finally:
             seconds = time.perf_counter() - started
             self._note(scope, exchange, status or _NOT_SENT, seconds)
@@ -140,7 +140,7 @@ def _dress(headers: MutableHeaders, exchange: Exchange, carried: Mapping[str, st
 
 
 def _report(error: Exception, exchange: Exchange) -> None:
-    known = as_hasat_error(error, exchange)
+    known = to_hasat_error(error, exchange)
     if isinstance(known, UnexpectedError):
         log.error("a request failed unexpectedly", path=exchange.path, exc_info=error)
     elif known.status >= 500:

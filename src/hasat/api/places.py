@@ -17,7 +17,7 @@ _PAUSE_SECONDS = 3.0
 log = structlog.get_logger(__name__)
 
 
-class Places:
+class FollowerPositions:
     """Where each key last was in each dataset; noted in memory, written down in one go soon after.
 
     Whoever reads without a key cannot be told from others and is not noted.

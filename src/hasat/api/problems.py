@@ -33,7 +33,7 @@ from hasat.http.routes import (
     Exchange,
     FieldProblem,
     Problem,
-    answers,
+    declare_responses,
     exchange_of,
     meaning,
 )
@@ -42,7 +42,7 @@ from hasat.text import mask_addresses
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemType:
     """A kind of problem, as `type` names it."""
 
     code: str
@@ -51,19 +51,19 @@ class Kind:
     meaning: str
 
     @classmethod
-    def of(cls, error: type[HasatError]) -> "Kind":
+    def of(cls, error: type[HasatError]) -> "ProblemType":
         return cls(error.code, error.title, error.status, meaning(error))
 
     @classmethod
-    def of_status(cls, status: HTTPStatus) -> "Kind":
+    def of_status(cls, status: HTTPStatus) -> "ProblemType":
         # By number: the phrases have changed before.
         text = status.description or status.phrase
         return cls(f"http-{status.value}", status.phrase, status.value, text)
 
 
-def kinds() -> Mapping[str, Kind]:
+def problem_types() -> Mapping[str, ProblemType]:
     """Every kind of problem that Hasat and its sources define, by code."""
-    return dict(sorted((error.code, Kind.of(error)) for error in _families(HasatError)))
+    return dict(sorted((error.code, ProblemType.of(error)) for error in _families(HasatError)))
 
 
 def _families(error: type[HasatError]) -> Iterator[type[HasatError]]:
@@ -73,15 +73,19 @@ def _families(error: type[HasatError]) -> Iterator[type[HasatError]]:
         yield from _families(child)
 
 
-def problem_of(error: Exception, exchange: Exchange) -> Response:
+def problem_response(error: Exception, exchange: Exchange) -> Response:
     """The answer to a request that ended in this error."""
-    known = as_told(as_hasat_error(error, exchange), exchange)
+    known = hide_database_details(to_hasat_error(error, exchange), exchange)
     return _answer(
-        Kind.of(type(known)), exchange, known.message, remedy=known.remedy, headers=_headers(known)
+        ProblemType.of(type(known)),
+        exchange,
+        known.message,
+        remedy=known.remedy,
+        headers=_headers(known),
     )
 
 
-def as_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
+def to_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
     """The error itself, or what it means to the caller if it is not one of ours."""
     if isinstance(error, HasatError):
         return error
@@ -104,7 +108,7 @@ def as_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
     )
 
 
-def as_told(error: HasatError, exchange: Exchange) -> HasatError:
+def hide_database_details(error: HasatError, exchange: Exchange) -> HasatError:
     """The error as this caller hears it: where the database is concerns only who operates it."""
     caller = exchange.caller
     if not isinstance(error, DatabaseError) or (caller and "operate" in caller.scopes):
@@ -127,7 +131,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     match error.status_code:
         case 404 if error.detail == HTTPStatus.NOT_FOUND.phrase:
             similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
-            return problem_of(
+            return problem_response(
                 NoSuchPathError(
                     msg("There is nothing at {path}.", path=exchange.path),
                     remedy=(
@@ -143,7 +147,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             )
         case 405:
             allowed = ", ".join(routes.methods(exchange.path))
-            answer = problem_of(
+            answer = problem_response(
                 MethodNotAllowedError(
                     msg(
                         "{path} does not take {method}.", path=exchange.path, method=exchange.method
@@ -155,14 +159,14 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             answer.headers["Allow"] = allowed
             return answer
         case 413:
-            return problem_of(BodyTooLargeError(error.detail), exchange)
+            return problem_response(BodyTooLargeError(error.detail), exchange)
         case 400:
-            return problem_of(UsageError(error.detail), exchange)
+            return problem_response(UsageError(error.detail), exchange)
         case status if status < 400:
             return Response(status_code=status, headers=headers)
         case status:
             return _answer(
-                Kind.of_status(HTTPStatus(status)), exchange, error.detail, headers=headers
+                ProblemType.of_status(HTTPStatus(status)), exchange, error.detail, headers=headers
             )
 
 
@@ -175,7 +179,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
         for place, field, message in _fields(error.errors())
     ]
     return _answer(
-        Kind.of(InvalidInputError),
+        ProblemType.of(InvalidInputError),
         exchange,
         "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
         remedy="See `errors` for each value, and /docs for what this operation takes.",
@@ -205,7 +209,7 @@ def _headers(error: HasatError) -> dict[str, str]:
 
 
 def _answer(
-    kind: Kind,
+    kind: ProblemType,
     exchange: Exchange,
     detail: str,
     *,
@@ -233,21 +237,23 @@ def _answer(
 
 
 router = APIRouter(tags=["problems"])
-_EXAMPLE = Kind.of(NotFoundError)
+_EXAMPLE = ProblemType.of(NotFoundError)
 
 
-@router.get("/problems", summary="Every kind of problem", responses=answers([_EXAMPLE.__dict__]))
-async def list_problems() -> list[Kind]:
-    return list(kinds().values())
+@router.get(
+    "/problems", summary="Every kind of problem", responses=declare_responses([_EXAMPLE.__dict__])
+)
+async def list_problems() -> list[ProblemType]:
+    return list(problem_types().values())
 
 
 @router.get(
     "/problems/{code}",
     summary="What a kind of problem means",
-    responses=answers(_EXAMPLE.__dict__, NotFoundError),
+    responses=declare_responses(_EXAMPLE.__dict__, NotFoundError),
 )
-async def explain_problem(code: str) -> Kind:
-    named = kinds().get(code)
+async def explain_problem(code: str) -> ProblemType:
+    named = problem_types().get(code)
     if named is None:
         named = next((kind for kind in _of_statuses() if kind.code == code), None)
     if named is None:
@@ -258,5 +264,7 @@ async def explain_problem(code: str) -> Kind:
     return named
 
 
-def _of_statuses() -> Iterator[Kind]:
-    return (Kind.of_status(status) for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
+def _of_statuses() -> Iterator[ProblemType]:
+    return (
+        ProblemType.of_status(status) for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST
+    )

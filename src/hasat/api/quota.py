@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from hasat.budget import Quota, read_quota, reopen
 from hasat.errors import DatabaseError, NotFoundError
-from hasat.http.routes import TheSettings, TheStore, answers, audited
+from hasat.http.routes import SettingsDep, StoreDep, audited, declare_responses
 from hasat.settings import Settings
 from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
@@ -163,8 +163,8 @@ def document(quotas: Sequence[Quota]) -> dict[str, Any]:
     return answer.model_dump(mode="json", by_alias=True)
 
 
-@router.get("/quota", summary="What is left", responses=answers(_EXAMPLE, DatabaseError))
-async def quota(store: TheStore, settings: TheSettings) -> QuotasAnswer:
+@router.get("/quota", summary="What is left", responses=declare_responses(_EXAMPLE, DatabaseError))
+async def quota(store: StoreDep, settings: SettingsDep) -> QuotasAnswer:
     """Every window and lane of every upstream, who spent what today, and a forecast."""
     quotas = await read_all_quotas(store, settings)
     return QuotasAnswer.model_validate({"upstreams": quotas}, from_attributes=True)
@@ -174,9 +174,9 @@ async def quota(store: TheStore, settings: TheSettings) -> QuotasAnswer:
     "/quota/{upstream}/reopen",
     summary="Reopen a day",
     dependencies=[audited("quota.reopen")],
-    responses=answers({"reopened": True}, NotFoundError, DatabaseError),
+    responses=declare_responses({"reopened": True}, NotFoundError, DatabaseError),
 )
-async def reopen_quota(upstream: str, store: TheStore) -> dict[str, bool]:
+async def reopen_quota(upstream: str, store: StoreDep) -> dict[str, bool]:
     """Ask an upstream again although it responded that its day is used up.
 
     What it stated about its limits today is void until it states it again. `reopened` is false if

@@ -23,7 +23,7 @@ class RangeError(UsageError):
         )
 
 
-def wanted_part(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, int] | None:
+def parse_range(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, int] | None:
     """First byte and the one after the last of the part that is wanted; None for the whole.
 
     A range that is none, several ranges, and one that depends on another file than this mean the
@@ -46,7 +46,7 @@ def wanted_part(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, 
     return start, min(stop, size)
 
 
-def is_known(headers: Mapping[str, str], etag: str) -> bool:
+def matches_etag(headers: Mapping[str, str], etag: str) -> bool:
     """Whether the caller says that it has this already."""
     wanted = headers.get("if-none-match", "")
     if wanted.strip() == "*":

@@ -1,50 +1,50 @@
 """Why a request is turned away: the errors that only an HTTP server has."""
 
 from hasat.errors import (
+    AuthenticationError,
     HasatError,
     NotAllowedError,
     NotFoundError,
-    NotKnownError,
     UsageError,
 )
 
 
-class CredentialsMalformedError(NotKnownError):
+class CredentialsMalformedError(AuthenticationError):
     """The credentials do not have the form that Hasat hands out, or came in more than one way."""
 
     code = "credentials-malformed"
     title = "The credentials cannot be read"
 
 
-class KeyUnknownError(NotKnownError):
+class KeyUnknownError(AuthenticationError):
     """No API key of this server has this value."""
 
     code = "key-unknown"
     title = "This API key is not known"
 
 
-class KeyExpiredError(NotKnownError):
+class KeyExpiredError(AuthenticationError):
     """The API key was made for a limited time, and that time is over."""
 
     code = "key-expired"
     title = "This API key has expired"
 
 
-class KeyRevokedError(NotKnownError):
+class KeyRevokedError(AuthenticationError):
     """The API key was revoked by an operator."""
 
     code = "key-revoked"
     title = "This API key was revoked"
 
 
-class SignatureWrongError(NotKnownError):
+class SignatureWrongError(AuthenticationError):
     """No client has this access key, or the signature was not made with its secret."""
 
     code = "signature-wrong"
     title = "The signature is not valid"
 
 
-class TimestampOutsideError(NotKnownError):
+class TimestampOutsideError(AuthenticationError):
     """The request was signed too long ago, or in the future: the two clocks must agree."""
 
     code = "timestamp-outside"

@@ -15,9 +15,9 @@ async def _sources(request: Request) -> Sequence[Source]:
     return sources
 
 
-TheSources = Annotated[Sequence[Source], Depends(_sources)]
+SourcesDep = Annotated[Sequence[Source], Depends(_sources)]
 
 
-async def report_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
+async def source_report(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
     """The source's own report; `checks` in it are its part of /health."""
     return {} if source.status is None else await source.status(store, settings)

@@ -12,7 +12,7 @@ _BASE_SEGMENTS = 4
 """Of a path: nothing, api, v1 and the dataset."""
 
 
-def put_together(app: FastAPI) -> None:
+def build_routes(app: FastAPI) -> None:
     """Build all routes now; else whoever comes first waits half a second for it."""
     deque(iter_route_contexts(app.routes), maxlen=0)
 

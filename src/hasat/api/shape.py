@@ -13,7 +13,7 @@ _LINGER_SECONDS = 2.0
 _LET_GO_SECONDS = 1.0
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Stops reading a body that is larger than its route takes.
 
     The limit is looked up when the route first reads: only then is it known which route it is.
@@ -46,7 +46,7 @@ class BodyLimit:
         await self._app(scope, receive_counted, send)
 
 
-class HeadFromGet:
+class HeadMiddleware:
     """Answers HEAD with the headers that GET would have.
 
     To the route it is a GET whose caller hangs up after the headers: the server says so through

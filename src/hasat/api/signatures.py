@@ -42,7 +42,7 @@ class SignedRequest:
         return b"\n".join((self.method.encode(), target, self.timestamp.encode()))
 
 
-class Signatures:
+class SignatureVerifier:
     """The clients of settings.authentication, who sign their requests."""
 
     def __init__(self, settings: Settings, *, clock: Clock = system_clock) -> None:

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat import __version__
-from hasat.api.reports import TheSources, report_of
+from hasat.api.reports import SourcesDep, source_report
 from hasat.errors import DatabaseError
-from hasat.http.routes import TheSettings, TheStore, answers
+from hasat.http.routes import SettingsDep, StoreDep, declare_responses
 from hasat.jobs.runs import ScheduledJob, schedule_overview
 from hasat.store import Store
 
@@ -102,12 +102,14 @@ _EXAMPLE = {
 }
 
 
-@router.get("/status", summary="How the house is", responses=answers(_EXAMPLE, DatabaseError))
+@router.get(
+    "/status", summary="How the house is", responses=declare_responses(_EXAMPLE, DatabaseError)
+)
 async def status(
-    request: Request, store: TheStore, settings: TheSettings, sources: TheSources
+    request: Request, store: StoreDep, settings: SettingsDep, sources: SourcesDep
 ) -> Status:
     """The database, the sources and the jobs, each with its next due time and last run."""
-    reports = [(source, await report_of(source, store, settings)) for source in sources]
+    reports = [(source, await source_report(source, store, settings)) for source in sources]
     original: dict[str, Any] = {}
     for _, report in reports:
         original |= {name: report[name] for name in _ORIGINAL_NAMES if name in report}

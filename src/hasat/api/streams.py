@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
-from hasat.api.expired import as_answered
-from hasat.api.following import MOST_ON_A_PAGE, Asked, look, place, written
+from hasat.api.expired import check_restart_archive
+from hasat.api.following import MAX_PAGE_SIZE, FeedRequest, change_json, fetch_page, page_position
 from hasat.errors import HasatError
 from hasat.feed.archive import Storage
 from hasat.feed.changes import ExpiredError, Page
@@ -23,8 +23,8 @@ HEARTBEAT_SECONDS = 15.0
 _RECONNECT_MILLISECONDS = 2000
 
 
-async def lines(
-    store: Store, archives: Storage, dataset: Dataset, ask: Asked, page: Page
+async def stream_lines(
+    store: Store, archives: Storage, dataset: Dataset, ask: FeedRequest, page: Page
 ) -> AsyncIterator[bytes]:
     """Every change from the first page to the head, then one line that says where that is.
 
@@ -40,20 +40,20 @@ async def lines(
             break
         ask = replace(ask, after=page.next)
         try:
-            page = await look(store, dataset, ask, min(left or MOST_ON_A_PAGE, MOST_ON_A_PAGE))
+            page = await fetch_page(store, dataset, ask, min(left or MAX_PAGE_SIZE, MAX_PAGE_SIZE))
         except ExpiredError as error:
-            answered = await as_answered(error, store, archives)
+            answered = await check_restart_archive(error, store, archives)
             yield _line({"expired": _problem(answered)})
             return
-    yield _line(place(page))
+    yield _line(page_position(page))
 
 
-async def events(
+async def stream_events(
     store: Store,
     archives: Storage,
     notifier: ChangeNotifier,
     dataset: Dataset,
-    ask: Asked,
+    ask: FeedRequest,
     page: Page,
 ) -> AsyncIterator[bytes]:
     """The changes from the first page on, and each later one as it is committed.
@@ -70,9 +70,9 @@ async def events(
             signal = notifier.next_signal()
             ask = replace(ask, after=page.next)
             try:
-                page = await look(store, dataset, ask, MOST_ON_A_PAGE)
+                page = await fetch_page(store, dataset, ask, MAX_PAGE_SIZE)
             except ExpiredError as error:
-                answered = await as_answered(error, store, archives)
+                answered = await check_restart_archive(error, store, archives)
                 yield f"event: expired\ndata: {dumps(_problem(answered))}\n\n".encode()
                 return
             if page.changes:
@@ -83,10 +83,10 @@ async def events(
                 beat_at = loop.time() + HEARTBEAT_SECONDS
 
 
-def _told(dataset: Dataset, ask: Asked, page: Page) -> Iterator[tuple[str, str]]:
+def _told(dataset: Dataset, ask: FeedRequest, page: Page) -> Iterator[tuple[str, str]]:
     for change in page.changes:
         cursor = str(Cursor(dataset.name, page.epoch, change.seq))
-        yield cursor, written(dataset, change, ask.include)
+        yield cursor, change_json(dataset, change, ask.include)
 
 
 def _problem(error: HasatError) -> dict[str, Any]:

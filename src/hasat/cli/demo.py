@@ -64,7 +64,7 @@ def demo(ctx: typer.Context) -> None:
     Examples: `hasat demo` · `hasat --home OTHER --set serve.port=9000 demo`
     """
     from hasat.demo import Past, settings_for, workers_of
-    from hasat.http.listener import address_of
+    from hasat.http.listener import local_address
     from hasat.web.story import WORDS, spoken
 
     flags = flags_of(ctx)
@@ -89,7 +89,7 @@ def demo(ctx: typer.Context) -> None:
     (home / "workers.json").write_text(json.dumps(workers_of(upstreams)), "utf-8")
     _write_settings(home / "config", settings_for(upstreams, home, past), now, past.lived)
     settings = manners.settings_of(ctx)
-    mine.write_text(address_of(settings), "utf-8")
+    mine.write_text(local_address(settings), "utf-8")
     manners.note(words["starting"])
     manners.note(words["folder"].format(home=home))
     beside = {"sim story": ["sim", "story", "--port", str(port), "--folder", str(home)]}
@@ -156,11 +156,11 @@ def _write_settings(
 
 def _tell_story(settings: Settings, upstreams: str, language: "Language") -> None:
     """The narrated first screen."""
-    from hasat.http.listener import address_of
+    from hasat.http.listener import local_address
     from hasat.web.story import WORDS, told
 
     zone = ZoneInfo(settings.jobs.timezone)
-    where = address_of(settings)
+    where = local_address(settings)
     words = WORDS[language]
     manners.note("")
     manners.note(words["look"].format(where=where))

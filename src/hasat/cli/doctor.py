@@ -40,12 +40,12 @@ def doctor(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
 
 async def examine(ctx: typer.Context) -> list[Finding]:
     """All findings; a check that cannot be made because an earlier one failed is left out."""
-    found = [findings.python()]
+    found = [findings.check_python()]
     try:
         settings = manners.settings_of(ctx)
     except SettingsError as error:
         return [*found, Finding("settings", "failure", error.message, error.remedy)]
-    found += findings.about_machine(settings)
+    found += findings.check_machine(settings)
     home = next(one for one in found if one.check == "home")
     if home.grade == "failure" and settings.database.url is None:
         return found
@@ -57,15 +57,15 @@ async def examine(ctx: typer.Context) -> list[Finding]:
 async def _jobs(settings: Settings) -> Finding:
     from hasat.cli.house import catalogue_of
 
-    return findings.about_jobs(catalogue_of(settings), settings)
+    return findings.check_jobs(catalogue_of(settings), settings)
 
 
 async def _port(settings: Settings) -> Finding:
-    from hasat.http.listener import address_of, free_port_or_fail
+    from hasat.http.listener import check_port_free, local_address
 
-    address = address_of(settings)
+    address = local_address(settings)
     try:
-        free_port_or_fail(settings)
+        check_port_free(settings)
     except HasatError as error:
         if await _is_hasat(address):
             return Finding(
@@ -80,7 +80,7 @@ async def _database(settings: Settings) -> list[Finding]:
     from hasat.sources.registry import all_sources
 
     async with open_house(settings) as store:
-        return await findings.about_database(store, settings, all_sources())
+        return await findings.check_database(store, settings, all_sources())
 
 
 async def _careful(

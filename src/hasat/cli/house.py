@@ -58,10 +58,10 @@ def migrations_of() -> tuple[MigrationSet, ...]:
 
 def health_of(store: Store, settings: Settings) -> "Health":
     """How to find out how the sources are: their own checks, by name."""
-    from hasat.api.reports import report_of
+    from hasat.api.reports import source_report
 
     async def checks() -> dict[str, Mapping[str, Any]]:
-        reports = [await report_of(source, store, settings) for source in all_sources()]
+        reports = [await source_report(source, store, settings) for source in all_sources()]
         return {name: check for one in reports for name, check in one.get("checks", {}).items()}
 
     return checks

@@ -34,11 +34,11 @@ def mcp(
 
 
 async def _over_stdio(settings: Settings, operate: bool) -> None:
-    from hasat.mcp import Assistant
+    from hasat.mcp import ToolServers
     from hasat.sources.registry import ToolContext, all_sources
 
     async with open_house(settings, for_requests=True) as store:
-        assistant = Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
+        assistant = ToolServers(ToolContext(store, settings, catalogue_of(settings)), all_sources())
         server = assistant.operating if operate else assistant.reading
         await server.run_stdio_async()
 
@@ -48,12 +48,12 @@ async def _listen(settings: Settings, operate: bool) -> None:
 
     from fastapi import FastAPI
 
-    from hasat.api import check_may_start
-    from hasat.api.app import put_behind_the_gate
+    from hasat.api import check_authentication_configured
+    from hasat.api.app import add_middleware
     from hasat.http.connections import ConnectionLimits
-    from hasat.http.listener import Listener, address_of, bind
-    from hasat.mcp import Assistant
-    from hasat.mcp.http import SSE_PATH, add_sse, streamable
+    from hasat.http.listener import Listener, bind, local_address
+    from hasat.mcp import ToolServers
+    from hasat.mcp.http import SSE_PATH, add_sse, serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
 
     # The gate looks at where it listens: here that is the place of the tools.
@@ -61,21 +61,21 @@ async def _listen(settings: Settings, operate: bool) -> None:
     there = settings.model_copy(update={"serve": settings.serve.model_copy(update=place)})
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_house(settings, for_requests=True))
-        await check_may_start(there, store)
+        await check_authentication_configured(there, store)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-        put_behind_the_gate(app, there, store)
+        add_middleware(app, there, store)
         shop = ToolContext(store, settings, catalogue_of(settings))
-        assistant = Assistant(shop, all_sources(), local_operates=operate)
+        assistant = ToolServers(shop, all_sources(), local_operates=operate)
         if settings.mcp.transport == "sse":
             path = SSE_PATH
             add_sse(app, assistant)
         else:
             path = settings.mcp.mount_path
-            await stack.enter_async_context(streamable(app, assistant, path))
+            await stack.enter_async_context(serve_streamable(app, assistant, path))
         listening = bind(settings.mcp.host, settings.mcp.port)
         listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, listener.drain)
         await listener.start()
-        manners.note(f"Hasat offers its tools at {address_of(there)}{path}")
+        manners.note(f"Hasat offers its tools at {local_address(there)}{path}")
         await listener.until_over()

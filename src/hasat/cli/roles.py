@@ -83,13 +83,13 @@ async def run_up(
 
     `when_ready` is done, and says that it is ready, once it is.
     """
-    from hasat.http.listener import free_port_or_fail
+    from hasat.http.listener import check_port_free
 
     async with _patient_house(settings) as store:
-        from hasat.api import check_may_start
+        from hasat.api import check_authentication_configured
 
-        await check_may_start(settings, store)
-        free_port_or_fail(settings)
+        await check_authentication_configured(settings, store)
+        check_port_free(settings)
         command = [sys.executable, "-m", "hasat"]
         for key, value in flags.items():
             command += ["--set", f"{key}={value}"]
@@ -108,11 +108,11 @@ async def run_up(
 
 def say_ready(settings: Settings, store: Store, language: "Language" = "en") -> None:
     """Where everything is."""
-    from hasat.http.listener import address_of
+    from hasat.http.listener import local_address
     from hasat.web.story import WORDS
 
     words = WORDS[language]
-    where = address_of(settings)
+    where = local_address(settings)
     embedded = f"{words['embedded']}, " if store.embedded else ""
     doors = {
         "status": f"{where}/api/v1/status",
@@ -153,34 +153,34 @@ async def _beside_family(
 
 
 async def _serve(settings: Settings) -> None:
-    from hasat.api import check_may_start, create_app
-    from hasat.api.routes import put_together
+    from hasat.api import check_authentication_configured, create_app
+    from hasat.api.routes import build_routes
     from hasat.http.connections import ConnectionLimits
-    from hasat.http.listener import Listener, address_of, bind
-    from hasat.mcp import Assistant
-    from hasat.mcp.http import streamable
+    from hasat.http.listener import Listener, bind, local_address
+    from hasat.mcp import ToolServers
+    from hasat.mcp.http import serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
     from hasat.web import add_pages
 
     opened = _patient_house(settings, for_requests=True)
     async with opened as store, Parent.watched() as parent:
-        await check_may_start(settings, store)
+        await check_authentication_configured(settings, store)
         catalogue = catalogue_of(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
-        assistant = Assistant(ToolContext(store, settings, catalogue), all_sources())
+        assistant = ToolServers(ToolContext(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
         listener = Listener(app, listening, on_drain=app.state.notifier.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
-            streamable(app, assistant, settings.mcp.mount_path),
+            serve_streamable(app, assistant, settings.mcp.mount_path),
             _signals(listener.drain, listener.stop_now, parent),
         ):
-            put_together(app)
+            build_routes(app)
             await listener.start()
             if not parent.ready():
-                manners.note(f"Hasat serves at {address_of(settings)}")
+                manners.note(f"Hasat serves at {local_address(settings)}")
             await listener.until_over()
 
 

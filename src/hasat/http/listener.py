@@ -23,7 +23,7 @@ _LET_ANSWERS_FINISH_SECONDS = 10
 _TICKS_PER_SECOND = 10
 
 
-def address_of(settings: Settings) -> str:
+def local_address(settings: Settings) -> str:
     """The address a person on this machine opens."""
     host = settings.serve.host
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - a comparison, nothing is bound
@@ -31,7 +31,7 @@ def address_of(settings: Settings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.serve.port}"
 
 
-def free_port_or_fail(settings: Settings) -> None:
+def check_port_free(settings: Settings) -> None:
     """Say now, before anything is started, that the port is taken."""
     bind(settings.serve.host, settings.serve.port).close()
 

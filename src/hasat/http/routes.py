@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from hasat.errors import HasatError, NotAllowedError, NotKnownError, UsageError
+from hasat.errors import AuthenticationError, HasatError, NotAllowedError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.given import did_you_mean
@@ -125,11 +125,11 @@ def _storable(text: str) -> str:
     return text
 
 
-TheStore = Annotated[Store, Depends(_store)]
-TheReads = Annotated[Store, Depends(_reads)]
+StoreDep = Annotated[Store, Depends(_store)]
+ReadStoreDep = Annotated[Store, Depends(_reads)]
 """For routes that only read, and whose response may be as old as a standby."""
-TheSettings = Annotated[Settings, Depends(_settings)]
-Plain = Annotated[
+SettingsDep = Annotated[Settings, Depends(_settings)]
+StorableText = Annotated[
     str, AfterValidator(_storable), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})
 ]
 """Text that is looked for in the database."""
@@ -208,7 +208,7 @@ def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
     async def allowed_caller(request: Request) -> Caller:
         caller = exchange_of(request.scope).caller
         if caller is None:
-            raise NotKnownError(msg("This needs an API key."), remedy=HOW_TO_SAY_WHO)
+            raise AuthenticationError(msg("This needs an API key."), remedy=HOW_TO_AUTHENTICATE)
         if access not in caller.scopes:
             raise NotAllowedError(
                 msg(
@@ -258,35 +258,35 @@ def audited(action: str) -> Any:
     return Depends(audited_caller, scope="function")
 
 
-HOW_TO_SAY_WHO = msg(
+HOW_TO_AUTHENTICATE = msg(
     "Send `Authorization: Bearer hsk_...` with a key from `hasat keys create "
     "NAME`, or sign the request with X-Access-Key, X-Timestamp and "
     "X-Signature."
 )
 
 
-def answers(
+def declare_responses(
     example: Any, *errors: type[HasatError], media: str = "application/json"
 ) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route: an example of the answer and the problems of its own.
 
     Those that any route can answer (401, 403, 422, 429, 500, 503) are declared for all.
     """
-    return {200: {"content": {media: {"example": example}}}, **problem_answers(*errors)}
+    return {200: {"content": {media: {"example": example}}}, **declare_problems(*errors)}
 
 
-def problem_answers(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:
+def declare_problems(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:
     """Problem answers in OpenAPI's form; errors of one status become examples of one answer."""
     declared: dict[int | str, dict[str, Any]] = {}
     for error in errors:
-        answer = declared.setdefault(
+        json_response = declared.setdefault(
             error.status,
             {
                 "description": HTTPStatus(error.status).phrase,
                 "content": {PROBLEM_JSON: {"schema": PROBLEM_REF, "examples": {}}},
             },
         )
-        answer["content"][PROBLEM_JSON]["examples"][error.code] = {
+        json_response["content"][PROBLEM_JSON]["examples"][error.code] = {
             "summary": error.title,
             "value": _example(error),
         }
@@ -298,14 +298,14 @@ def dumps(content: Any) -> str:
     return _encode(content)
 
 
-def answer(
+def json_response(
     content: str, headers: Mapping[str, str] | None = None, media: str = "application/json"
 ) -> Response:
     """An answer of JSON that is ready to be sent."""
     return Response(content, headers=dict(headers or {}), media_type=media)
 
 
-def answer_unless_known(
+def conditional_json_response(
     request: Request,
     content: str,
     etag: str,
@@ -318,7 +318,7 @@ def answer_unless_known(
     known = [one.strip().removeprefix("W/") for one in _listed(request, "if-none-match")]
     if "*" in known or f'"{etag}"' in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
-    return answer(content, told, media)
+    return json_response(content, told, media)
 
 
 def _listed(request: Request, header: str) -> list[str]:

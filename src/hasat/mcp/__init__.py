@@ -3,6 +3,6 @@
 Reads what the other rooms know; what changes anything is behind the scope `operate`.
 """
 
-from hasat.mcp.server import Assistant
+from hasat.mcp.server import ToolServers
 
-__all__ = ["Assistant"]
+__all__ = ["ToolServers"]

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat.http.routes import exchange_of
-from hasat.mcp.server import Assistant
+from hasat.mcp.server import ToolServers
 
 SSE_PATH = "/sse"
 _MESSAGES_PATH = "/messages/"
@@ -20,7 +20,7 @@ _NO_SECOND_GUARD = TransportSecuritySettings(enable_dns_rebinding_protection=Fal
 class _Door:
     """Leads each caller to the server that has what it may use."""
 
-    def __init__(self, assistant: Assistant, reading: ASGIApp, operating: ASGIApp) -> None:
+    def __init__(self, assistant: ToolServers, reading: ASGIApp, operating: ASGIApp) -> None:
         self._assistant = assistant
         self._apps = {assistant.reading.name: reading, assistant.operating.name: operating}
 
@@ -30,7 +30,7 @@ class _Door:
 
 
 @asynccontextmanager
-async def streamable(app: FastAPI, assistant: Assistant, path: str) -> AsyncIterator[None]:
+async def serve_streamable(app: FastAPI, assistant: ToolServers, path: str) -> AsyncIterator[None]:
     """Answer at `path` of the app. No session is kept: any process can answer any request."""
     reading, operating = (
         server.streamable_http_app(
@@ -48,7 +48,7 @@ async def streamable(app: FastAPI, assistant: Assistant, path: str) -> AsyncIter
         yield
 
 
-def add_sse(app: FastAPI, assistant: Assistant) -> None:
+def add_sse(app: FastAPI, assistant: ToolServers) -> None:
     """Answer at /sse, for clients of the older transport."""
     reading, operating = (
         server.sse_app(

@@ -11,7 +11,7 @@ from hasat.api.quota import QuotaAnswer
 from hasat.errors import NotFoundError
 from hasat.feed.changes import changes_after, head_of, history
 from hasat.feed.cursor import Cursor
-from hasat.http.routes import Plain
+from hasat.http.routes import StorableText
 from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import list_runs, schedule_overview
 from hasat.messages import msg
@@ -122,7 +122,7 @@ class Changes(ToolResponse):
     items: list[ChangeTold]
 
 
-class OperatingTools:
+class PlatformTools:
     """The tools of the platform."""
 
     def __init__(self, shop: ToolContext, sources: Sequence[Source]) -> None:
@@ -144,7 +144,7 @@ class OperatingTools:
             operating_tool(self.stop_run, "run.stop"),
         )
 
-    async def get_job_status(self, job_name: Plain | None = None) -> Jobs:
+    async def get_job_status(self, job_name: StorableText | None = None) -> Jobs:
         """How a job is: when it is next due, how its last runs went. Without a name, all jobs."""
         store, catalogue = self._shop.store, self._shop.catalogue
         if job_name is not None:
@@ -163,14 +163,14 @@ class OperatingTools:
         return Jobs(ts_utc=await store.now(), items=items, recent_runs=_told(recent))
 
     async def list_job_runs(
-        self, job_name: Plain | None = None, only_bad: bool = False, limit: Limit = 20
+        self, job_name: StorableText | None = None, only_bad: bool = False, limit: Limit = 20
     ) -> Runs:
         """Runs of one job or of all, newest first; with only_bad those that went wrong."""
         store = self._shop.store
         found = await list_runs(store, job=job_name, bad=only_bad, limit=limit)
         return Runs(ts_utc=await store.now(), items=_told(found))
 
-    async def get_rate_limit_status(self, upstream: Plain = "football") -> RateLimits:
+    async def get_rate_limit_status(self, upstream: StorableText = "football") -> RateLimits:
         """What is left of an upstream's day and minute, who spent it, and what it will come to."""
         store = self._shop.store
         quotas = {
@@ -225,7 +225,7 @@ class OperatingTools:
             tables=tables,
         )
 
-    async def get_recent_changes(self, dataset: Plain, limit: Limit = 20) -> Changes:
+    async def get_recent_changes(self, dataset: StorableText, limit: Limit = 20) -> Changes:
         """The newest changes of a dataset, oldest of them first: added, modified, removed."""
         self._check(dataset)
         async with self._shop.store.connection() as conn:
@@ -239,7 +239,7 @@ class OperatingTools:
             ts_utc=await self._shop.store.now(), dataset=dataset, head=page.head, items=items
         )
 
-    async def get_record_history(self, dataset: Plain, key: Plain) -> Changes:
+    async def get_record_history(self, dataset: StorableText, key: StorableText) -> Changes:
         """Everything still known of one record of a dataset, oldest first."""
         self._check(dataset)
         self._datasets[dataset].check_keys([key])
@@ -251,7 +251,7 @@ class OperatingTools:
             ts_utc=await self._shop.store.now(), dataset=dataset, head=head.seq, items=items
         )
 
-    async def run_job(self, job_name: Plain, params: dict[str, Any] | None = None) -> Runs:
+    async def run_job(self, job_name: StorableText, params: dict[str, Any] | None = None) -> Runs:
         """Queue a run of a job for the next free worker; `params` are added to the job's own."""
         shop = self._shop
         run = await queue_run(shop.store, shop.catalogue, job_name, params, behind_others=False)

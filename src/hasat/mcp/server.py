@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from hasat import __version__
 from hasat.errors import HasatError, NotAllowedError, UsageError
 from hasat.http.routes import Caller, actor_of
-from hasat.mcp.operating import OperatingTools
+from hasat.mcp.operating import PlatformTools
 from hasat.messages import msg
 from hasat.sources.registry import Source, Tool, ToolContext
 from hasat.store import Store
@@ -29,7 +29,7 @@ _INSTRUCTIONS = (
 )
 
 
-class Assistant:
+class ToolServers:
     """The tools of the platform and its sources.
 
     An assistant on this machine only reads, unless it has a key to operate or `local_operates`.
@@ -39,7 +39,7 @@ class Assistant:
         self, shop: ToolContext, sources: Sequence[Source], *, local_operates: bool = False
     ) -> None:
         self._local_operates = local_operates
-        tools = list(OperatingTools(shop, sources).all())
+        tools = list(PlatformTools(shop, sources).all())
         for source in sources:
             tools += source.tools(shop)
         reads = [tool for tool in tools if tool.access == "read"]

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from hasat.http.routes import Plain
+from hasat.http.routes import StorableText
 from hasat.sources.registry import Tool
 from hasat.store.audit import MAX_TEXT
 
 Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of results.")]
-Text = Annotated[Plain, Field(max_length=200)]
+Text = Annotated[StorableText, Field(max_length=200)]
 Id = Annotated[int, Field(ge=0, le=2**62)]
 """A numeric id assigned by an upstream; the upper bound fits a bigint column."""
 
@@ -19,7 +19,7 @@ RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The run's
 
 
 Reason = Annotated[
-    Plain | None, Field(max_length=MAX_TEXT, description="Why, for the audit record.")
+    StorableText | None, Field(max_length=MAX_TEXT, description="Why, for the audit record.")
 ]
 
 

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from hasat.api.gate import check_own_page
+from hasat.api.gate import check_same_site
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.web.frame import Frame
@@ -16,7 +16,7 @@ _MOST_FIELDS = 50
 
 async def asked_by_form(request: Request, frame: Frame) -> Asked:
     """The question with the form's fields; refuses forms of other sites."""
-    check_own_page(request.headers)
+    check_same_site(request.headers)
     try:
         fields = dict(parse_qsl((await request.body()).decode(), max_num_fields=_MOST_FIELDS))
     except ValueError as error:

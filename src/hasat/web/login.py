@@ -4,9 +4,9 @@ from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
 from hasat.api.gate import is_open, login_cookie
-from hasat.api.keys import LOGIN_LIFETIME, KeyRing, log_in, log_out
+from hasat.api.keys import LOGIN_LIFETIME, KeyCache, log_in, log_out
 from hasat.api.limits import RateLimits
-from hasat.errors import NotKnownError
+from hasat.errors import AuthenticationError
 from hasat.http.routes import actor_of
 from hasat.store.audit import audited
 from hasat.web.forms import asked_by_form
@@ -20,7 +20,7 @@ MAX_REFUSALS_PER_MINUTE = 30
 def add_to(app: FastAPI, frame: Frame) -> None:
     """The form, what it does, and its undoing."""
     store, settings = frame.house.store, frame.house.settings
-    keys: KeyRing = app.state.keys
+    keys: KeyCache = app.state.keys
     cookie = login_cookie(settings)
     refusals = RateLimits()
 
@@ -39,7 +39,7 @@ def add_to(app: FastAPI, frame: Frame) -> None:
         """Log in; a flood of wrong keys leaves no more than some audit records."""
         try:
             await keys.check(key)
-        except NotKnownError:
+        except AuthenticationError:
             allowance = await refusals.draw("login", MAX_REFUSALS_PER_MINUTE)
             if allowance is not None and allowance.retry_after is not None:
                 raise
@@ -57,7 +57,7 @@ def add_to(app: FastAPI, frame: Frame) -> None:
         target = _inside(asked.text("to") or "/")
         try:
             login = await recorded_login(request, asked.text("key"))
-        except NotKnownError as error:
+        except AuthenticationError as error:
             return form(request, target, error.message)
         answer = RedirectResponse(target, 303)
         answer.set_cookie(

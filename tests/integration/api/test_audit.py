@@ -26,7 +26,7 @@ from hasat.cli.house import catalogue_of, migrations_of
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import run_in_foreground
 from hasat.jobs.queue import queue_run
-from hasat.mcp import Assistant
+from hasat.mcp import ToolServers
 from hasat.settings import Settings
 from hasat.sources.registry import Tool, ToolContext, all_sources
 from hasat.store import MigrationSet, Store, open_store
@@ -216,7 +216,7 @@ async def test_every_form_of_a_page_has_a_code_and_every_code_a_text() -> None:
 
 async def test_every_tool_that_operates_has_a_code(settings: Settings, store: Store) -> None:
     shop = ToolContext(store, settings, catalogue_of(settings))
-    assistant = Assistant(shop, all_sources())
+    assistant = ToolServers(shop, all_sources())
     reading, operating = [
         {tool.name for tool in await server.list_tools()} for server in assistant.servers
     ]
@@ -476,7 +476,7 @@ async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, stor
 async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> None:
     await hold(store)
     shop = ToolContext(store, settings, catalogue_of(settings))
-    assistant = Assistant(shop, all_sources())
+    assistant = ToolServers(shop, all_sources())
     async with Client(assistant.operating) as client:
         answer = await client.call_tool("run_job", {"job_name": "housekeeping"})
         assert not answer.is_error, answer.content

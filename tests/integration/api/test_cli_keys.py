@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.api.keys import KeyRing
+from hasat.api.keys import KeyCache
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.house import Commands
@@ -24,7 +24,7 @@ async def test_a_key_from_making_to_revoking(hasat: Commands, store: Store) -> N
     token = made.stdout.strip()
     assert made.returncode == 0
     assert "not shown again" in made.stderr
-    assert (await KeyRing(store).check(token)).name == "grafana [bold]"
+    assert (await KeyCache(store).check(token)).name == "grafana [bold]"
     (key,) = hasat.json("list")
     assert (key["name"], key["scope"], key["state"]) == ("grafana [bold]", "read", "active")
     assert key["last_used_at"] is not None

@@ -12,8 +12,14 @@ import pytest
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 
-from hasat.api import Caller, answers, check_may_start, create_app, require
-from hasat.api.keys import KeyRing, create_key, list_keys, revoke_key
+from hasat.api import (
+    Caller,
+    check_authentication_configured,
+    create_app,
+    declare_responses,
+    require,
+)
+from hasat.api.keys import KeyCache, create_key, list_keys, revoke_key
 from hasat.api.refusals import KeyExpiredError, KeyRevokedError, KeyUnknownError
 from hasat.errors import NotFoundError, NothingToDoError, SettingsError, UsageError
 from hasat.jobs import Catalogue
@@ -29,22 +35,24 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 TOY = APIRouter()
 
 
-@TOY.get("/toys", summary="Look", responses=answers("x"))
+@TOY.get("/toys", summary="Look", responses=declare_responses("x"))
 async def look(caller: Annotated[Caller, Depends(require("read"))]) -> str:
     return caller.name
 
 
-@TOY.get("/unmarked", summary="A route that says nothing about callers", responses=answers("x"))
+@TOY.get(
+    "/unmarked", summary="A route that says nothing about callers", responses=declare_responses("x")
+)
 async def unmarked() -> str:
     return "seen"
 
 
-@TOY.post("/toys", summary="Play", responses=answers("x"))
+@TOY.post("/toys", summary="Play", responses=declare_responses("x"))
 async def play(caller: Annotated[Caller, Depends(require("operate"))]) -> str:
     return caller.name
 
 
-@TOY.get("/broken", summary="A fault", responses=answers({}))
+@TOY.get("/broken", summary="A fault", responses=declare_responses({}))
 async def broken() -> None:
     raise RuntimeError("a fault")
 
@@ -134,7 +142,7 @@ async def test_wrong_keys_are_refused_alike_and_expired_ones_by_name(
 
 async def test_a_key_is_known_as_soon_as_it_is_made(public: Settings, store: Store) -> None:
     watch = Watch()
-    ring = KeyRing(store, monotonic=watch)
+    ring = KeyCache(store, monotonic=watch)
     _, first = await create_key(store, "first")
     await ring.check(first)
     _, second = await create_key(store, "second")
@@ -144,7 +152,7 @@ async def test_a_key_is_known_as_soon_as_it_is_made(public: Settings, store: Sto
 
 async def test_a_revoked_key_is_refused_within_the_time_promised(store: Store) -> None:
     watch = Watch()
-    ring = KeyRing(store, monotonic=watch)
+    ring = KeyCache(store, monotonic=watch)
     key, token = await create_key(store, "grafana")
     await ring.check(token)
     await revoke_key(store, key.id)
@@ -156,7 +164,7 @@ async def test_a_revoked_key_is_refused_within_the_time_promised(store: Store) -
 async def test_known_keys_cost_no_query_each_and_guesses_one_a_second(store: Store) -> None:
     watch = Watch()
     counting = CountingStore(store)
-    ring = KeyRing(counting, monotonic=watch)
+    ring = KeyCache(counting, monotonic=watch)
     key, token = await create_key(store, "grafana")
     for _ in range(50):
         await ring.check(token)
@@ -184,7 +192,7 @@ class CountingStore(Store):
 
 async def test_the_last_use_is_noted_once_a_minute(store: Store) -> None:
     watch = Watch()
-    ring = KeyRing(store, monotonic=watch)
+    ring = KeyCache(store, monotonic=watch)
     _, token = await create_key(store, "grafana")
     assert (await list_keys(store))[0].last_used_at is None
     await ring.check(token)
@@ -205,16 +213,16 @@ async def test_a_key_works_where_its_use_cannot_be_noted(store: Store) -> None:
     _, token = await create_key(store, "grafana")
     async with store.connection() as conn:
         await conn.execute("ALTER TABLE serve.api_key ADD CHECK (last_used_at IS NULL)")
-    assert (await KeyRing(store).check(token)).name == "grafana"
+    assert (await KeyCache(store).check(token)).name == "grafana"
 
 
 async def test_expiry_is_decided_by_the_database(store: Store) -> None:
     _, token = await create_key(store, "short", lifetime=timedelta(days=1))
-    assert (await KeyRing(store).check(token)).name == "short"
+    assert (await KeyCache(store).check(token)).name == "short"
     async with store.connection() as conn:
         await conn.execute("UPDATE serve.api_key SET expires_at = now() - interval '1 second'")
     with pytest.raises(KeyExpiredError):
-        await KeyRing(store).check(token)
+        await KeyCache(store).check(token)
     assert [key.state for key in await list_keys(store)] == ["expired"]
 
 
@@ -282,18 +290,18 @@ async def test_it_starts_only_where_somebody_could_get_in(
         update={"authentication": settings.authentication.model_copy(update={"enabled": True})}
     )
     behind_proxy = with_serve(settings, allowed_hosts=("hasat.example.com",))
-    await check_may_start(settings, store)
+    await check_authentication_configured(settings, store)
     for needs_keys in (public, closed, behind_proxy):
         with pytest.raises(SettingsError) as refusal:
-            await check_may_start(needs_keys, store)
+            await check_authentication_configured(needs_keys, store)
         assert "hasat keys create" in (refusal.value.remedy or "")
     key, _ = await create_key(store, "grafana")
     for needs_keys in (public, closed, behind_proxy):
-        await check_may_start(needs_keys, store)
+        await check_authentication_configured(needs_keys, store)
     await revoke_key(store, key.id)
     await create_key(store, "short", lifetime=timedelta(microseconds=1))
     with pytest.raises(SettingsError, match=r"192\.0\.2\.10"):
-        await check_may_start(public, store)
+        await check_authentication_configured(public, store)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from structlog.testing import capture_logs
 
-from hasat.api import answers, create_app, limits
+from hasat.api import create_app, declare_responses, limits
 from hasat.api.keys import create_key, limit_key
 from hasat.api.limits import DatabaseLeases, block_of
 from hasat.http.listener import Listener, bind
@@ -30,7 +30,7 @@ OWN = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
 PROBES = ("/healthz", "/readyz", "/health", "/metrics")
 
 
-@TOY.get("/toys", summary="Look", responses=answers("x"))
+@TOY.get("/toys", summary="Look", responses=declare_responses("x"))
 async def look() -> str:
     return "seen"
 

@@ -17,7 +17,7 @@ from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
 from schemathesis.core.result import Ok
 
-from hasat.api import Caller, answers, create_app, require
+from hasat.api import Caller, create_app, declare_responses, require
 from hasat.api.keys import create_key
 from hasat.errors import GoneError, NotFoundError
 from hasat.http.listener import Listener, bind
@@ -43,7 +43,9 @@ class Toys(BaseModel):
     names: list[str]
 
 
-@TOY.get("/toys/{number}", summary="A toy", responses=answers(7, GoneError, NotFoundError))
+@TOY.get(
+    "/toys/{number}", summary="A toy", responses=declare_responses(7, GoneError, NotFoundError)
+)
 async def toy(number: int, page: Annotated[int, Query(ge=1, le=9)] = 1, name: str = "") -> int:
     if number == 0:
         raise GoneError("It is gone.")
@@ -52,7 +54,7 @@ async def toy(number: int, page: Annotated[int, Query(ge=1, le=9)] = 1, name: st
     return number
 
 
-@TOY.post("/toys", summary="Add toys", responses=answers(1))
+@TOY.post("/toys", summary="Add toys", responses=declare_responses(1))
 async def add(toys: Toys, _: Annotated[Caller, Depends(require("operate"))]) -> int:
     return len(toys.names)
 

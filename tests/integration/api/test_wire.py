@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from starlette.responses import StreamingResponse
 from structlog.testing import capture_logs
 
-from hasat.api import answers, create_app
+from hasat.api import create_app, declare_responses
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import HmacClient, Settings
@@ -31,9 +31,11 @@ class Ticks:
         self.left = asyncio.Event()
         self.running = 0
         self.router = APIRouter()
-        self.router.get("/ticks", summary="Ticks", responses=answers("x"))(self.stream)
-        self.router.post("/take", summary="Take", responses=answers(1))(self.take)
-        self.router.get("/cut", summary="Ends in a fault", responses=answers("x"))(self.cut)
+        self.router.get("/ticks", summary="Ticks", responses=declare_responses("x"))(self.stream)
+        self.router.post("/take", summary="Take", responses=declare_responses(1))(self.take)
+        self.router.get("/cut", summary="Ends in a fault", responses=declare_responses("x"))(
+            self.cut
+        )
 
     async def stream(self) -> StreamingResponse:
         async def ticks() -> AsyncIterator[bytes]:

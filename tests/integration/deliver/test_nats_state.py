@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 
 from hasat.api import create_app
-from hasat.api.findings import Finding, about_database
+from hasat.api.findings import Finding, check_database
 from hasat.api.keys import create_key
 from hasat.deliver.loop import Deliverer
 from hasat.deliver.sink_state import MAX_LAG_SECONDS, SinkState, load_sink_states
@@ -225,7 +225,7 @@ async def operators_view(store: Store, settings: Settings) -> tuple[dict[str, An
     async with client_of(app) as http:
         health = (await http.get("/health")).json()["checks"]["nats"]
         metrics = (await http.get("/metrics")).text
-    (finding,) = [f for f in await about_database(store, settings, []) if f.check == "nats"]
+    (finding,) = [f for f in await check_database(store, settings, []) if f.check == "nats"]
     return health, metrics, finding
 
 

@@ -17,7 +17,7 @@ from hasat.fetch.addresses import PrivateAddressError
 from hasat.jobs import Engine, Run
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
-from hasat.mcp import Assistant
+from hasat.mcp import ToolServers
 from hasat.settings import Settings
 from hasat.sources.gib.sync.downloads import obtain
 from hasat.sources.registry import ToolContext, all_sources
@@ -131,7 +131,7 @@ async def test_the_api_takes_no_file(
 async def test_an_assistant_gives_no_file(
     settings: Settings, store: Store, files: tuple[str, str]
 ) -> None:
-    assistant = Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
+    assistant = ToolServers(ToolContext(store, settings, catalogue_of(settings)), all_sources())
     told = []
     async with Client(assistant.operating) as client:
         for path in files:

@@ -3,7 +3,7 @@
 import pytest
 
 from hasat.api import create_app
-from hasat.api.findings import about_database
+from hasat.api.findings import check_database
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs import blockage as blockage_module
 from hasat.jobs.blockage import Blockages, find_blockages
@@ -54,7 +54,7 @@ async def test_a_job_that_only_skips_is_reported_until_a_run_works(
     assert "mirror" in health["checks"]["jobs"]["description"]
     assert 'hasat_job_repeatedly_skipped{job="mirror"} 1.0' in metrics
     assert "hasat_stuck_sessions 0.0" in metrics
-    (finding,) = [one for one in await about_database(store, settings, []) if one.check == "locks"]
+    (finding,) = [one for one in await check_database(store, settings, []) if one.check == "locks"]
     assert finding.grade == "warning"
 
     await add_runs(store, "nothing")

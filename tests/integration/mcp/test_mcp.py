@@ -22,8 +22,8 @@ from hasat.budget import Budget, Remaining
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.http.listener import Listener, bind
 from hasat.jobs import run_in_foreground
-from hasat.mcp import Assistant
-from hasat.mcp.http import streamable
+from hasat.mcp import ToolServers
+from hasat.mcp.http import serve_streamable
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.football.ingest.loader import load
@@ -61,8 +61,8 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"football": football})
 
 
-def assistant_of(settings: Settings, store: Store) -> Assistant:
-    return Assistant(ToolContext(store, settings, catalogue_of(settings)), all_sources())
+def assistant_of(settings: Settings, store: Store) -> ToolServers:
+    return ToolServers(ToolContext(store, settings, catalogue_of(settings)), all_sources())
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> Any:
@@ -351,7 +351,7 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
     app = create_app(settings, store, catalogue_of(settings), all_sources())
     listening = bind("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    async with streamable(app, assistant_of(settings, store), "/mcp"):
+    async with serve_streamable(app, assistant_of(settings, store), "/mcp"):
         listener = Listener(app, listening, on_drain=app.state.notifier.close)
         await listener.start()
         try:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from hasat.api import check_may_start, create_app
+from hasat.api import check_authentication_configured, create_app
 from hasat.api.gate import is_loopback, is_open
 from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
@@ -239,5 +239,5 @@ async def test_clients_that_sign_are_enough_to_start(home: Path) -> None:
         Authentication__Clients__0__AccessKey="AK1",
         Authentication__Clients__0__SecretKey="a secret of the client",
     )
-    await check_may_start(settings, NO_STORE)
-    await check_may_start(settings_with(home, {}), NO_STORE)
+    await check_authentication_configured(settings, NO_STORE)
+    await check_authentication_configured(settings_with(home, {}), NO_STORE)

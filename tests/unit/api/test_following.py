@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hasat.api.following import spelled, written
+from hasat.api.following import change_json, serialize_change
 from hasat.feed.changes import Change, Kind
 from hasat.feed.dataset import Dataset
 from hasat.sources.gib.datasets import EINVOICE
@@ -47,4 +47,6 @@ def test_copied_text_says_the_same_as_fields_that_were_spelled(
             body=None if body is None else json.dumps(body, ensure_ascii=False),
             before=None if before is None else json.dumps(before, ensure_ascii=False),
         )
-        assert json.loads(written(dataset, texts, wanted)) == spelled(dataset, parsed, wanted)
+        assert json.loads(change_json(dataset, texts, wanted)) == serialize_change(
+            dataset, parsed, wanted
+        )

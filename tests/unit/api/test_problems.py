@@ -21,8 +21,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from hasat.api import answers, body_limit, create_app
-from hasat.api.problems import kinds
+from hasat.api import body_limit, create_app, declare_responses
+from hasat.api.problems import problem_types
 from hasat.errors import DatabaseError, GoneError, HasatError, OutOfQuotaError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
@@ -41,7 +41,7 @@ class Words(BaseModel):
     times: int = 1
 
 
-@TOY.get("/toys/{number}", summary="A toy", responses=answers({"number": 7}, GoneError))
+@TOY.get("/toys/{number}", summary="A toy", responses=declare_responses({"number": 7}, GoneError))
 async def toy(number: int, page: Annotated[int, Query(ge=1)] = 1) -> dict[str, int]:
     if number == 13:
         raise GoneError("Toy 13 was given away.", remedy="Take toy 14.")
@@ -50,22 +50,22 @@ async def toy(number: int, page: Annotated[int, Query(ge=1)] = 1) -> dict[str, i
     return {"number": number, "page": page}
 
 
-@TOY.get("/broken", summary="A fault", responses=answers({}))
+@TOY.get("/broken", summary="A fault", responses=declare_responses({}))
 async def broken() -> None:
     raise RuntimeError(SECRET_DETAIL)
 
 
-@TOY.get("/lost", summary="The database goes away", responses=answers({}))
+@TOY.get("/lost", summary="The database goes away", responses=declare_responses({}))
 async def lost() -> None:
     raise psycopg.OperationalError(SECRET_DETAIL)
 
 
-@TOY.get("/range", summary="An exception of the framework", responses=answers({}))
+@TOY.get("/range", summary="An exception of the framework", responses=declare_responses({}))
 async def unsatisfiable() -> None:
     raise HTTPException(416, "There are only 10 bytes.", headers={"Content-Range": "bytes */10"})
 
 
-@TOY.get("/stream", summary="Half an answer, then a fault", responses=answers("x"))
+@TOY.get("/stream", summary="Half an answer, then a fault", responses=declare_responses("x"))
 async def stream() -> StreamingResponse:
     async def parts() -> AsyncIterator[bytes]:
         yield b"first"
@@ -74,7 +74,7 @@ async def stream() -> StreamingResponse:
     return StreamingResponse(parts(), media_type="text/plain")
 
 
-@TOY.get("/endless", summary="A stream without an end", responses=answers("x"))
+@TOY.get("/endless", summary="A stream without an end", responses=declare_responses("x"))
 async def endless() -> StreamingResponse:
     async def parts() -> AsyncIterator[bytes]:
         while True:
@@ -83,18 +83,18 @@ async def endless() -> StreamingResponse:
     return StreamingResponse(parts(), media_type="text/plain", headers={"X-Kind": "endless"})
 
 
-@TOY.post("/words", summary="Take words", responses=answers(1))
+@TOY.post("/words", summary="Take words", responses=declare_responses(1))
 async def words(given: Words) -> int:
     return len(given.words)
 
 
-@TOY.post("/words/many", summary="Take many words", responses=answers(1))
+@TOY.post("/words/many", summary="Take many words", responses=declare_responses(1))
 @body_limit(3_000_000)
 async def many_words(given: Words) -> int:
     return len(given.words)
 
 
-@TOY.get("/kept", summary="May be cached", responses=answers("x"))
+@TOY.get("/kept", summary="May be cached", responses=declare_responses("x"))
 async def kept() -> StreamingResponse:
     return StreamingResponse(
         iter([b"x"]), headers={"Cache-Control": "max-age=60", "Referrer-Policy": "no-referrer"}
@@ -262,7 +262,7 @@ async def test_a_kind_of_problem_that_a_source_defines_is_explained_too(
 
     answer = await client.get("/problems/toy-locked")
     assert answer.json()["meaning"] == ToyLockedError.__doc__
-    assert "toy-locked" in kinds()
+    assert "toy-locked" in problem_types()
 
 
 # --- headers -----------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
 
 
 def test_every_kind_of_problem_is_documented() -> None:
-    ours = [kind for kind in kinds().values() if kind.code != "toy-locked"]
+    ours = [kind for kind in problem_types().values() if kind.code != "toy-locked"]
     page = PAGE.read_text("utf-8")
     for kind in ours:
         row = next(

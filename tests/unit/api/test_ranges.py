@@ -2,7 +2,7 @@
 
 import pytest
 
-from hasat.api.ranges import RangeError, is_known, wanted_part
+from hasat.api.ranges import RangeError, matches_etag, parse_range
 
 TAG = '"abc"'
 
@@ -28,19 +28,19 @@ TAG = '"abc"'
 def test_one_range_is_a_part_and_all_else_the_whole(
     header: str, part: tuple[int, int] | None
 ) -> None:
-    assert wanted_part({"range": header}, TAG, 100) == part
+    assert parse_range({"range": header}, TAG, 100) == part
 
 
 @pytest.mark.parametrize("header", ["bytes=100-", "bytes=100-200", "bytes=-0"])
 def test_beyond_the_end_there_is_nothing(header: str) -> None:
     with pytest.raises(RangeError, match="100 bytes"):
-        wanted_part({"range": header}, TAG, 100)
+        parse_range({"range": header}, TAG, 100)
 
 
 def test_a_range_of_another_file_is_the_whole_of_this_one() -> None:
-    assert wanted_part({"range": "bytes=1-2", "if-range": TAG}, TAG, 100) == (1, 3)
+    assert parse_range({"range": "bytes=1-2", "if-range": TAG}, TAG, 100) == (1, 3)
     for other in ('"xyz"', f"W/{TAG}", "Tue, 15 Nov 1994 12:45:26 GMT"):
-        assert wanted_part({"range": "bytes=1-2", "if-range": other}, TAG, 100) is None
+        assert parse_range({"range": "bytes=1-2", "if-range": other}, TAG, 100) is None
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_a_range_of_another_file_is_the_whole_of_this_one() -> None:
     [(TAG, True), (f'"x", W/{TAG}', True), ("*", True), ('"x"', False), ("abc", False)],
 )
 def test_who_has_the_file_says_so(header: str, known: bool) -> None:
-    assert is_known({"if-none-match": header}, TAG) is known
-    assert is_known({}, TAG) is False
+    assert matches_etag({"if-none-match": header}, TAG) is known
+    assert matches_etag({}, TAG) is False

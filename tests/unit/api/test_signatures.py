@@ -14,7 +14,7 @@ from hasat.api.refusals import (
     SignatureWrongError,
     TimestampOutsideError,
 )
-from hasat.api.signatures import Signatures, SignedRequest
+from hasat.api.signatures import SignatureVerifier, SignedRequest
 from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
@@ -49,8 +49,8 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def signatures(settings: Settings) -> Signatures:
-    return Signatures(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC))
+def signatures(settings: Settings) -> SignatureVerifier:
+    return SignatureVerifier(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC))
 
 
 def signed(
@@ -81,12 +81,12 @@ def test_a_known_vector() -> None:
 @pytest.mark.parametrize(
     "query", [b"", b"search=%C4%B0stanbul&page=2", b"since=2026-01-01T00:00:00%2B03:00", b"a=?&b"]
 )
-def test_path_and_query_are_signed_as_sent(signatures: Signatures, query: bytes) -> None:
+def test_path_and_query_are_signed_as_sent(signatures: SignatureVerifier, query: bytes) -> None:
     caller = signatures.check(signed(query=query))
     assert (caller.name, sorted(caller.scopes)) == ("accounting", ["read"])
 
 
-def test_a_long_secret_and_upper_case_hex_are_fine(signatures: Signatures) -> None:
+def test_a_long_secret_and_upper_case_hex_are_fine(signatures: SignatureVerifier) -> None:
     request = signed("x" * 100, access_key="AK2")
     upper = SignedRequest(
         "GET", request.path, b"", "AK2", request.timestamp, request.signature.upper()
@@ -105,13 +105,15 @@ def test_a_long_secret_and_upper_case_hex_are_fine(signatures: Signatures) -> No
     ],
 )
 def test_unknown_clients_and_wrong_signatures_cannot_be_told_apart(
-    signatures: Signatures, changed: dict[str, str]
+    signatures: SignatureVerifier, changed: dict[str, str]
 ) -> None:
     with pytest.raises(SignatureWrongError, match="not known, or the signature does not fit"):
         signatures.check(signed(**changed))  # type: ignore[arg-type]
 
 
-def test_a_signature_fits_one_method_path_query_and_time_only(signatures: Signatures) -> None:
+def test_a_signature_fits_one_method_path_query_and_time_only(
+    signatures: SignatureVerifier,
+) -> None:
     good = signed(query=b"page=1")
     for other in (
         SignedRequest("POST", good.path, good.query, "AK1", good.timestamp, good.signature),
@@ -124,13 +126,13 @@ def test_a_signature_fits_one_method_path_query_and_time_only(signatures: Signat
 
 
 @pytest.mark.parametrize("seconds", [-300, 0, 300])
-def test_clocks_may_differ_by_the_tolerance(signatures: Signatures, seconds: int) -> None:
+def test_clocks_may_differ_by_the_tolerance(signatures: SignatureVerifier, seconds: int) -> None:
     assert signatures.check(signed(timestamp=str(NOW + seconds))).name == "accounting"
 
 
 @pytest.mark.parametrize("seconds", [-301, 301, 10_000_000])
 def test_outside_of_the_tolerance_a_request_is_a_replay(
-    signatures: Signatures, seconds: int
+    signatures: SignatureVerifier, seconds: int
 ) -> None:
     with pytest.raises(TimestampOutsideError, match="1700000000"):
         signatures.check(signed(timestamp=str(NOW + seconds)))
@@ -139,13 +141,13 @@ def test_outside_of_the_tolerance_a_request_is_a_replay(
 @pytest.mark.parametrize(
     "timestamp", ["", "soon", "1700000000.0", "-1", " 1700000000", "9" * 13, "١٧"]
 )
-def test_a_timestamp_is_whole_seconds(signatures: Signatures, timestamp: str) -> None:
+def test_a_timestamp_is_whole_seconds(signatures: SignatureVerifier, timestamp: str) -> None:
     with pytest.raises(CredentialsMalformedError, match="X-Timestamp"):
         signatures.check(signed(timestamp=timestamp))
 
 
 @pytest.mark.parametrize("signature", ["abc", "g" * 64, "0" * 63 + " ", "00 " * 32])
-def test_a_signature_is_64_hex_digits(signatures: Signatures, signature: str) -> None:
+def test_a_signature_is_64_hex_digits(signatures: SignatureVerifier, signature: str) -> None:
     with pytest.raises(CredentialsMalformedError, match="X-Signature"):
         signatures.check(signed(signature=signature))
 

@@ -14,14 +14,14 @@ from hasat.feed.changes import ExpiredError, head_of
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import canonical, record_digest
 from hasat.http.routes import (
-    Plain,
-    TheReads,
-    TheSettings,
-    answer,
-    answer_unless_known,
-    answers,
+    ReadStoreDep,
+    SettingsDep,
+    StorableText,
     body_limit,
+    conditional_json_response,
+    declare_responses,
     dumps,
+    json_response,
 )
 from hasat.sources.gib.identifiers import (
     MalformedIdentifierError,
@@ -64,7 +64,7 @@ class Batch(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    identifiers: list[Plain] = Field(
+    identifiers: list[StorableText] = Field(
         min_length=1, max_length=MOST_AT_ONCE, examples=[["1234567890", "10000000146"]]
     )
 
@@ -78,15 +78,15 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         "",
         summary=f"Search the taxpayers of {dataset.name}",
         response_class=Response,
-        responses=answers(
+        responses=declare_responses(
             {"items": [_EXAMPLE], "totalCount": 1, "page": 1, "pageSize": 20}, UnavailableError
         ),
     )
     async def find(
-        store: TheReads,
-        settings: TheSettings,
+        store: ReadStoreDep,
+        settings: SettingsDep,
         text: Annotated[
-            Plain,
+            StorableText,
             Query(
                 alias="search",
                 max_length=MOST_LETTERS,
@@ -95,7 +95,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             ),
         ] = "",
         alias: Annotated[
-            Plain | None,
+            StorableText | None,
             Query(
                 min_length=1,
                 max_length=MOST_LETTERS,
@@ -124,7 +124,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             "page": page,
             "pageSize": page_size,
         }
-        told = answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+        told = json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
         if not found.prepared:
             told.background = BackgroundTask(prepare_quietly, store.primary)
         return told
@@ -133,7 +133,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         "/batch",
         summary=f"Look many taxpayers of {dataset.name} up",
         response_class=Response,
-        responses=answers(
+        responses=declare_responses(
             {
                 "items": [_EXAMPLE],
                 "notFound": ["9999999999"],
@@ -152,7 +152,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         ),
     )
     @body_limit(2_000_000)
-    async def batch(wanted: Batch, store: TheReads) -> Response:
+    async def batch(wanted: Batch, store: ReadStoreDep) -> Response:
         """Up to 1,000 at once; an identifier that is given twice counts once.
 
         `notFound` are well-formed identifiers that no taxpayer has. What cannot be an identifier is
@@ -169,13 +169,13 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             "totalRequested": len(identifiers),
             "totalFound": len(found.bodies),
         }
-        return answer(dumps(content), {"X-Last-Sync-At": local_time(found.committed_at)})
+        return json_response(dumps(content), {"X-Last-Sync-At": local_time(found.committed_at)})
 
     @router.get(
         "/{identifier}",
         summary=f"Look a taxpayer of {dataset.name} up",
         response_class=Response,
-        responses=answers(
+        responses=declare_responses(
             _EXAMPLE,
             UsageError,
             MalformedIdentifierError,
@@ -187,7 +187,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
     async def lookup(
         request: Request,
         identifier: Annotated[str, Path(examples=["1234567890"])],
-        store: TheReads,
+        store: ReadStoreDep,
         first_creation_time: Annotated[
             str | None,
             Query(
@@ -212,7 +212,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         body = found.bodies.get(identifier)
         if body is None or not (by is None or registered_by(body, by)):
             raise not_there(dataset.name, identifier, "" if (by or at) is None else " of that time")
-        return answer_unless_known(
+        return conditional_json_response(
             request,
             dumps(taxpayer(body)),
             record_digest(canonical(body)).hex(),

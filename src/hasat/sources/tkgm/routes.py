@@ -8,7 +8,15 @@ from starlette.responses import Response
 
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.encoding import record_digest
-from hasat.http.routes import Plain, TheReads, TheStore, answer, answer_unless_known, answers, dumps
+from hasat.http.routes import (
+    ReadStoreDep,
+    StorableText,
+    StoreDep,
+    conditional_json_response,
+    declare_responses,
+    dumps,
+    json_response,
+)
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc
 from hasat.sources.tkgm.density import Cell, ScanLine, list_scans, parcel_density, scan_outlines
@@ -65,7 +73,7 @@ router = APIRouter(prefix=f"/{PARCELS.name}", tags=[PARCELS.name])
 
 
 def _landing_or_items() -> dict[int | str, dict[str, Any]]:
-    declared = answers(_LANDING, UsageError)
+    declared = declare_responses(_LANDING, UsageError)
     declared[200]["content"][ogc.GEOJSON] = {"example": _ITEMS}
     return declared
 
@@ -77,53 +85,55 @@ def _landing_or_items() -> dict[int | str, dict[str, Any]]:
     responses=_landing_or_items(),
     openapi_extra=_SELECTING,
 )
-async def landing(request: Request, store: TheReads, pages: ThePages) -> Response:
+async def landing(request: Request, store: ReadStoreDep, pages: ThePages) -> Response:
     """The landing page, which QGIS and other programs begin with. With any parameter of
     `/collections/parcels/items`, the parcels themselves."""
     if request.query_params:
         return await _items(request, store, pages)
-    return answer(dumps(pages.landing()))
+    return json_response(dumps(pages.landing()))
 
 
 @router.get(
     "/conformance",
     summary="Which rules of OGC API Features hold here",
     response_class=Response,
-    responses=answers(_EXAMPLES.conformance(), UsageError),
+    responses=declare_responses(_EXAMPLES.conformance(), UsageError),
 )
 async def conformance(pages: ThePages) -> Response:
-    return answer(dumps(pages.conformance()))
+    return json_response(dumps(pages.conformance()))
 
 
 @router.get(
     "/collections",
     summary="The collections of parcels: there is one",
     response_class=Response,
-    responses=answers(_EXAMPLES.collections(ogc.EXAMPLE), UsageError),
+    responses=declare_responses(_EXAMPLES.collections(ogc.EXAMPLE), UsageError),
 )
-async def collections(store: TheReads, pages: ThePages) -> Response:
-    return answer(dumps(pages.collections(await extent(store))))
+async def collections(store: ReadStoreDep, pages: ThePages) -> Response:
+    return json_response(dumps(pages.collections(await extent(store))))
 
 
 @router.get(
     "/collections/{collection}",
     summary="The collection of parcels",
     response_class=Response,
-    responses=answers(_EXAMPLES.collection(ogc.EXAMPLE), UsageError, NotFoundError),
+    responses=declare_responses(_EXAMPLES.collection(ogc.EXAMPLE), UsageError, NotFoundError),
 )
-async def one_collection(collection: str, store: TheReads, pages: ThePages) -> Response:
+async def one_collection(collection: str, store: ReadStoreDep, pages: ThePages) -> Response:
     _check_collection(collection)
-    return answer(dumps(pages.collection(await extent(store))))
+    return json_response(dumps(pages.collection(await extent(store))))
 
 
 @router.get(
     "/collections/{collection}/items",
     summary="Parcels by box, point and time",
     response_class=Response,
-    responses=answers(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
+    responses=declare_responses(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
     openapi_extra=_SELECTING,
 )
-async def items(collection: str, request: Request, store: TheReads, pages: ThePages) -> Response:
+async def items(
+    collection: str, request: Request, store: ReadStoreDep, pages: ThePages
+) -> Response:
     """In the order of their keys, page by page; the link `next` is there as long as there is more.
 
     A parcel belongs to a box or point that its outline touches, not only its bounding box.
@@ -136,10 +146,10 @@ async def items(collection: str, request: Request, store: TheReads, pages: ThePa
     "/collections/{collection}/items/{key:path}",
     summary="One parcel",
     response_class=Response,
-    responses=answers(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
+    responses=declare_responses(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
 )
 async def item(
-    collection: str, key: Plain, request: Request, store: TheReads, pages: ThePages
+    collection: str, key: StorableText, request: Request, store: ReadStoreDep, pages: ThePages
 ) -> Response:
     """By its key: mahalleId/adaNo/parselNo, with the slashes escaped or as they are."""
     _check_collection(collection)
@@ -150,49 +160,49 @@ async def item(
     "/density",
     summary="How dense the parcels of a box lie",
     response_class=Response,
-    responses=answers(_DENSITY, UsageError, media=ogc.GEOJSON),
+    responses=declare_responses(_DENSITY, UsageError, media=ogc.GEOJSON),
     openapi_extra={"parameters": [{**PARAMETERS[0], "required": True}]},
 )
-async def density(request: Request, store: TheReads) -> Response:
+async def density(request: Request, store: ReadStoreDep) -> Response:
     """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
     cells = await parcel_density(store, read_box(request.query_params.get("bbox", "")))
-    return answer(dumps(ogc.density(cells)), media=ogc.GEOJSON)
+    return json_response(dumps(ogc.density(cells)), media=ogc.GEOJSON)
 
 
 @router.get(
     "/scans",
     summary="The areas that were scanned",
     response_class=Response,
-    responses=answers(_SCANS, UsageError, media=ogc.GEOJSON),
+    responses=declare_responses(_SCANS, UsageError, media=ogc.GEOJSON),
 )
-async def scans(store: TheStore) -> Response:
+async def scans(store: StoreDep) -> Response:
     """The latest 200 with their areas, the last one first."""
-    return answer(dumps(ogc.scans(await list_scans(store))), media=ogc.GEOJSON)
+    return json_response(dumps(ogc.scans(await list_scans(store))), media=ogc.GEOJSON)
 
 
 @router.get(
     "/scans/{scan}/parcels",
     summary="What a scan was told so far",
     response_class=Response,
-    responses=answers(_TOLD, UsageError, media=ogc.GEOJSON),
+    responses=declare_responses(_TOLD, UsageError, media=ogc.GEOJSON),
 )
-async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: TheStore) -> Response:
+async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreDep) -> Response:
     """The latest 5,000 outlines, also those that are not published yet."""
-    return answer(ogc.told(await scan_outlines(store, scan)), media=ogc.GEOJSON)
+    return json_response(ogc.told(await scan_outlines(store, scan)), media=ogc.GEOJSON)
 
 
 @router.get(
     "/{mahalle_id:int}/{ada_no}/{parsel_no}",
     summary="One parcel by its numbers",
     response_class=Response,
-    responses=answers(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
+    responses=declare_responses(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
 )
 async def numbered(
     mahalle_id: int,
-    ada_no: Plain,
-    parsel_no: Plain,
+    ada_no: StorableText,
+    parsel_no: StorableText,
     request: Request,
-    store: TheReads,
+    store: ReadStoreDep,
     pages: ThePages,
 ) -> Response:
     """The same as `/collections/parcels/items/{key}`."""
@@ -210,7 +220,7 @@ def _check_collection(name: str) -> None:
 async def _items(request: Request, store: Store, pages: ogc.Pages) -> Response:
     asked = dict(request.query_params)
     page = await look(store, read_selection(asked))
-    return answer(pages.items(page, asked), media=ogc.GEOJSON)
+    return json_response(pages.items(page, asked), media=ogc.GEOJSON)
 
 
 async def _item(key: str, request: Request, store: Store, pages: ogc.Pages) -> Response:
@@ -224,4 +234,4 @@ async def _item(key: str, request: Request, store: Store, pages: ogc.Pages) -> R
             ),
         )
     etag = record_digest(feature.encode()).hex()
-    return answer_unless_known(request, pages.item(key, feature), etag, media=ogc.GEOJSON)
+    return conditional_json_response(request, pages.item(key, feature), etag, media=ogc.GEOJSON)

@@ -31,9 +31,9 @@ async def doctor(asked: Asked) -> Doctor:
             remedy=msg("Use a key with the scope operate."),
         )
     house, store, settings = asked.house, asked.store, asked.house.settings
-    found = [findings.python(), *findings.about_machine(settings)]
-    found.append(findings.about_jobs(house.catalogue, settings))
-    found += await findings.about_database(store, settings, house.sources)
+    found = [findings.check_python(), *findings.check_machine(settings)]
+    found.append(findings.check_jobs(house.catalogue, settings))
+    found += await findings.check_database(store, settings, house.sources)
     workers = await workers_alive(store, settings)
     if workers:
         found.append(Finding("workers", "ok", msg("{workers} alive", workers=workers)))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from hasat.api.reports import report_of
+from hasat.api.reports import source_report
 from hasat.budget import Quota
 from hasat.errors import HasatError
 from hasat.jobs.runs import ScheduledJob, list_runs, schedule_overview, workers_alive
@@ -148,7 +148,7 @@ async def _checks(house: House, source: Source) -> Mapping[str, Any]:
     """The source's own checks; that it could not look is a finding too."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            report = await report_of(source, house.store, house.settings)
+            report = await source_report(source, house.store, house.settings)
     except (HasatError, psycopg.Error, TimeoutError) as error:
         return {source.name: {"status": "Degraded", "description": str(error) or None}}
     found: Mapping[str, Any] = report.get("checks", {})

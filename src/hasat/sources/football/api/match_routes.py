@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from starlette.responses import Response
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.http.routes import Plain, TheReads
+from hasat.http.routes import ReadStoreDep, StorableText
 from hasat.messages import msg
 from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
@@ -49,7 +49,7 @@ _FIXTURE = {
 
 @router.get("/fixtures", summary="Matches", response_class=Response, responses=listed(_FIXTURE))
 async def fixtures(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
@@ -58,10 +58,11 @@ async def fixtures(
     first: Annotated[date | None, Query(alias="from", description="From this day on.")] = None,
     last: Annotated[date | None, Query(alias="to", description="Up to this day.")] = None,
     status: Annotated[
-        Plain | None, Query(min_length=1, max_length=100, description="Codes such as `FT-AET-PEN`.")
+        StorableText | None,
+        Query(min_length=1, max_length=100, description="Codes such as `FT-AET-PEN`."),
     ] = None,
     state: Annotated[State | None, Query(description="A family of codes.")] = None,
-    round_: Annotated[Plain | None, Query(alias="round", max_length=100)] = None,
+    round_: Annotated[StorableText | None, Query(alias="round", max_length=100)] = None,
     inferred: Annotated[
         bool | None, Query(description="Only those that Hasat infers to be over, or only others.")
     ] = None,
@@ -85,7 +86,7 @@ async def fixtures(
 @router.get(
     "/fixtures/{fixture_id}", summary="A match", response_class=Response, responses=single(_FIXTURE)
 )
-async def fixture(fixture_id: TheId, store: TheReads) -> Response:
+async def fixture(fixture_id: TheId, store: ReadStoreDep) -> Response:
     async with store.connection() as conn:
         match = _fixture(await _the(conn, fixture_id))
         return await told(conn, "fixtures", match)
@@ -97,7 +98,7 @@ async def fixture(fixture_id: TheId, store: TheReads) -> Response:
     response_class=Response,
     responses=single({**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}),
 )
-async def details(fixture_id: TheId, store: TheReads) -> Response:
+async def details(fixture_id: TheId, store: ReadStoreDep) -> Response:
     async with store.snapshot() as conn:
         match = _fixture(await _the(conn, fixture_id))
         for name in queries.BLOCKS:
@@ -116,7 +117,7 @@ async def details(fixture_id: TheId, store: TheReads) -> Response:
 async def one_block(
     fixture_id: TheId,
     block: Annotated[str, Path(pattern="^(events|lineups|statistics|players)$")],
-    store: TheReads,
+    store: ReadStoreDep,
 ) -> Response:
     """Events, lineups, statistics or players."""
     async with store.snapshot() as conn:
@@ -129,14 +130,14 @@ async def one_block(
     "/h2h", summary="Two teams' matches", response_class=Response, responses=listed(_FIXTURE)
 )
 async def head_to_head(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     teams: Annotated[
         str, Query(alias="h2h", pattern=r"^\d{1,18}-\d{1,18}$", description="Such as `33-34`.")
     ],
     league: Id = None,
     season: Id = None,
-    status: Annotated[Plain | None, Query(min_length=1, max_length=100)] = None,
+    status: Annotated[StorableText | None, Query(min_length=1, max_length=100)] = None,
 ) -> Response:
     """Every match between them that is in the mirror, the latest first."""
     one, other = map(int, teams.split("-"))
@@ -161,7 +162,7 @@ async def head_to_head(
     responses=listed(_FIXTURE),
 )
 async def team_fixtures(
-    team_id: TheId, store: TheReads, paging: ThePage, league: Id = None, season: Id = None
+    team_id: TheId, store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None
 ) -> Response:
     """The latest first."""
     asked = {"team": team_id, "league": league, "season": season}
@@ -178,7 +179,7 @@ async def team_fixtures(
 )
 async def team_metrics(
     team_id: TheId,
-    store: TheReads,
+    store: ReadStoreDep,
     league: Id = None,
     season: Id = None,
     last: Annotated[int, Query(ge=1, le=500, description="So many finished matches.")] = 20,

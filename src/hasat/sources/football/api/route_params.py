@@ -10,7 +10,7 @@ from starlette.responses import Response
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.changes import head_of
-from hasat.http.routes import Plain, answer, answers, dumps
+from hasat.http.routes import StorableText, declare_responses, dumps, json_response
 from hasat.sources.football.api.queries import Listing, read_page
 from hasat.store import Store
 
@@ -19,7 +19,7 @@ _MOST = 2**62
 
 Id = Annotated[int | None, Query(ge=0, le=_MOST)]
 TheId = Annotated[int, Path(ge=0, le=_MOST)]
-Text = Annotated[Plain | None, Query(min_length=1, max_length=100)]
+Text = Annotated[StorableText | None, Query(min_length=1, max_length=100)]
 
 
 class Paging:
@@ -44,12 +44,12 @@ def new_router() -> APIRouter:
 def listed(item: Any) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a list."""
     page = {"items": [item], "totalCount": 1, "page": 1, "pageSize": 100, "totalPages": 1}
-    return answers(page, UsageError, UnavailableError)
+    return declare_responses(page, UsageError, UnavailableError)
 
 
 def single(item: Any) -> dict[int | str, dict[str, Any]]:
     """The `responses` of one thing."""
-    return answers(item, UsageError, NotFoundError, UnavailableError)
+    return declare_responses(item, UsageError, NotFoundError, UnavailableError)
 
 
 Shape = Callable[[Mapping[str, Any]], Any]
@@ -84,4 +84,4 @@ async def told(conn: AsyncConnection[Any], dataset: str, content: Any) -> Respon
     """The answer, and when what it is made of was last brought up to date."""
     head = await head_of(conn, dataset)
     assert head.committed_at is not None
-    return answer(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+    return json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})

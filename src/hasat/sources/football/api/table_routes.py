@@ -9,7 +9,15 @@ from fastapi import Query
 from starlette.responses import Response
 
 from hasat.errors import DatabaseError, NotFoundError, UsageError
-from hasat.http.routes import Plain, TheReads, TheSettings, TheStore, answer, answers, dumps
+from hasat.http.routes import (
+    ReadStoreDep,
+    SettingsDep,
+    StorableText,
+    StoreDep,
+    declare_responses,
+    dumps,
+    json_response,
+)
 from hasat.messages import msg
 from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
@@ -35,7 +43,7 @@ _TABLE = {"leagueId": 39, "season": 2026, "groups": [{"group": "Premier League",
 
 @router.get("/teams", summary="Teams", response_class=Response, responses=listed({"team": {}}))
 async def teams(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     league: Id = None,
@@ -59,7 +67,7 @@ async def teams(
     response_class=Response,
     responses=single(_TABLE),
 )
-async def tables(league: TheId, season: TheId, store: TheReads) -> Response:
+async def tables(league: TheId, season: TheId, store: ReadStoreDep) -> Response:
     """Every group, in the order of its lines; a team may stand in several."""
     return await _tables(store, league, season, None)
 
@@ -68,7 +76,7 @@ async def tables(league: TheId, season: TheId, store: TheReads) -> Response:
     "/standings", summary="A season's tables", response_class=Response, responses=single(_TABLE)
 )
 async def standings(
-    store: TheReads,
+    store: ReadStoreDep,
     league: Annotated[int, Query(ge=0, le=2**62)],
     season: Annotated[int, Query(ge=0, le=2**62)],
     team: Id = None,
@@ -102,7 +110,7 @@ async def _tables(store: Store, league: int, season: int, team: int | None) -> R
     "/injuries", summary="Who misses a match", response_class=Response, responses=listed({})
 )
 async def injuries(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
@@ -124,7 +132,7 @@ async def injuries(
 
 @router.get("/top_scorers", summary="Top scorers", response_class=Response, responses=listed({}))
 async def top_scorers(
-    store: TheReads, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     """The most goals first."""
     asked = {"league": league, "season": season, "team": team}
@@ -138,7 +146,7 @@ async def top_scorers(
     responses=listed({}),
 )
 async def team_statistics(
-    store: TheReads, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     asked = {"league": league, "season": season, "team": team}
     return await page_of(store, "team_statistics", queries.TEAM_STATISTICS, asked, paging)
@@ -146,11 +154,11 @@ async def team_statistics(
 
 @router.get("/leagues", summary="Leagues", response_class=Response, responses=listed({}))
 async def leagues(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     country: Text = None,
-    kind: Annotated[Plain | None, Query(max_length=20, alias="type")] = None,
+    kind: Annotated[StorableText | None, Query(max_length=20, alias="type")] = None,
     search: Text = None,
 ) -> Response:
     asked = {"id": number, "country": country, "type": kind, "search": search}
@@ -158,12 +166,12 @@ async def leagues(
 
 
 @router.get("/countries", summary="Countries", response_class=Response, responses=listed({}))
-async def countries(store: TheReads, paging: ThePage, name: Text = None) -> Response:
+async def countries(store: ReadStoreDep, paging: ThePage, name: Text = None) -> Response:
     return await page_of(store, "countries", queries.COUNTRIES, {"name": name}, paging)
 
 
 @router.get("/timezones", summary="Time zones", response_class=Response, responses=listed("UTC"))
-async def timezones(store: TheReads, paging: ThePage) -> Response:
+async def timezones(store: ReadStoreDep, paging: ThePage) -> Response:
     return await page_of(store, "timezones", queries.TIMEZONES, {}, paging)
 
 
@@ -187,11 +195,13 @@ _COVERAGE = {
     responses=listed(_COVERAGE),
 )
 async def coverage(
-    store: TheReads,
+    store: ReadStoreDep,
     paging: ThePage,
     league: Id = None,
     season: Id = None,
-    endpoint: Annotated[Plain | None, Query(max_length=40, description="/standings, ...")] = None,
+    endpoint: Annotated[
+        StorableText | None, Query(max_length=40, description="/standings, ...")
+    ] = None,
 ) -> Response:
     """By league, season and endpoint; nothing is expected of what the API does not cover.
 
@@ -204,10 +214,12 @@ async def coverage(
     return await page_of(store, "leagues", queries.COVERAGE, asked, paging, _covered)
 
 
-@router.get("/quota", summary="What is left of the day", responses=answers({}, DatabaseError))
-async def quota(store: TheStore, settings: TheSettings) -> Response:
+@router.get(
+    "/quota", summary="What is left of the day", responses=declare_responses({}, DatabaseError)
+)
+async def quota(store: StoreDep, settings: SettingsDep) -> Response:
     """The windows of API-Football's budget; /api/v1/quota has lanes and spenders too."""
-    return answer(dumps(await quota_of(store, settings)))
+    return json_response(dumps(await quota_of(store, settings)))
 
 
 def _scorer(row: Mapping[str, Any]) -> dict[str, Any]:
