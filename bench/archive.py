@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import structlog
 
 from hasat.feed.archive import write_archives
-from hasat.feed.encoding import Chunk, canonical, pack
+from hasat.feed.encoding import canonical, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.sources.gib.simulator.taxpayers import ENDINGS, FIRST, TRADES
@@ -66,14 +65,11 @@ async def fill(store: Store, count: int) -> None:
     # The lists are not sorted, and neither is what they leave in the table.
     dice.shuffle(numbers)
 
-    async def chunks() -> AsyncIterator[Chunk]:
-        for at in range(0, count, CHUNK):
-            yield pack(
-                (f"{one:010d}", canonical(taxpayer(one, dice))) for one in numbers[at : at + CHUNK]
-            )
-
     async with Reconcile.begin(store, [EINVOICE]) as work:
-        await work.load(EINVOICE, chunks())
+        async with work.loading(EINVOICE) as write:
+            for at in range(0, count, CHUNK):
+                batch = numbers[at : at + CHUNK]
+                await write(pack((f"{n:010d}", canonical(taxpayer(n, dice))) for n in batch))
         await work.write(run=None, retention_days=30)
 
 

@@ -1,10 +1,9 @@
 """Taxpayers for tests, straight into the mirror."""
 
-from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
-from hasat.feed.encoding import Chunk, canonical, pack
+from hasat.feed.encoding import canonical, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.sources.gib.datasets import DATASETS, EDESPATCH, EINVOICE
 from hasat.store import MigrationSet, Store
@@ -32,12 +31,10 @@ def people(*bodies: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def load(store: Store, state: dict[str, dict[str, Any]]) -> None:
-    """The first sync, as it fills the mirror: everything at once, with triggers off."""
-
-    async def chunks(of: dict[str, dict[str, Any]]) -> AsyncIterator[Chunk]:
-        yield pack((key, canonical(body)) for key, body in of.items())
-
+    """Load the mirror as the first sync does: everything at once, without triggers."""    rows = pack((key, canonical(body)) for key, body in state.items())
     async with Reconcile.begin(store, DATASETS) as work:
-        await work.load(EINVOICE, chunks(state))
-        await work.load(EDESPATCH, chunks({}))
+        async with work.loading(EINVOICE) as write:
+            await write(rows)
+        async with work.loading(EDESPATCH):
+            pass
         await work.write(run=None, retention_days=30)
