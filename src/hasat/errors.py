@@ -29,7 +29,7 @@ is a plain string.
 from datetime import datetime
 from typing import ClassVar
 
-from hasat.messages import join
+from hasat.messages import join, template
 
 
 class HasatError(Exception):
@@ -38,7 +38,7 @@ class HasatError(Exception):
     exit_code: ClassVar[int] = 1
     status: ClassVar[int] = 500
     code: ClassVar[str] = "failed"
-    title: ClassVar[str] = "Something failed"
+    title: ClassVar[str] = template("Something failed")
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class UsageError(HasatError):
     exit_code = 2
     status = 400
     code = "bad-request"
-    title = "The request cannot be understood"
+    title = template("The request cannot be understood")
 
 
 class SettingsError(UsageError):
@@ -64,7 +64,7 @@ class SettingsError(UsageError):
 
     status = 500
     code = "bad-settings"
-    title = "A setting is wrong"
+    title = template("A setting is wrong")
 
 
 class NotFoundError(HasatError):
@@ -72,7 +72,7 @@ class NotFoundError(HasatError):
 
     status = 404
     code = "not-found"
-    title = "There is no such thing"
+    title = template("There is no such thing")
 
 
 class ConflictError(HasatError):
@@ -80,7 +80,7 @@ class ConflictError(HasatError):
 
     status = 409
     code = "conflict"
-    title = "It cannot be done in this state"
+    title = template("It cannot be done in this state")
 
 
 class AlreadyRunningError(ConflictError):
@@ -88,7 +88,7 @@ class AlreadyRunningError(ConflictError):
 
     exit_code = 3
     code = "already-running"
-    title = "The job is queued or running already"
+    title = template("The job is queued or running already")
 
 
 class GoneError(HasatError):
@@ -96,7 +96,7 @@ class GoneError(HasatError):
 
     status = 410
     code = "gone"
-    title = "It is no longer kept"
+    title = template("It is no longer kept")
 
 
 class NotAllowedError(HasatError):
@@ -104,7 +104,7 @@ class NotAllowedError(HasatError):
 
     status = 403
     code = "not-allowed"
-    title = "Not allowed"
+    title = template("Not allowed")
 
 
 class AuthenticationError(NotAllowedError):
@@ -112,7 +112,7 @@ class AuthenticationError(NotAllowedError):
 
     status = 401
     code = "not-known"
-    title = "Who is asking?"
+    title = template("Who is asking?")
 
 
 class TooManyRequestsError(HasatError):
@@ -120,7 +120,7 @@ class TooManyRequestsError(HasatError):
 
     status = 429
     code = "too-many-requests"
-    title = "Too many requests"
+    title = template("Too many requests")
 
     def __init__(self, message: str, *, retry_after: float, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -132,7 +132,7 @@ class UnavailableError(HasatError):
 
     status = 503
     code = "unavailable"
-    title = "Not available right now"
+    title = template("Not available right now")
     retry_after = 5.0
     """Seconds after which a caller may try again."""
 
@@ -141,21 +141,21 @@ class DatabaseError(UnavailableError):
     """PostgreSQL cannot be started, reached or used."""
 
     code = "database-unavailable"
-    title = "The database is not available"
+    title = template("The database is not available")
 
 
 class DatabaseAwayError(DatabaseError):
     """PostgreSQL is not there now, but may come by itself."""
 
     code = "database-away"
-    title = "The database is away"
+    title = template("The database is away")
 
 
 class DiskFullError(UnavailableError):
     """A file system has no room: free some and try again."""
 
     code = "disk-full"
-    title = "A disk is full"
+    title = template("A disk is full")
 
 
 class BrokenAnswerError(HasatError):
@@ -163,7 +163,7 @@ class BrokenAnswerError(HasatError):
 
     status = 502
     code = "broken-answer"
-    title = "The upstream's answer cannot be read"
+    title = template("The upstream's answer cannot be read")
 
 
 class NothingToDoError(HasatError):
@@ -172,7 +172,7 @@ class NothingToDoError(HasatError):
     exit_code = 3
     status = 409
     code = "nothing-to-do"
-    title = "There is nothing to do"
+    title = template("There is nothing to do")
 
 
 class HeldError(HasatError):
@@ -181,7 +181,7 @@ class HeldError(HasatError):
     exit_code = 4
     status = 409
     code = "held"
-    title = "The guard holds this run"
+    title = template("The guard holds this run")
 
 
 class OutOfQuotaError(HasatError):
@@ -190,7 +190,7 @@ class OutOfQuotaError(HasatError):
     exit_code = 5
     status = 503
     code = "out-of-quota"
-    title = "The quota is spent"
+    title = template("The quota is spent")
 
     def __init__(
         self, message: str, *, remedy: str | None = None, until: datetime | None = None

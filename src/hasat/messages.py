@@ -43,20 +43,6 @@ class Message(str):
     def __getnewargs__(self) -> tuple[str, Mapping[str, Param]]:  # type: ignore[override]
         return self.template, self.params
 
-    def map(self, change: Callable[[str], str]) -> "Message":
-        """Return the message with a function applied to every text among its parameters."""
-        return Message(
-            self.template,
-            {
-                name: value.map(change)
-                if isinstance(value, Message)
-                else change(value)
-                if isinstance(value, str)
-                else value
-                for name, value in self.params.items()
-            },
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return the template and the parameters as JSON can hold them."""
         params = {name: _param_to_json(value) for name, value in self.params.items()}
@@ -109,6 +95,17 @@ def is_translated(text: str, language: Language) -> bool:
     is_joined = not text.template.format_map(dict.fromkeys(text.params, "")).strip(" ,;:.\n")
     known = is_joined or text.template in catalogue(language)
     return known and all(is_translated(value, language) for value in inner)
+
+
+def change_text(text: str, change: Callable[[str], str]) -> str:
+    """Apply a function to a text, or to every text among a message's parameters."""
+    if not isinstance(text, Message):
+        return change(text)
+    params = {
+        name: change_text(value, change) if isinstance(value, str) else value
+        for name, value in text.params.items()
+    }
+    return Message(text.template, params)
 
 
 def restored(text: str | None, data: Mapping[str, Any] | None) -> str | None:

@@ -60,7 +60,10 @@ def test_a_message_survives_storage() -> None:
 
 def test_secrets_are_hidden_in_parameters_at_any_depth() -> None:
     message = msg("{a} and {b}", a="secret", b=msg("the {c}", c="secret"))
-    assert message.map(lambda text: text.replace("secret", "***")) == "*** and the ***"
+    assert (
+        messages.change_text(message, lambda text: text.replace("secret", "***"))
+        == "*** and the ***"
+    )
 
 
 def test_the_text_of_an_error_is_a_message_of_both_sentences() -> None:

@@ -16,7 +16,8 @@ from hasat.api.metrics import HttpMetrics
 from hasat.api.problems import problem_response, to_hasat_error
 from hasat.api.refusals import UnexpectedError
 from hasat.api.routes import RouteTable
-from hasat.http.routes import Exchange
+from hasat.http.routes import LANGUAGE, Exchange
+from hasat.messages import Language, preferred_language
 
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -76,7 +77,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = Exchange(_request_id(scope), scope["method"], scope["path"])
+        exchange = Exchange(_request_id(scope), scope["method"], scope["path"], _language(scope))
         with structlog.contextvars.bound_contextvars(request_id=exchange.request_id):
             # A copy: what is written into it inside must not reach the server's own.
             await self._observe({**scope, "hasat": exchange}, exchange, receive, send)
@@ -145,6 +146,12 @@ def _report(error: Exception, exchange: Exchange) -> None:
         log.error("a request failed unexpectedly", path=exchange.path, exc_info=error)
     elif known.status >= 500:
         log.warning("a request could not be answered", path=exchange.path, reason=str(error))
+
+
+def _language(scope: Scope) -> Language:
+    """Return the language of the page that is asked for, else the one that the header prefers."""
+    chosen: Language | None = scope.get(LANGUAGE)
+    return chosen or preferred_language(Headers(scope=scope).get("accept-language", ""))
 
 
 def _request_id(scope: Scope) -> str:

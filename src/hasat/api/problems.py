@@ -37,7 +37,7 @@ from hasat.http.routes import (
     exchange_of,
     meaning,
 )
-from hasat.messages import msg
+from hasat.messages import Message, change_text, msg, translate
 from hasat.text import mask_addresses
 
 
@@ -182,7 +182,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
         ProblemType.of(InvalidInputError),
         exchange,
         "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
-        remedy="See `errors` for each value, and /docs for what this operation takes.",
+        remedy=msg("See `errors` for each value, and /docs for what this operation takes."),
         errors=fields,
     )
 
@@ -217,21 +217,29 @@ def _answer(
     errors: list[FieldProblem] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
+    language = exchange.language
+    detail = change_text(detail, mask_addresses)
     problem = Problem(
         type=f"/problems/{kind.code}",
-        title=kind.title,
+        title=translate(kind.title, language),
         status=kind.status,
-        detail=mask_addresses(detail),
+        detail=translate(detail, language),
         instance=exchange.path,
         code=kind.code,
-        remedy=remedy,
+        params=detail.to_json()["params"] if isinstance(detail, Message) else None,
+        remedy=None if remedy is None else translate(remedy, language),
         request_id=exchange.request_id,
         errors=errors,
     )
     return JSONResponse(
         problem.model_dump(by_alias=True, exclude_none=True),
         status_code=kind.status,
-        headers={"Cache-Control": "no-store", **(headers or {})},
+        headers={
+            "Cache-Control": "no-store",
+            "Content-Language": language,
+            "Vary": "Accept-Language",
+            **(headers or {}),
+        },
         media_type=PROBLEM_JSON,
     )
 

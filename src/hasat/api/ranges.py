@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from hasat.errors import UsageError
+from hasat.messages import template
 
 _ONE_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
@@ -14,7 +15,7 @@ class RangeError(UsageError):
 
     status = 416
     code = "range-not-satisfiable"
-    title = "The file is shorter"
+    title = template("The file is shorter")
 
     def __init__(self, size: int) -> None:
         super().__init__(

@@ -7,48 +7,49 @@ from hasat.errors import (
     NotFoundError,
     UsageError,
 )
+from hasat.messages import template
 
 
 class CredentialsMalformedError(AuthenticationError):
     """The credentials do not have the form that Hasat hands out, or came in more than one way."""
 
     code = "credentials-malformed"
-    title = "The credentials cannot be read"
+    title = template("The credentials cannot be read")
 
 
 class KeyUnknownError(AuthenticationError):
     """No API key of this server has this value."""
 
     code = "key-unknown"
-    title = "This API key is not known"
+    title = template("This API key is not known")
 
 
 class KeyExpiredError(AuthenticationError):
     """The API key was made for a limited time, and that time is over."""
 
     code = "key-expired"
-    title = "This API key has expired"
+    title = template("This API key has expired")
 
 
 class KeyRevokedError(AuthenticationError):
     """The API key was revoked by an operator."""
 
     code = "key-revoked"
-    title = "This API key was revoked"
+    title = template("This API key was revoked")
 
 
 class SignatureWrongError(AuthenticationError):
     """No client has this access key, or the signature was not made with its secret."""
 
     code = "signature-wrong"
-    title = "The signature is not valid"
+    title = template("The signature is not valid")
 
 
 class TimestampOutsideError(AuthenticationError):
     """The request was signed too long ago, or in the future: the two clocks must agree."""
 
     code = "timestamp-outside"
-    title = "The timestamp is outside of the tolerance"
+    title = template("The timestamp is outside of the tolerance")
 
 
 class HostNotAllowedError(NotAllowedError):
@@ -59,21 +60,21 @@ class HostNotAllowedError(NotAllowedError):
     """
 
     code = "host-not-allowed"
-    title = "This server does not answer for that name"
+    title = template("This server does not answer for that name")
 
 
 class OriginNotAllowedError(NotAllowedError):
     """A page of another site tried to change something here."""
 
     code = "origin-not-allowed"
-    title = "Requests of other sites change nothing"
+    title = template("Requests of other sites change nothing")
 
 
 class NoSuchPathError(NotFoundError):
     """No operation of this server has the path: the address is wrong, whatever it asks about."""
 
     code = "no-such-path"
-    title = "There is nothing at this address"
+    title = template("There is nothing at this address")
 
 
 class MethodNotAllowedError(UsageError):
@@ -81,7 +82,7 @@ class MethodNotAllowedError(UsageError):
 
     status = 405
     code = "method-not-allowed"
-    title = "Not with this method"
+    title = template("Not with this method")
 
 
 class BodyTooLargeError(UsageError):
@@ -89,7 +90,7 @@ class BodyTooLargeError(UsageError):
 
     status = 413
     code = "body-too-large"
-    title = "The body is too large"
+    title = template("The body is too large")
 
 
 class InvalidInputError(UsageError):
@@ -97,11 +98,11 @@ class InvalidInputError(UsageError):
 
     status = 422
     code = "invalid-input"
-    title = "Some values cannot be used"
+    title = template("Some values cannot be used")
 
 
 class UnexpectedError(HasatError):
     """A fault in Hasat itself; its log holds the details under the answer's requestId."""
 
     code = "unexpected"
-    title = "Something went wrong inside Hasat"
+    title = template("Something went wrong inside Hasat")

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from hasat import __version__
 from hasat.cli import manners
 from hasat.errors import HasatError
+from hasat.messages import change_text
 from hasat.text import mask_addresses
 
 __all__ = ["app", "main"]
@@ -116,7 +117,8 @@ def main() -> None:
 
 
 def _end(error: HasatError) -> NoReturn:
-    manners.note(f"hasat: {mask_addresses(error.message)}")
+    message = change_text(error.message, mask_addresses)
+    manners.note(f"hasat: {manners.localized(message)}")
     if error.remedy:
-        manners.note(f"       {error.remedy}")
+        manners.note(f"       {manners.localized(error.remedy)}")
     sys.exit(error.exit_code)

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 
 from hasat.errors import UsageError
 from hasat.logs import configure_logging
-from hasat.messages import msg
+from hasat.messages import language_of_environment, msg, translate
 from hasat.settings import Settings, load_settings
 
 T = TypeVar("T")
@@ -43,9 +43,14 @@ def is_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+def localized(text: str) -> str:
+    """Return a message in the language of the terminal."""
+    return translate(text, language_of_environment(os.environ))
+
+
 def note(sentence: str) -> None:
     """A remark for the person at the terminal; never part of the data."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(localized(sentence), file=sys.stderr, flush=True)
 
 
 def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None:

@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.event import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
-from hasat.messages import Message, msg, restored, stored, template
+from hasat.messages import change_text, msg, restored, stored, template
 from hasat.settings.source_tree import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
@@ -151,7 +151,7 @@ async def note_failed(
     final: bool = False,
 ) -> State | None:
     """Write a failed try down; what became of the delivery, or None if it was settled meanwhile."""
-    error = error.map(_storable) if isinstance(error, Message) else _storable(error)
+    error = change_text(error, _storable)
     data = stored(error)
     async with store.connection() as conn:
         cursor = await conn.execute(

@@ -15,7 +15,7 @@ from psycopg.rows import class_row, dict_row
 from hasat.errors import GoneError, UnavailableError
 from hasat.feed.cursor import Cursor, Head
 from hasat.feed.dataset import Dataset
-from hasat.messages import Message, msg
+from hasat.messages import Message, msg, template
 from hasat.store.queries import load_query
 
 Kind = Literal["added", "modified", "removed"]
@@ -83,7 +83,7 @@ class ExpiredError(GoneError):
     """The requested changes have expired, or the cursor does not belong to this feed."""
 
     code = "feed-expired"
-    title = "The feed no longer reaches back that far"
+    title = template("The feed no longer reaches back that far")
 
     def __init__(
         self, dataset: str, why: Message | str, *, remedy: Message | str | None = None

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from hasat.errors import AuthenticationError, HasatError, NotAllowedError, UsageError
-from hasat.messages import msg
+from hasat.messages import DEFAULT_LANGUAGE, Language, msg, template
 from hasat.settings import Settings
 from hasat.settings.given import did_you_mean
 from hasat.store import Store
@@ -26,6 +26,9 @@ from hasat.store.audit import Actor, ActorKind, AuditEntry
 from hasat.store.audit import audited as audited_action
 
 Access = Literal["read", "operate"]
+LANGUAGE = "hasat.language"
+"""The key of an ASGI scope with the language of the page that was asked for."""
+
 PROBLEM_JSON = "application/problem+json"
 PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
 ONE_MEGABYTE = 1_000_000
@@ -69,6 +72,7 @@ class Exchange:
     request_id: str
     method: str
     path: str
+    language: Language = DEFAULT_LANGUAGE
     caller: Caller | None = None
     allowance: Allowance | None = None
 
@@ -77,7 +81,7 @@ class ParameterError(UsageError):
     """A query parameter does not exist, or has no effect together with the others."""
 
     code = "unknown-parameter"
-    title = "A parameter does not apply here"
+    title = template("A parameter does not apply here")
 
 
 class FieldProblem(BaseModel):
@@ -97,6 +101,11 @@ class Problem(BaseModel):
     detail: str = Field(examples=["There is no run 17."])
     instance: str = Field(examples=["/api/v1/runs/17"])
     code: str = Field(examples=["not-found"])
+    params: dict[str, Any] | None = Field(
+        default=None,
+        description="The values in `detail`, for clients that have texts of their own.",
+        examples=[{"run_id": 17}],
+    )
     remedy: str | None = Field(default=None, examples=["List the runs with GET /api/v1/runs."])
     request_id: str = Field(serialization_alias="requestId", examples=["0f8e2c1d9ab34e57"])
     errors: list[FieldProblem] | None = None

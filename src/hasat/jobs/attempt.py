@@ -22,7 +22,7 @@ from hasat.jobs.model import Job, Outcome, Run, RunOutcome
 from hasat.jobs.runs import message_columns, select_run
 from hasat.jobs.slots import Slot
 from hasat.logs import redactor
-from hasat.messages import Message, msg
+from hasat.messages import change_text, msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.disk import explain_disk_full
@@ -267,11 +267,7 @@ class Attempt:
 
     def _storable(self, text: str | None) -> str | None:
         """Without secrets, personal numbers and what PostgreSQL does not take."""
-        if text is None:
-            return None
-        if isinstance(text, Message):
-            return text.map(self._storable_text)
-        return self._storable_text(text)
+        return None if text is None else change_text(text, self._storable_text)
 
     def _storable_text(self, text: str) -> str:
         text = self._redact(text).replace("\0", "")

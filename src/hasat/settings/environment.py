@@ -12,7 +12,7 @@ from hasat.settings.seeds import CLIENTS, ENVIRONMENT, POSTGRES, client_field, r
 from hasat.settings.structure import spread
 
 # Ours, but no settings: the line between `hasat up` and its children, and what tests are told.
-_NO_SETTINGS = ("HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")
+_NO_SETTINGS = ("HASAT_LANG", "HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")
 
 _POSTGRES_PARTS = {
     "host": "POSTGRES_HOST",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.http.routes import PROBLEM_JSON
+from hasat.http.routes import LANGUAGE, PROBLEM_JSON
 from hasat.web.frame import Frame
 from hasat.web.page import Asked
 from hasat.web.words import Words, language_of, texts
@@ -44,7 +44,8 @@ class Readable:
                     answer = self._page(Request(scope), json.loads(body))
                     await _send_instead(answer, start, send)
 
-        await self._app(scope, receive, send_readable)
+        chosen = {**scope, LANGUAGE: language_of(Request(scope))}
+        await self._app(chosen, receive, send_readable)
 
     def _page(self, request: Request, problem: dict[str, Any]) -> Response:
         if problem["status"] == 401 and request.method == "GET":

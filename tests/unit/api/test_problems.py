@@ -25,6 +25,7 @@ from hasat.api import body_limit, create_app, declare_responses
 from hasat.api.problems import problem_types
 from hasat.errors import DatabaseError, GoneError, HasatError, OutOfQuotaError
 from hasat.jobs import Catalogue
+from hasat.messages import msg, translate
 from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
 from hasat.store import Store
@@ -141,6 +142,19 @@ def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     assert body["instance"] == answer.request.url.path
     assert body["requestId"] == answer.headers["x-request-id"]
     return body
+
+
+async def test_texts_come_in_the_language_that_the_client_accepts(
+    client: httpx2.AsyncClient,
+) -> None:
+    for accepted, language in (("tr-TR, en;q=0.5", "tr"), ("de", "en")):
+        answer = await client.get("/api/v1/problems", headers={"Accept-Language": accepted})
+        body = problem(answer, 404, "no-such-path")
+        assert answer.headers["content-language"] == language
+        assert "Accept-Language" in answer.headers["vary"]
+        assert body["params"] == {"path": "/api/v1/problems"}
+        expected = msg("There is nothing at {path}.", path="/api/v1/problems")
+        assert body["detail"] == translate(expected, language)
 
 
 async def test_errors_keep_their_words(client: httpx2.AsyncClient) -> None:

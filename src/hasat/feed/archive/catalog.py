@@ -18,7 +18,7 @@ from hasat.feed.archive.manifest import Archive, Format, WrittenFiles, formats_o
 from hasat.feed.archive.storage import MissingError, Storage
 from hasat.feed.changes import is_filled
 from hasat.feed.dataset import Dataset
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -29,14 +29,14 @@ class NoArchiveError(NotFoundError):
     """There is no such archive."""
 
     code = "no-archive"
-    title = "There is no such archive"
+    title = template("There is no such archive")
 
 
 class ArchivePendingError(UnavailableError):
     """There is no archive of the dataset yet; a worker writes it."""
 
     code = "archive-pending"
-    title = "The archive is not written yet"
+    title = template("The archive is not written yet")
     retry_after = 10.0
 
     def __init__(self, dataset: str) -> None:

@@ -21,7 +21,7 @@ from hasat.feed.archive.manifest import Format, Manifest, WrittenFiles
 from hasat.feed.cursor import Head
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import EMPTY, SIZE, canonical, record_digest, shift, weight
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.store.disk import disk_full, is_disk_full
 from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
@@ -84,7 +84,7 @@ class MirrorDamagedError(HasatError):
     """The mirror differs from its head; no archive of it is written."""
 
     code = "unsound"
-    title = "The mirror is damaged"
+    title = template("The mirror is damaged")
 
 
 class Batch(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hasat.errors import UnavailableError
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.settings import Settings
 from hasat.store.disk import disk_full, is_disk_full
 
@@ -19,7 +19,7 @@ class MissingError(UnavailableError):
     """The archive is in the catalogue, but its file is not in the storage of this machine."""
 
     code = "archive-elsewhere"
-    title = "The file is not here"
+    title = template("The file is not here")
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hasat.errors import UsageError
-from hasat.messages import msg
+from hasat.messages import msg, template
 
 Kind = Literal["VKN", "TCKN"]
 
@@ -26,7 +26,7 @@ class MalformedIdentifierError(UsageError):
     """The text has not the form of a VKN (10 digits) or TCKN (11): nothing was looked up."""
 
     code = "malformed-identifier"
-    title = "This is not an identifier"
+    title = template("This is not an identifier")
 
 
 @dataclass(frozen=True)

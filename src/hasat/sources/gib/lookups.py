@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 from hasat.errors import NotFoundError
 from hasat.feed.changes import head_of, record_as_of
 from hasat.feed.dataset import Dataset
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
 from hasat.sources.gib.lists.records import moment
 
@@ -19,7 +19,7 @@ class NotATaxpayerError(NotFoundError):
     """The identifier is well-formed, and nobody in the dataset has it."""
 
     code = "not-a-taxpayer"
-    title = "Not a taxpayer"
+    title = template("Not a taxpayer")
 
 
 @dataclass(frozen=True)
