@@ -13,7 +13,7 @@ ListError                   the list cannot be used; the message says what and w
 """
 
 from hasat.errors import HasatError
-from hasat.messages import msg
+from hasat.messages import msg, template
 
 TRY_AGAIN = msg(
     "Nothing was changed. Fetch the list again; if it stays so, the publisher must mend it."
@@ -25,7 +25,7 @@ class ListError(HasatError):
 
     status = 502
     code = "list-unusable"
-    title = "A taxpayer list cannot be used"
+    title = template("A taxpayer list cannot be used")
 
     def __init__(self, message: str, *, remedy: str | None = TRY_AGAIN) -> None:
         super().__init__(message, remedy=remedy)
