@@ -31,7 +31,8 @@ def people(*bodies: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def load(store: Store, state: dict[str, dict[str, Any]]) -> None:
-    """Load the mirror as the first sync does: everything at once, without triggers."""    rows = pack((key, canonical(body)) for key, body in state.items())
+    """Load the mirror as the first sync does: everything at once, without triggers."""
+    rows = pack((key, canonical(body)) for key, body in state.items())
     async with Reconcile.begin(store, DATASETS) as work:
         async with work.loading(EINVOICE) as write:
             await write(rows)
