@@ -15,6 +15,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.text import HIDDEN, mask_addresses, mask_personal_numbers
 
@@ -125,7 +126,7 @@ def _open_log_file(path: Path, stream: TextIO) -> _LogFile:
     except OSError as error:
         raise SettingsError(
             _not_writable(path, error),
-            remedy="Name a file in an existing folder in log.file (HASAT_LOG_FILE).",
+            remedy=msg("Name a file in an existing folder in log.file (HASAT_LOG_FILE)."),
         ) from error
 
 
