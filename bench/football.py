@@ -43,8 +43,8 @@ from hasat.sim import Simulation, simulate
 from hasat.sim.clock import TurnableClock
 from hasat.sources.football import client
 from hasat.sources.football.jobs.catalogue import JOBS
-from hasat.sources.football.simulator.matches import EXTRA, FULL, TOLD_LATE_AFTER, Moment
-from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
+from hasat.sources.football.simulator.matches import EXTRA, FULL, LATE_RESULT_AFTER, Moment
+from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, open_store
 from hasat.testing.clock import hands_on
 from hasat.testing.database import database_server, throw_away_database
@@ -69,8 +69,8 @@ class Bench:
     simulation: Simulation
 
     @property
-    def api(self) -> Football:
-        inside: Football = self.simulation.inside
+    def api(self) -> SimulatedApi:
+        inside: SimulatedApi = self.simulation.inside
         return inside
 
     @property
@@ -90,7 +90,7 @@ class Bench:
                 raise RuntimeError(f"{name} failed.")
 
     def over_limits(self) -> int:
-        return self.api.counting.over_day + self.api.counting.over_minute
+        return self.api.counter.over_day + self.api.counter.over_minute
 
 
 @asynccontextmanager
@@ -281,7 +281,7 @@ def _over_at(moment: Moment) -> datetime | None:
     if not moment.is_finished:
         return None
     if not moment.match.league.has_live:
-        return moment.kick_off + TOLD_LATE_AFTER
+        return moment.kick_off + LATE_RESULT_AFTER
     return moment.kick_off + (EXTRA if moment.code == "PEN" else FULL)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from hasat.sources.football.ingest.loader import load
-from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import database_server, throw_away_database
@@ -72,7 +72,7 @@ def _team(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"Football Club {number}", "logo": logo, "winner": None}
 
 
-def season(league: int, dice: random.Random) -> Answer:
+def season(league: int, dice: random.Random) -> ApiResponse:
     first = league * 380
     matches = [fixture(first + n, league, dice) for n in range(380)]
     parameters = {"league": str(league), "season": "2024"}
@@ -84,7 +84,7 @@ def season(league: int, dice: random.Random) -> Answer:
         "paging": {"current": 1, "total": 1},
         "response": matches,
     }
-    return Answer("fixtures", parameters, json.dumps(envelope).encode())
+    return ApiResponse("fixtures", parameters, json.dumps(envelope).encode())
 
 
 async def _count(store: Store) -> int:

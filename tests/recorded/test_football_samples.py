@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.football.ingest.elements import BLOCKS, extract
+from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import read_envelope
+from hasat.sources.football.ingest.scopes import BLOCKS
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "football"
 pytestmark = pytest.mark.skipif(

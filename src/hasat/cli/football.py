@@ -13,7 +13,7 @@ from hasat.settings import Settings
 
 if TYPE_CHECKING:
     from hasat.feed.rebuild import RebuildResult
-    from hasat.sources.football.ingest.rebuild import Rebuilt
+    from hasat.sources.football.ingest.rebuild import RebuildSummary
 
 app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
 
@@ -76,7 +76,7 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
     return _document(done, time.monotonic() - started)
 
 
-def _document(done: "Rebuilt", seconds: float) -> dict[str, Any]:
+def _document(done: "RebuildSummary", seconds: float) -> dict[str, Any]:
     return {
         "answers": done.answers,
         "unreadable": done.unreadable,

@@ -20,7 +20,7 @@ from hasat.sim.clock import TurnableClock
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.jobs.catalogue import JOBS
-from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
+from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.jobs import perform
@@ -51,8 +51,8 @@ class Collector:
     seen: set[str] = field(default_factory=set)
 
     @property
-    def api(self) -> Football:
-        inside: Football = self.simulation.inside
+    def api(self) -> SimulatedApi:
+        inside: SimulatedApi = self.simulation.inside
         return inside
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.ingest.loader import load
-from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.simulator.matches import Tempo
 from hasat.sources.football.simulator.world import make_world
 from hasat.store import MigrationSet, Store
@@ -27,7 +27,7 @@ def migrations() -> list[MigrationSet]:
     return [FOOTBALL]
 
 
-def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
+def answer(endpoint: str, response: Any, **parameters: str) -> ApiResponse:
     envelope = {
         "get": endpoint,
         "parameters": parameters or [],
@@ -36,7 +36,7 @@ def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
         "paging": {"current": 1, "total": 1},
         "response": response,
     }
-    return Answer(endpoint, parameters, json.dumps(envelope).encode())
+    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
 
 def fixture(
@@ -75,7 +75,7 @@ def day(number: int) -> str:
     return f"2023-11-{15 + number}"
 
 
-async def feed(store: Store, *answers: Answer, **options: Any) -> Any:
+async def feed(store: Store, *answers: ApiResponse, **options: Any) -> Any:
     return await load(store, answers, run=None, retention_days=30, **options)
 
 
@@ -198,7 +198,7 @@ async def test_an_answer_with_fewer_rows_than_it_counts_removes_nobody(store: St
     await feed(store, answer("fixtures", [fixture(7), fixture(8)], **season))
     cut = answer("fixtures", [fixture(8, goals=(3, 0))], **season)
     told = json.loads(cut.body) | {"results": 2}
-    await feed(store, Answer("fixtures", season, json.dumps(told).encode()))
+    await feed(store, ApiResponse("fixtures", season, json.dumps(told).encode()))
     assert await keys(store, "fixtures") == ["7", "8"]
     assert await rows(store, "SELECT goals_home FROM core.fixtures ORDER BY key") == [(0,), (3,)]
 
@@ -263,7 +263,7 @@ async def test_the_same_answer_is_kept_once_and_another_beside_it(store: Store) 
 async def test_an_answer_with_errors_is_kept_and_changes_nothing(store: Store) -> None:
     await feed(store, answer("fixtures", [fixture(7)], league="39", season="2024"))
     body = json.dumps({"get": "fixtures", "errors": {"plan": "no"}, "response": []}).encode()
-    refused = Answer("fixtures", {"league": "39", "season": "2024"}, body)
+    refused = ApiResponse("fixtures", {"league": "39", "season": "2024"}, body)
     assert await feed(store, refused) is None
     assert await keys(store, "fixtures") == ["7"]
     [(errors,)] = await rows(
@@ -278,7 +278,7 @@ async def test_any_order_and_grouping_of_answers_gives_the_same_mirror(store: St
     print(f"seed {seed}")
     dice = random.Random(seed)
     truth: dict[str, Any] = {}
-    waiting: list[Answer] = []
+    waiting: list[ApiResponse] = []
     for _ in range(150):
         match dice.choice(["day", "fixture"] * 5 + ["season"]):
             case "day":
@@ -320,7 +320,7 @@ async def test_every_recorded_answer_goes_through_raw_to_core(store: Store) -> N
     for path in paths:
         told = json.loads(path.read_bytes())
         parameters = told["parameters"] if isinstance(told["parameters"], dict) else {}
-        await feed(store, Answer(told["get"], parameters, path.read_bytes()))
+        await feed(store, ApiResponse(told["get"], parameters, path.read_bytes()))
     [(kept,)] = await rows(store, "SELECT sum(times) FROM raw.api_responses")
     assert kept == len(paths)
     assert await rows(store, "SELECT * FROM raw.set_aside") == []

@@ -14,11 +14,11 @@ from hasat.errors import HeldError, NothingToDoError, UnavailableError
 from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
-from hasat.sources.football.ingest.elements import BLOCKS
-from hasat.sources.football.ingest.loader import NothingReadError, load
+from hasat.sources.football.ingest.loader import UnreadableResponseError, load
 from hasat.sources.football.ingest.raw_files import write_month
-from hasat.sources.football.ingest.raw_store import Answer
-from hasat.sources.football.ingest.rebuild import Rebuilt, rebuild
+from hasat.sources.football.ingest.raw_store import ApiResponse
+from hasat.sources.football.ingest.rebuild import RebuildSummary, rebuild
+from hasat.sources.football.ingest.scopes import BLOCKS
 from hasat.sources.football.jobs.catalogue import RETENTION
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
@@ -34,9 +34,9 @@ def migrations() -> list[MigrationSet]:
     return [FOOTBALL]
 
 
-def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
+def answer(endpoint: str, response: Any, **parameters: str) -> ApiResponse:
     envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
-    return Answer(endpoint, parameters, json.dumps(envelope).encode())
+    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
 
 def fixture(number: int, *, league: int = 39, goals: int = 0, **blocks: Any) -> Any:
@@ -96,13 +96,13 @@ async def execute(store: Store, *statements: Any) -> None:
             await conn.execute(statement)
 
 
-def hows(done: Rebuilt) -> set[str]:
+def hows(done: RebuildSummary) -> set[str]:
     return {one.how for one in done.datasets}
 
 
 async def a_history(store: Store, dice: random.Random) -> None:
     """Answers of all kinds that correct, cover, repeat and contradict each other."""
-    said: list[tuple[Answer, Any]] = []
+    said: list[tuple[ApiResponse, Any]] = []
     for _ in range(50):
         if said and dice.random() < 0.3:
             await load_any(store, dice.choice(said)[0], None)
@@ -151,9 +151,9 @@ async def a_history(store: Store, dice: random.Random) -> None:
         await load_any(store, one, leagues)
 
 
-async def load_any(store: Store, one: Answer, leagues: set[int] | None) -> None:
+async def load_any(store: Store, one: ApiResponse, leagues: set[int] | None) -> None:
     """Load a response; one of which no record can be read is stored, and changes nothing else."""
-    with suppress(NothingReadError):
+    with suppress(UnreadableResponseError):
         await load(store, [one], run=None, retention_days=30, leagues=leagues)
 
 

@@ -13,7 +13,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.football.datasets import State, state_of
 from hasat.sources.football.ingest.loader import load
-from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
 from hasat.store import MigrationSet, Store
@@ -39,9 +39,9 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
         yield client
 
 
-def answer(endpoint: str, response: Any, **parameters: str) -> Answer:
+def answer(endpoint: str, response: Any, **parameters: str) -> ApiResponse:
     envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
-    return Answer(endpoint, parameters, json.dumps(envelope).encode())
+    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
 
 def fixture(number: int, home: int, away: int, day: int, status: str, **blocks: Any) -> Any:
@@ -242,7 +242,7 @@ async def test_matches_are_counted_against_the_last_listing_of_the_season(
 ) -> None:
     season = {"league": "39", "season": "2024"}
 
-    async def take(one: Answer) -> None:
+    async def take(one: ApiResponse) -> None:
         await load(store, [one], run=None, retention_days=30)
 
     await take(answer("fixtures", [fixture(1, 1, 2, 0, "NS")], date="2023-11-15"))
@@ -250,7 +250,7 @@ async def test_matches_are_counted_against_the_last_listing_of_the_season(
     # The API counts four, sends three, and one of them cannot be read.
     sent = [fixture(1, 1, 2, 0, "NS"), fixture(2, 2, 1, 1, "NS"), {"fixture": {"id": "?"}}]
     envelope = {"get": "fixtures", "errors": [], "results": 4, "response": sent}
-    await take(Answer("fixtures", season, json.dumps(envelope).encode()))
+    await take(ApiResponse("fixtures", season, json.dumps(envelope).encode()))
     assert (await covered(store))["/fixtures"] == (4, 2, 50)
     # An empty list says nothing about the season.
     await take(answer("fixtures", [], **season))

@@ -32,8 +32,8 @@ from hasat.sim.clock import TurnableClock
 from hasat.sources.football import client
 from hasat.sources.football.datasets import MAY_BE_OVER
 from hasat.sources.football.jobs.catalogue import JOBS
-from hasat.sources.football.simulator.matches import EXTRA, TOLD_LATE_AFTER, Match
-from hasat.sources.football.simulator.server import FOOTBALL, KEY, Football
+from hasat.sources.football.simulator.matches import EXTRA, LATE_RESULT_AFTER, Match
+from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.clock import Hands, hands_on
 from hasat.testing.database import ThrowAwayDatabase
@@ -75,8 +75,8 @@ class Season:
     mortal: bool = False
 
     @property
-    def api(self) -> Football:
-        inside: Football = self.simulation.inside
+    def api(self) -> SimulatedApi:
+        inside: SimulatedApi = self.simulation.inside
         return inside
 
     def listen(self) -> None:
@@ -258,9 +258,9 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
             days = Days(JOBS, store, here.settings(), here.hands, now - timedelta(days=1))
             await days.until(now + timedelta(hours=20), STEP)
             await _check(here, store)
-        counting = here.api.counting
-        assert (counting.over_day, counting.over_minute) == (0, 0)
-        assert max(counting.days.values()) <= DAILY
+        counter = here.api.counter
+        assert (counter.over_day, counter.over_minute) == (0, 0)
+        assert max(counter.days.values()) <= DAILY
 
 
 async def _check(here: Season, store: Store) -> None:
@@ -316,7 +316,7 @@ def _is_over(match: Match, now: datetime) -> bool:
     """Whether the API has told for hours that a match is over."""
     if match.fate not in ("played", "cup"):
         return False
-    took = EXTRA if match.league.has_live else TOLD_LATE_AFTER
+    took = EXTRA if match.league.has_live else LATE_RESULT_AFTER
     return now > match.kick_off + took + timedelta(hours=6)
 
 
@@ -333,9 +333,9 @@ async def test_what_the_api_publishes_later_arrives_too(
             await days.until(START + timedelta(days=2, hours=12), timedelta(hours=1))
             mirror = await _mirrored(store)
         for league in here.api.world.leagues:
-            of_season = {"league": str(league.id), "season": str(START.year)}
-            asked = [("standings", of_season), ("players/topscorers", of_season)]
-            asked += [("teams/statistics", {**of_season, "team": str(t)}) for t in league.teams]
+            season_scope = {"league": str(league.id), "season": str(START.year)}
+            asked = [("standings", season_scope), ("players/topscorers", season_scope)]
+            asked += [("teams/statistics", {**season_scope, "team": str(t)}) for t in league.teams]
             for endpoint, parameters in asked:
                 response = here.api.read(endpoint, parameters, here.hands.now)
                 for place, elements in _together(endpoint, parameters, response):

@@ -27,7 +27,7 @@ from hasat.mcp.http import serve_streamable
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.football.ingest.loader import load
-from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.simulator.world import make_world
 from hasat.sources.football.status import quota_of
 from hasat.sources.registry import ToolContext, all_sources
@@ -105,10 +105,10 @@ async def fill(store: Store) -> Any:
     return match
 
 
-def _answer(endpoint: str, parameters: dict[str, str], response: Any) -> Answer:
+def _answer(endpoint: str, parameters: dict[str, str], response: Any) -> ApiResponse:
     envelope = {"get": endpoint, "parameters": parameters, "errors": [], "results": len(response)}
     body = {**envelope, "paging": {"current": 1, "total": 1}, "response": response}
-    return Answer(endpoint, parameters, json.dumps(body).encode())
+    return ApiResponse(endpoint, parameters, json.dumps(body).encode())
 
 
 async def test_the_tools_of_the_original_have_its_arguments_and_typed_answers(

@@ -8,7 +8,7 @@ import pytest
 from hasat.errors import BrokenAnswerError
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import read_envelope
-from hasat.sources.football.ingest.scopes import of_day, of_fixture, of_goals, of_season
+from hasat.sources.football.ingest.scopes import day_scope, fixture_scope, goals_scope, season_scope
 
 
 def event(minute: int, player: int | None, kind: str = "Goal", **more: Any) -> dict[str, Any]:
@@ -60,43 +60,43 @@ def test_a_fixture_told_with_and_without_its_blocks_is_the_same_record() -> None
     full = extract("fixtures", {"ids": "7"}, [fixture(**blocks, players=[])])
     assert plain.elements[0] == full.elements[0]
     assert [one.dataset for one in full.elements] == ["fixtures", "fixture_events"]
-    assert full.covers == [of_fixture("fixture_events", 7)]
+    assert full.scopes == [fixture_scope("fixture_events", 7)]
 
 
 def test_events_of_the_moment_do_not_stand_for_all() -> None:
     live = extract("fixtures", {"live": "all"}, [fixture(events=[event(1, 2)])])
     assert [one.dataset for one in live.elements] == ["fixtures", "fixture_events"]
-    assert live.covers == []
+    assert live.scopes == []
 
 
 def test_no_events_are_an_answer_where_the_rest_is_told_and_nothing_where_it_is_not() -> None:
-    def covers(**told: Any) -> set[str]:
+    def scopes(**told: Any) -> set[str]:
         blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
         row = fixture(**(blocks | told))
-        return {one.dataset for one in extract("fixtures", {"ids": "7"}, [row]).covers}
+        return {one.dataset for one in extract("fixtures", {"ids": "7"}, [row]).scopes}
 
-    assert covers(lineups=[{"team": {"id": 33}}]) == {"fixture_events", "fixture_lineups"}
+    assert scopes(lineups=[{"team": {"id": 33}}]) == {"fixture_events", "fixture_lineups"}
     # The rest cannot be taken back by a list that is empty.
-    assert covers(events=[event(1, 2)]) == {"fixture_events"}
-    assert covers() == set()
-    assert covers(events=None, lineups=[{"team": {"id": 33}}]) == set()
+    assert scopes(events=[event(1, 2)]) == {"fixture_events"}
+    assert scopes() == set()
+    assert scopes(events=None, lineups=[{"team": {"id": 33}}]) == set()
 
 
 def test_a_match_that_ended_without_goals_has_none_whatever_its_list_of_events_says() -> None:
-    def covers(goals: tuple[Any, Any], short: str = "FT", **told: Any) -> list[Any]:
+    def scopes(goals: tuple[Any, Any], short: str = "FT", **told: Any) -> list[Any]:
         blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
         row = fixture(**(blocks | told))
         row["fixture"]["status"] = {"short": short}
         row["goals"] = dict(zip(("home", "away"), goals, strict=True))
-        return extract("fixtures", {"ids": "7"}, [row]).covers
+        return extract("fixtures", {"ids": "7"}, [row]).scopes
 
-    nobody = [of_goals(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
-    assert covers((0, 0)) == nobody
+    nobody = [goals_scope(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
+    assert scopes((0, 0)) == nobody
     # The API lacks the goals of the first; the others may have some yet, or shots from the mark.
-    assert covers((1, 0)) == covers((0, 0), "HT") == covers((None, None)) == []
-    assert covers((0, 0), "PEN") == covers((False, 0)) == []
+    assert scopes((1, 0)) == scopes((0, 0), "HT") == scopes((None, None)) == []
+    assert scopes((0, 0), "PEN") == scopes((False, 0)) == []
     # A card is no goal.
-    assert covers((0, 0), events=[event(1, 2)]) == [of_fixture("fixture_events", 7)]
+    assert scopes((0, 0), events=[event(1, 2)]) == [fixture_scope("fixture_events", 7)]
 
 
 def test_an_event_that_says_less_is_kept_too() -> None:
@@ -113,30 +113,30 @@ def test_an_event_of_no_team_is_kept_and_a_list_that_is_none_is_set_aside() -> N
     assert [(one.dataset, one.reason) for one in found.unreadable] == [
         ("fixture_events", "events is not a list")
     ]
-    assert found.covers == []
+    assert found.scopes == []
 
 
 def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     season = {"league": "39", "season": "2024"}
-    assert extract("fixtures", season, [fixture()]).covers == [of_season("fixtures", 39, 2024)]
+    assert extract("fixtures", season, [fixture()]).scopes == [season_scope("fixtures", 39, 2024)]
     there = season | {"timezone": "Europe/Istanbul"}
-    assert extract("fixtures", there, [fixture()]).covers == [of_season("fixtures", 39, 2024)]
-    assert extract("fixtures", season | {"from": "2024-01-01"}, [fixture()]).covers == []
-    assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).covers == []
+    assert extract("fixtures", there, [fixture()]).scopes == [season_scope("fixtures", 39, 2024)]
+    assert extract("fixtures", season | {"from": "2024-01-01"}, [fixture()]).scopes == []
+    assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).scopes == []
 
 
 def test_an_empty_table_removes_nothing_but_nobody_injured_is_an_answer() -> None:
     season = {"league": "39", "season": "2024"}
     for endpoint in ("fixtures", "standings", "players/topscorers"):
-        assert extract(endpoint, season, []).covers == []
+        assert extract(endpoint, season, []).scopes == []
     # A table without lines, a team without players: the same, written otherwise.
     hollow = {"league": {"id": 39, "season": 2024, "standings": [[], []]}}
-    assert extract("standings", season, [hollow]).covers == []
+    assert extract("standings", season, [hollow]).scopes == []
     blocks = {"lineups": [], "statistics": [], "players": [{"team": {"id": 33}, "players": []}]}
     found = extract("fixtures", {"ids": "7"}, [fixture(events=[event(1, 2)], **blocks)])
-    assert found.covers == [of_fixture("fixture_events", 7)]
-    assert extract("injuries", {"date": "2024-01-01"}, []).covers == [
-        of_day("injuries", "2024-01-01")
+    assert found.scopes == [fixture_scope("fixture_events", 7)]
+    assert extract("injuries", {"date": "2024-01-01"}, []).scopes == [
+        day_scope("injuries", "2024-01-01")
     ]
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_set_aside_and_blocks_removals() -> None:
     broken = fixture(8) | {"fixture": {"id": "eight"}}
     found = extract("fixtures", season, [fixture(), broken])
     assert [element.key for element in found.elements] == ["7"]
-    assert found.covers == []
+    assert found.scopes == []
     [aside] = found.unreadable
     assert (aside.dataset, aside.body) == ("fixtures", broken)
     assert "fixture.id" in aside.reason
@@ -195,13 +195,13 @@ def test_nonsense_never_stops_the_rest(row: Any) -> None:
         found = extract(endpoint, {}, [row])
         assert not found.elements
         assert len(found.unreadable) == 1
-        assert found.covers == []
+        assert found.scopes == []
 
 
 def test_a_filtered_answer_is_a_partial_one() -> None:
     found = extract("fixtures/lineups", {"fixture": "7", "type": "startXI"}, [{"team": {"id": 1}}])
     assert found.partial
-    assert found.covers == []
+    assert found.scopes == []
 
 
 def envelope(**other: Any) -> bytes:

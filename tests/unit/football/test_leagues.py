@@ -4,40 +4,42 @@ import pytest
 from pydantic import ValidationError
 
 from hasat.settings.source_tree import League
-from hasat.sources.football.leagues import Followed, Listed, look_up
+from hasat.sources.football.leagues import FollowedLeague, ListedLeague, find_league
 
 LISTED = [
-    Listed(39, "Premier League", "England", [2024, 2025]),
-    Listed(235, "Premier League", "Russia", [2024, 2025]),
-    Listed(333, "Premier League", "Ukraine", [2023]),
-    Listed(203, "Süper Lig", "Turkey", [2025]),
-    Listed(204, "1. Lig", "Turkey", [2025]),
-    Listed(1, "World Cup", "World", [2022, 2026]),
+    ListedLeague(39, "Premier League", "England", [2024, 2025]),
+    ListedLeague(235, "Premier League", "Russia", [2024, 2025]),
+    ListedLeague(333, "Premier League", "Ukraine", [2023]),
+    ListedLeague(203, "Süper Lig", "Turkey", [2025]),
+    ListedLeague(204, "1. Lig", "Turkey", [2025]),
+    ListedLeague(1, "World Cup", "World", [2022, 2026]),
 ]
 
 
 @pytest.mark.parametrize("name", ["Süper Lig", "SÜPER LİG", "super lig", " Süper  Lig "])
 def test_case_and_marks_do_not_matter(name: str) -> None:
-    assert look_up(League(name=name, season=2025), LISTED) == Followed(203, 2025)
+    assert find_league(League(name=name, season=2025), LISTED) == FollowedLeague(203, 2025)
 
 
 def test_country_and_season_tell_leagues_of_one_name_apart() -> None:
     english = League(name="Premier League", country="england", season=2025)
-    assert look_up(english, LISTED) == Followed(39, 2025)
-    assert look_up(League(name="Premier League", season=2023), LISTED) == Followed(333, 2023)
+    assert find_league(english, LISTED) == FollowedLeague(39, 2025)
+    assert find_league(League(name="Premier League", season=2023), LISTED) == FollowedLeague(
+        333, 2023
+    )
 
 
 def test_what_is_not_clear_is_said_with_the_candidates() -> None:
-    several = look_up(League(name="Premier League", season=2025), LISTED)
+    several = find_league(League(name="Premier League", season=2025), LISTED)
     assert several == (
         "'Premier League' is the name of 2 leagues: Premier League (England, id 39), Premier League"
         " (Russia, id 235). Add the country or the id in tracked_leagues."
     )
-    slip = look_up(League(name="Super Ligg", season=2025), LISTED)
+    slip = find_league(League(name="Super Ligg", season=2025), LISTED)
     assert slip == "No league is called 'Super Ligg'. Did you mean Süper Lig (Turkey, id 203)?"
-    elsewhere = look_up(League(name="Süper Lig", country="Greece", season=2025), LISTED)
+    elsewhere = find_league(League(name="Süper Lig", country="Greece", season=2025), LISTED)
     assert "No league of Greece" in str(elsewhere)
-    assert "waits for" in str(look_up(League(name="Süper Lig", season=2025), []))
+    assert "waits for" in str(find_league(League(name="Süper Lig", season=2025), []))
 
 
 def test_a_league_has_an_id_or_a_name() -> None:

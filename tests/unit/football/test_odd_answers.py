@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hasat.errors import BrokenAnswerError
 from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
-from hasat.sources.football.ingest.envelope import read_envelope, spelled
-from hasat.sources.football.ingest.merge import covers_of
+from hasat.sources.football.ingest.envelope import encode, read_envelope
+from hasat.sources.football.ingest.scopes import scopes_containing
 
 ODD = st.sampled_from(
     [
@@ -76,10 +76,10 @@ def test_an_element_is_a_record_or_set_aside(endpoint: str, data: st.DataObject)
     found = extract(endpoint, PARAMETERS, rows)
     kept = [*(one.body for one in found.elements), *(one.body for one in found.unreadable)]
     assert sorted(map(repr, kept)) == sorted(map(repr, rows))
-    assert not {one.dataset for one in found.unreadable} & {c.dataset for c in found.covers}
+    assert not {one.dataset for one in found.unreadable} & {c.dataset for c in found.scopes}
     for element in found.elements:
         assert len(element.key.encode(errors="replace")) < 2_600
-        assert list(covers_of(element))
+        assert list(scopes_containing(element))
 
 
 @given(
@@ -102,7 +102,7 @@ def test_matches_of_any_shape_cover_only_what_was_read(rows: list[Any]) -> None:
     lost = [one for one in found.unreadable if one.dataset == "fixtures"]
     assert len(fixtures) + len(lost) == len(rows)
     for element in found.elements:
-        assert list(covers_of(element))
+        assert list(scopes_containing(element))
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
@@ -116,12 +116,12 @@ def test_an_envelope_of_any_shape_is_read_or_refused(
     assert envelope.page >= 1
     assert envelope.pages >= 1
     assert all(isinstance(text, str) for text in envelope.errors.values())
-    spellings = {spelled(envelope.told), spelled(envelope.told, whole=envelope.whole)}
+    spellings = {encode(envelope.told), encode(envelope.told, integers_only=envelope.integers_only)}
     assert spellings == {canonical(envelope.told)}
     # What PostgreSQL keeps of it is read as the same.
     again = read_envelope(json.dumps(envelope.told, ensure_ascii=False))
-    assert (again.told, again.mended) == (envelope.told, False)
-    assert b"\\u0000" not in spelled(again.told).replace(b"\\\\", b"")
+    assert (again.told, again.repaired) == (envelope.told, False)
+    assert b"\\u0000" not in encode(again.told).replace(b"\\\\", b"")
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", b"\xff"])
@@ -151,7 +151,7 @@ def test_what_is_no_json_is_refused(text: str | bytes) -> None:
 def test_a_value_that_cannot_be_stored_does_not_cost_the_others(value: bytes) -> None:
     body = b'{"errors": [], "response": [{"id": 7}, {"odd": %b}, {"id": 1.5}]}' % value
     envelope = read_envelope(body)
-    assert envelope.mended
+    assert envelope.repaired
     first, odd, last = envelope.response
     assert (first, last) == ({"id": 7}, {"id": 1.5})
     assert "\ufffd" in str(odd)

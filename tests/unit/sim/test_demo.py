@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from hasat import demo as story
 from hasat.demo import Past, Story
 from hasat.settings import load_settings
-from hasat.sources.football.simulator.matches import AS_IN_LIFE, FULL, Tempo
+from hasat.sources.football.simulator.matches import FULL, REAL_TIME, Tempo
 from hasat.sources.football.simulator.world import make_world
 from hasat.web.story import SCENES, WORDS, spoken, told
 
@@ -99,7 +99,7 @@ def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
     hurried = make_world(3, START, 1, 4, tempo=Tempo(speed=60))
     midnight = START.replace(hour=0)
     for slow, fast in zip(life.matches.values(), hurried.matches.values(), strict=True):
-        assert slow.tempo is AS_IN_LIFE
+        assert slow.tempo is REAL_TIME
         assert fast.kick_off - START == (slow.kick_off - midnight) / 60
         end, quick_end = slow.kick_off + FULL, fast.kick_off + FULL / 60
         assert slow.at(end).body()["goals"] == fast.at(quick_end).body()["goals"]

@@ -23,9 +23,9 @@ from hasat.messages import msg
 from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.ingest.loader import DoubtError, NothingReadError, load
-from hasat.sources.football.ingest.raw_store import Answer
-from hasat.sources.football.leagues import Followed, current_season, resolve
+from hasat.sources.football.ingest.loader import SuspectResponseError, UnreadableResponseError, load
+from hasat.sources.football.ingest.raw_store import ApiResponse
+from hasat.sources.football.leagues import FollowedLeague, current_season, resolve
 from hasat.sources.football.outcomes import classify, is_used_up, remaining, why_exhausted
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -49,7 +49,7 @@ def is_named(context: RunContext) -> bool:
     return context.scheduled_for is None and named
 
 
-class Api:
+class FootballClient:
     """What a job asks, within its lane; counts what that costs and changes."""
 
     def __init__(
@@ -60,8 +60,8 @@ class Api:
         self._fetcher = fetcher
         self.now = now
         self.changed = 0
-        self.remarks: set[str] = set()
-        self.reasons: dict[str, None] = {}
+        self.warnings: set[str] = set()
+        self.idle_reasons: dict[str, None] = {}
         """Why the run had nothing to ask, in the order in which that was found."""
         self._answers = 0
         self._unread = 0
@@ -73,7 +73,7 @@ class Api:
         return self._fetcher.sent
 
     @property
-    def understood_nothing(self) -> bool:
+    def is_all_unreadable(self) -> bool:
         """Whether there were answers, and none of them could be read."""
         return self._unread > 0 and not self._answers
 
@@ -89,18 +89,18 @@ class Api:
     def params(self) -> Mapping[str, Any]:
         return self.context.params
 
-    async def leagues(self) -> Sequence[Followed]:
+    async def leagues(self) -> Sequence[FollowedLeague]:
         """Return the followed leagues, or what the operator named, followed or not."""
         only, season = only_league(self.context), self.params.get("only_season")
         found = await resolve(self.store, self.settings.tracked_leagues, only)
-        for remark in found.remarks:
-            self.remark(remark)
+        for warn in found.warnings:
+            self.warn(warn)
         leagues = found.leagues
         if only is not None and not leagues:
             year = season or (self.is_named and await current_season(self.store, only))
-            leagues = (Followed(only, year),) if self.is_named and year else ()
+            leagues = (FollowedLeague(only, year),) if self.is_named and year else ()
             if not leagues:
-                self.remark(
+                self.warn(
                     msg(
                         "League {only} is not among the tracked_leagues, and no current season "
                         "of it is known; name one with only_season.",
@@ -108,34 +108,34 @@ class Api:
                     )
                 )
         if season is not None:
-            leagues = tuple({Followed(league.id, season): None for league in leagues})
+            leagues = tuple({FollowedLeague(league.id, season): None for league in leagues})
         return leagues
 
-    def remark(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
         """Something that whoever reads the run should know."""
-        if sentence not in self.remarks:
+        if sentence not in self.warnings:
             self.context.log.warning(sentence)
-            self.remarks.add(sentence)
+            self.warnings.add(sentence)
 
-    def idle(self, reason: str) -> None:
+    def report_idle(self, reason: str) -> None:
         """Report why there was nothing to ask."""
-        if reason not in self.reasons:
+        if reason not in self.idle_reasons:
             self.context.log.info("run.idle", reason=reason)
-            self.reasons[reason] = None
+            self.idle_reasons[reason] = None
 
     @property
     def is_named(self) -> bool:
         return is_named(self.context)
 
     @property
-    def by_hand(self) -> bool:
+    def is_manual(self) -> bool:
         return self.context.scheduled_for is None
 
     @property
     def _lane(self) -> str:
         """By hand a job waits for the minute only, not for its share of the day or its hours."""
         lane = self.context.job.lane
-        return "daily" if self.by_hand and lane in ("details", "backfill") else lane
+        return "daily" if self.is_manual and lane in ("details", "backfill") else lane
 
     @property
     def _key(self) -> str:
@@ -145,13 +145,13 @@ class Api:
 
     async def check_key(self) -> None:
         """Ask nothing with a key that was refused lately, unless by hand."""
-        if not self.by_hand and await refusals(self.store, self._key, self.now - _KEY_RESTS):
+        if not self.is_manual and await load_refusals(self.store, self._key, self.now - _KEY_RESTS):
             raise SettingsError(
                 msg("API-Football refused the key less than an hour ago; nothing was asked."),
                 remedy=msg("Correct API_FOOTBALL_KEY: another key is tried at once."),
             )
 
-    async def ask(self, endpoint: str, **parameters: str | int) -> Answer | None:
+    async def fetch(self, endpoint: str, **parameters: str | int) -> ApiResponse | None:
         """The API's answer; None if it does not say what was asked.
 
         A refusal (not in the plan, asked wrongly) is kept in RAW all the same.
@@ -166,7 +166,7 @@ class Api:
         try:
             fetched = await self._fetcher.ask(question, asker, patience=_PATIENCE_SECONDS)
         except SettingsError:
-            await note_refusal(self.store, self._key)
+            await record_refusal(self.store, self._key)
             raise
         except OutOfQuotaError as error:
             # If nothing was sent, it is the budget that has none left: that is clear enough.
@@ -189,7 +189,7 @@ class Api:
         self.refusal = reason if outcome in _REFUSED else None
         if fetched.answer is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
             self._unread += 1
-            self.remark(
+            self.warn(
                 msg(
                     "The answer of /{endpoint} could not be read: {reason}.",
                     endpoint=endpoint,
@@ -200,7 +200,7 @@ class Api:
         self._answers += 1
         headers = {k: v for k, v in fetched.answer.headers.items() if "ratelimit" in k}
         if self.refusal is not None:
-            self.remark(
+            self.warn(
                 msg(
                     "The API refuses /{endpoint}: {reason}.",
                     endpoint=endpoint,
@@ -209,15 +209,17 @@ class Api:
             )
             if fetched.body:
                 status = fetched.answer.status
-                await self.load(Answer(endpoint, asked, fetched.body, status, headers))
+                await self.load(ApiResponse(endpoint, asked, fetched.body, status, headers))
             return None
         body = fetched.body or _NO_CONTENT
-        return Answer(endpoint, asked, body, fetched.answer.status, headers)
+        return ApiResponse(endpoint, asked, body, fetched.answer.status, headers)
 
     async def _why_exhausted(self) -> str | None:
         return await why_exhausted(self._client, self.settings.base_url, self.now)
 
-    async def load(self, answer: Answer | None, leagues: Collection[int] | None = None) -> bool:
+    async def load(
+        self, answer: ApiResponse | None, leagues: Collection[int] | None = None
+    ) -> bool:
         """Bring the mirror to what an answer says, committed before anything else counts.
 
         Whether it was believed; one that was not counts as refused.
@@ -233,14 +235,14 @@ class Api:
                 leagues=leagues,
                 guard=not self.context.params.get("accept_removals"),
             )
-        except NothingReadError as error:
+        except UnreadableResponseError as error:
             self._answers -= 1
             self._unread += 1
-            self.remark(error.message)
+            self.warn(error.message)
             return False
-        except DoubtError as error:
+        except SuspectResponseError as error:
             self.refusal = error.message
-            self.remark(str(error))
+            self.warn(str(error))
             return False
         if version is not None:
             self.changed += sum(count.total for count in version.counts.values())
@@ -251,7 +253,7 @@ class Api:
 
 
 @asynccontextmanager
-async def _asking(context: RunContext) -> AsyncIterator[Api]:
+async def _open_client(context: RunContext) -> AsyncIterator[FootballClient]:
     football = context.settings.football
     if football.api_key is None:
         raise SettingsError(
@@ -278,29 +280,29 @@ async def _asking(context: RunContext) -> AsyncIterator[Api]:
             waiting=context.waiting,
         )
         try:
-            api = Api(context, client, fetcher, now)
+            api = FootballClient(context, client, fetcher, now)
             await api.check_key()
             yield api
         finally:
             await budget.close()
 
 
-Collecting = Callable[[Api], Awaitable[None]]
+Collector = Callable[[FootballClient], Awaitable[None]]
 
 
-def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome]]:
+def run_with_client(collect: Collector) -> Callable[[RunContext], Awaitable[JobOutcome]]:
     """A job's function out of one that asks: its cost, and the ways in which it can end."""
 
     async def run(context: RunContext) -> JobOutcome:
-        async with _asking(context) as api:
+        async with _open_client(context) as api:
             try:
                 await collect(api)
             except OutOfQuotaError as error:
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
-        if api.reasons and not api.requests and api.by_hand and not api.is_named:
-            api.idle("Name a league (only_league_id) to ask all the same.")
-        message = " ".join([*sorted(api.remarks), *api.reasons]) or None
-        if api.understood_nothing:
+        if api.idle_reasons and not api.requests and api.is_manual and not api.is_named:
+            api.report_idle("Name a league (only_league_id) to ask all the same.")
+        message = " ".join([*sorted(api.warnings), *api.idle_reasons]) or None
+        if api.is_all_unreadable:
             raise BrokenAnswerError(
                 message or "", remedy=msg("The answers are in raw.set_aside; run it again later.")
             )
@@ -309,7 +311,7 @@ def collects(collect: Collecting) -> Callable[[RunContext], Awaitable[JobOutcome
     return run
 
 
-async def note_refusal(
+async def record_refusal(
     store: Store, endpoint: str, league: int = 0, season: int = 0, team: int = 0
 ) -> None:
     async with store.connection() as conn:
@@ -319,7 +321,7 @@ async def note_refusal(
         )
 
 
-async def refusals(store: Store, endpoint: str, since: datetime) -> set[tuple[int, int]]:
+async def load_refusals(store: Store, endpoint: str, since: datetime) -> set[tuple[int, int]]:
     """The leagues and seasons about which an endpoint refused to say anything since then."""
     async with store.connection() as conn:
         cursor = await conn.execute(

@@ -13,7 +13,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedLeague:
     """A league in the season that is followed."""
 
     id: int
@@ -21,15 +21,15 @@ class Followed:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedLeagues:
     """The leagues that are followed, and a sentence about each that could not be found."""
 
-    leagues: tuple[Followed, ...]
-    remarks: tuple[str, ...] = ()
+    leagues: tuple[FollowedLeague, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedLeague:
     """A league as the API lists it."""
 
     id: int
@@ -41,22 +41,26 @@ class Listed:
         return f"{self.name} ({self.country}, id {self.id})"
 
 
-async def resolve(store: Store, tracked: Sequence[League], only: int | None = None) -> Resolved:
+async def resolve(
+    store: Store, tracked: Sequence[League], only: int | None = None
+) -> ResolvedLeagues:
     """The ids of the tracked leagues, from what is known of /leagues; `only` leaves one of them."""
-    listed: list[Listed] = []
+    listed: list[ListedLeague] = []
     if any(league.id is None for league in tracked):
         async with store.connection() as conn:
             cursor = await conn.execute(load_query("hasat.sources.football", "league_names"))
-            listed = [Listed(*row) for row in await cursor.fetchall()]
-    found: dict[Followed, None] = {}
-    remarks = []
+            listed = [ListedLeague(*row) for row in await cursor.fetchall()]
+    found: dict[FollowedLeague, None] = {}
+    warnings = []
     for league in tracked:
-        chosen = Followed(league.id, league.season) if league.id else look_up(league, listed)
+        chosen = (
+            FollowedLeague(league.id, league.season) if league.id else find_league(league, listed)
+        )
         if isinstance(chosen, str):
-            remarks.append(chosen)
+            warnings.append(chosen)
         elif only in (None, chosen.id):
             found[chosen] = None
-    return Resolved(tuple(found), tuple(remarks))
+    return ResolvedLeagues(tuple(found), tuple(warnings))
 
 
 async def current_season(store: Store, league: int) -> int | None:
@@ -69,7 +73,7 @@ async def current_season(store: Store, league: int) -> int | None:
     return None if row is None else int(row[2])
 
 
-def look_up(league: League, listed: Iterable[Listed]) -> Followed | str:
+def find_league(league: League, listed: Iterable[ListedLeague]) -> FollowedLeague | str:
     """The one league of this name, or a sentence that says why there is not one.
 
     Case and marks do not matter; where several have the name, the country and the season decide.
@@ -89,7 +93,7 @@ def look_up(league: League, listed: Iterable[Listed]) -> Followed | str:
         there = _some(named)
         return f"No league of {league.country} is called {league.name!r}; there is {there}."
     if len(named) == 1:
-        return Followed(named[0].id, league.season)
+        return FollowedLeague(named[0].id, league.season)
     if named:
         return (
             f"{league.name!r} is the name of {len(named)} leagues: {_some(named)}. "
@@ -101,7 +105,7 @@ def look_up(league: League, listed: Iterable[Listed]) -> Followed | str:
     return f"No league is called {league.name!r}. {hint}"
 
 
-def _some(leagues: Sequence[Listed]) -> str:
+def _some(leagues: Sequence[ListedLeague]) -> str:
     ordered = sorted(leagues, key=lambda one: (one.country, one.id))
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return ", ".join(map(str, ordered[:_SHOWN])) + more

@@ -15,12 +15,12 @@ from hasat.errors import BrokenAnswerError
 from hasat.fetch import Answer, Client, Outcome, Question, Verdict, retry_after
 from hasat.fetch.client import NoAnswerError
 from hasat.messages import msg
-from hasat.sources.football.ingest.envelope import is_envelope, parsed, read_envelope
+from hasat.sources.football.ingest.envelope import is_envelope, parse, read_envelope
 from hasat.sources.football.ingest.scopes import is_number
 
 _DAY = re.compile(r"\b(daily|day)\b")
 _KEY = re.compile(r"application key|api key|invalid key|token")
-_SHUT_OUT = re.compile(
+_BLOCKED = re.compile(
     r"\bip\b.*not allowed|domain.*not allowed|not allowed to call|account.*suspended"
 )
 _MINUTE = re.compile(r"too many requests|per[- ]minute|rate ?limit")
@@ -40,11 +40,11 @@ def classify(answer: Answer) -> Verdict:
     errors = _errors(content)
     words = " ".join(f"{name} {text}" for name, text in errors.items()).lower()
     said = "; ".join(errors.values())[:200] or f"status {status}"
-    if words and _says_day(errors):
+    if words and _is_day_limit(errors):
         return Verdict(Outcome.DAY_EXHAUSTED, said)
     if status == 429:
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
-    if status in (401, 403) or "token" in errors or _SHUT_OUT.search(words):
+    if status in (401, 403) or "token" in errors or _BLOCKED.search(words):
         return Verdict(Outcome.UNAUTHORISED, said)
     if _MINUTE.search(words):
         return Verdict(Outcome.MINUTE_LIMITED, said, wait)
@@ -72,7 +72,7 @@ def remaining(headers: Mapping[str, str]) -> Remaining:
     )
 
 
-def _says_day(errors: Mapping[str, str]) -> bool:
+def _is_day_limit(errors: Mapping[str, str]) -> bool:
     """Whether the limit of the day is meant; a question's own day or date is not."""
     limits = ("requests", "ratelimit", "request", "rate_limit")
     return any(
@@ -94,7 +94,7 @@ def _by_errors(errors: Mapping[str, str], words: str, said: str) -> Verdict:
 
 def _content(body: bytes) -> Any:
     try:
-        return parsed(body).content
+        return parse(body).content
     except ValueError:
         return None
 

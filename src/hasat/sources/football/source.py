@@ -30,11 +30,11 @@ def _simulator() -> "Simulator":
     return server.FOOTBALL
 
 
-def _tools(shop: ToolContext) -> tuple[Tool, ...]:
-    from hasat.sources.football.api.monitoring_tools import FootballTools
-    from hasat.sources.football.api.record_tools import FootballQueries
+def _tools(context: ToolContext) -> tuple[Tool, ...]:
+    from hasat.sources.football.api.monitoring_tools import MonitoringTools
+    from hasat.sources.football.api.record_tools import RecordTools
 
-    return (*FootballTools(shop).all(), *FootballQueries(shop).all())
+    return (*MonitoringTools(context).all(), *RecordTools(context).all())
 
 
 def _routers() -> "tuple[APIRouter, ...]":

@@ -36,7 +36,7 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
         [row] = await cursor.fetchall()
     followed = bool(settings.football.api_key and settings.football.tracked_leagues)
     return {
-        "lastToldAt": moment(row["told_at"]),
+        "lastToldAt": iso_time(row["told_at"]),
         "leagues": len(settings.football.tracked_leagues),
         "fixtures": row["fixtures"],
         "inferred": row["inferred"],
@@ -62,11 +62,11 @@ async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
         "planLimit": windows.plan,
         "spent": windows.spent,
         "remaining": windows.remaining,
-        "exhaustedAt": moment(windows.exhausted_at),
+        "exhaustedAt": iso_time(windows.exhausted_at),
         "minuteLimit": windows.minute_limit,
         "minutePlanLimit": windows.minute_plan,
         "lastMinute": windows.last_minute,
-        "pausedUntil": moment(windows.paused_until),
+        "pausedUntil": iso_time(windows.paused_until),
         "forecast": None if forecast is None else forecast.sentence,
     }
 
@@ -80,7 +80,7 @@ def _freshness(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"status": "Healthy"}
 
 
-def moment(at: datetime | None) -> str | None:
+def iso_time(at: datetime | None) -> str | None:
     """A time as answers have it."""
     return None if at is None else at.isoformat()
 

@@ -16,16 +16,16 @@ from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
 from hasat.sources.football.api.route_params import (
     Id,
-    TheId,
-    ThePage,
-    listed,
+    PageParams,
+    PathId,
+    item_responses,
+    list_responses,
     new_router,
-    page_of,
-    single,
+    page_response,
     told,
 )
 from hasat.sources.football.datasets import State, codes_in
-from hasat.sources.football.status import moment
+from hasat.sources.football.status import iso_time
 from hasat.store.queries import load_query
 
 router = new_router()
@@ -47,10 +47,12 @@ _FIXTURE = {
 }
 
 
-@router.get("/fixtures", summary="Matches", response_class=Response, responses=listed(_FIXTURE))
+@router.get(
+    "/fixtures", summary="Matches", response_class=Response, responses=list_responses(_FIXTURE)
+)
 async def fixtures(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     league: Id = None,
     season: Id = None,
     team: Id = None,
@@ -80,15 +82,18 @@ async def fixtures(
         "round": round_,
         "inferred": inferred,
     }
-    return await page_of(store, "fixtures", queries.FIXTURES, asked, paging, _fixture)
+    return await page_response(store, "fixtures", queries.FIXTURES, asked, paging, _fixture)
 
 
 @router.get(
-    "/fixtures/{fixture_id}", summary="A match", response_class=Response, responses=single(_FIXTURE)
+    "/fixtures/{fixture_id}",
+    summary="A match",
+    response_class=Response,
+    responses=item_responses(_FIXTURE),
 )
-async def fixture(fixture_id: TheId, store: ReadStoreDep) -> Response:
+async def fixture(fixture_id: PathId, store: ReadStoreDep) -> Response:
     async with store.connection() as conn:
-        match = _fixture(await _the(conn, fixture_id))
+        match = _fixture(await _load_fixture(conn, fixture_id))
         return await told(conn, "fixtures", match)
 
 
@@ -96,11 +101,13 @@ async def fixture(fixture_id: TheId, store: ReadStoreDep) -> Response:
     "/fixtures/{fixture_id}/details",
     summary="A match with everything that happened in it",
     response_class=Response,
-    responses=single({**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}),
+    responses=item_responses(
+        {**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}
+    ),
 )
-async def details(fixture_id: TheId, store: ReadStoreDep) -> Response:
+async def details(fixture_id: PathId, store: ReadStoreDep) -> Response:
     async with store.snapshot() as conn:
-        match = _fixture(await _the(conn, fixture_id))
+        match = _fixture(await _load_fixture(conn, fixture_id))
         for name in queries.BLOCKS:
             match[name] = await _block(conn, name, fixture_id)
         found = await read_page(conn, queries.INJURIES, {"fixture": fixture_id})
@@ -112,26 +119,29 @@ async def details(fixture_id: TheId, store: ReadStoreDep) -> Response:
     "/fixtures/{fixture_id}/{block}",
     summary="One kind of details of a match",
     response_class=Response,
-    responses=single({"fixtureId": 1035037, "items": []}),
+    responses=item_responses({"fixtureId": 1035037, "items": []}),
 )
 async def one_block(
-    fixture_id: TheId,
+    fixture_id: PathId,
     block: Annotated[str, Path(pattern="^(events|lineups|statistics|players)$")],
     store: ReadStoreDep,
 ) -> Response:
     """Events, lineups, statistics or players."""
     async with store.snapshot() as conn:
-        await _the(conn, fixture_id)
+        await _load_fixture(conn, fixture_id)
         items = await _block(conn, block, fixture_id)
         return await told(conn, "fixtures", {"fixtureId": fixture_id, "items": items})
 
 
 @router.get(
-    "/h2h", summary="Two teams' matches", response_class=Response, responses=listed(_FIXTURE)
+    "/h2h",
+    summary="Two teams' matches",
+    response_class=Response,
+    responses=list_responses(_FIXTURE),
 )
 async def head_to_head(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     teams: Annotated[
         str, Query(alias="h2h", pattern=r"^\d{1,18}-\d{1,18}$", description="Such as `33-34`.")
     ],
@@ -152,33 +162,33 @@ async def head_to_head(
         "season": season,
         "status": codes_in(status),
     }
-    return await page_of(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
+    return await page_response(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
 
 
 @router.get(
     "/teams/{team_id}/fixtures",
     summary="A team's matches",
     response_class=Response,
-    responses=listed(_FIXTURE),
+    responses=list_responses(_FIXTURE),
 )
 async def team_fixtures(
-    team_id: TheId, store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None
+    team_id: PathId, store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None
 ) -> Response:
     """The latest first."""
     asked = {"team": team_id, "league": league, "season": season}
-    return await page_of(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
+    return await page_response(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
 
 
 @router.get(
     "/teams/{team_id}/metrics",
     summary="What a team's last matches come to",
     response_class=Response,
-    responses=single(
+    responses=item_responses(
         {"teamId": 33, "played": 5, "wins": 3, "draws": 1, "losses": 1, "form": "WWDLW"}
     ),
 )
 async def team_metrics(
-    team_id: TheId,
+    team_id: PathId,
     store: ReadStoreDep,
     league: Id = None,
     season: Id = None,
@@ -194,7 +204,7 @@ async def team_metrics(
         return await told(conn, "fixtures", {"teamId": team_id, **row})
 
 
-async def _the(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
+async def _load_fixture(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
     found = await read_page(conn, queries.FIXTURES, {"id": number})
     if not found.rows:
         raise NotFoundError(
@@ -218,13 +228,13 @@ def _fixture(row: Mapping[str, Any]) -> dict[str, Any]:
             "status": row["inferred_status"],
             "needsScoreVerification": row["needs_score_verification"],
             "reason": row["reason"],
-            "inferredAt": moment(row["inferred_at"]),
+            "inferredAt": iso_time(row["inferred_at"]),
         }
     return {
         **row["body"],
         "state": row["state"],
         "inferred": inferred,
-        "toldAt": moment(row["told_at"]),
-        "detailsAt": moment(row["details_at"]),
-        "changedAt": moment(row["changed_at"]),
+        "toldAt": iso_time(row["told_at"]),
+        "detailsAt": iso_time(row["details_at"]),
+        "changedAt": iso_time(row["changed_at"]),
     }

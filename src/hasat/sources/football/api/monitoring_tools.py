@@ -11,19 +11,19 @@ from pydantic import Field
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
 from hasat.messages import msg
-from hasat.sources.football.api.record_tools import fixtures_told
+from hasat.sources.football.api.record_tools import load_fixtures
 from hasat.sources.football.api.schemas import (
     AutoFinished,
+    BackfillRecord,
     Backfills,
-    BackfillTold,
     ErrorCount,
     ErrorSample,
     ErrorSamples,
     ErrorSummary,
-    LeagueTold,
+    LeagueRecord,
     Stale,
+    SyncTime,
     SyncTimes,
-    SyncTold,
     TrackedLeague,
     TrackedLeagues,
 )
@@ -41,12 +41,12 @@ Hours = Annotated[float, Field(gt=0, le=24 * 90)]
 Minutes = Annotated[int, Field(ge=1, le=60 * 24 * 30)]
 
 
-class FootballTools:
+class MonitoringTools:
     """The tools of this source."""
 
-    def __init__(self, shop: ToolContext) -> None:
-        self._store = shop.store
-        self._football = shop.settings.football
+    def __init__(self, context: ToolContext) -> None:
+        self._store = context.store
+        self._football = context.settings.football
 
     def all(self) -> tuple[Tool, ...]:
         return tools(
@@ -132,7 +132,7 @@ class FootballTools:
     async def get_backfill_progress(self, job_name: Text | None = None) -> Backfills:
         """How far the backfills of each league's season are; everything before next_date is in."""
         items = await self._store.rows(
-            BackfillTold,
+            BackfillRecord,
             "SELECT * FROM core.backfill_progress WHERE %(job)s::text IS NULL OR job = %(job)s"
             " ORDER BY job, league_id, season",
             {"job": job_name},
@@ -145,7 +145,7 @@ class FootballTools:
     async def get_last_sync_time(self, endpoint: Text | None = None) -> SyncTimes:
         """When each endpoint of the API, e.g. /fixtures, last answered."""
         items = await self._store.rows(
-            SyncTold,
+            SyncTime,
             "SELECT endpoint, max(last_fetched_at) AS last_fetched_at FROM raw.api_responses"
             " WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s"
             " GROUP BY endpoint ORDER BY endpoint",
@@ -211,10 +211,10 @@ class FootballTools:
                 )
             )
         return TrackedLeagues(
-            ts_utc=await self._store.now(), items=items, not_found=list(followed.remarks)
+            ts_utc=await self._store.now(), items=items, not_found=list(followed.warnings)
         )
 
-    async def get_league_info(self, league_id: Id) -> LeagueTold:
+    async def get_league_info(self, league_id: Id) -> LeagueRecord:
         """A league as the API lists it, with all its seasons and their coverage."""
         row = (await self._league_rows([league_id])).get(league_id)
         if row is None:
@@ -222,7 +222,7 @@ class FootballTools:
                 msg("No league {league_id} is known.", league_id=league_id),
                 remedy=msg("The job bootstrap_leagues asks for all leagues."),
             )
-        return LeagueTold(ts_utc=await self._store.now(), **row)
+        return LeagueRecord(ts_utc=await self._store.now(), **row)
 
     async def _leagues(self) -> list[int]:
         found = await resolve(self._store, self._football.tracked_leagues)
@@ -250,7 +250,7 @@ class FootballTools:
             cursor = await conn.execute(query, values)
             ids = [row[0] for row in await cursor.fetchall()]
         # All are counted, the first ones are shown.
-        found = await fixtures_told(self._store, ids=ids, limit=len(ids)) if ids else []
+        found = await load_fixtures(self._store, ids=ids, limit=len(ids)) if ids else []
         return Stale(
             ts_utc=await self._store.now(),
             total=len(found),

@@ -9,14 +9,14 @@ from psycopg.rows import dict_row
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListQuery:
     """Records of one kind: where they are read, in which order, and by what they can be chosen.
 
     Each condition has one parameter, of its own name.
     """
 
     source: LiteralString
-    shown: LiteralString
+    columns: LiteralString
     order: LiteralString
     conditions: Mapping[str, LiteralString]
 
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 async def read_page(
     conn: AsyncConnection[Any],
-    listing: Listing,
+    listing: ListQuery,
     asked: Mapping[str, Any],
     *,
     page: int = 1,
@@ -48,7 +48,7 @@ async def read_page(
         [counted] = await cursor.fetchall()
         query = sql.SQL(
             "SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %(size)s OFFSET %(skip)s"
-        ).format(sql.SQL(listing.shown), source, where, sql.SQL(listing.order))
+        ).format(sql.SQL(listing.columns), source, where, sql.SQL(listing.order))
         await cursor.execute(query, {**given, "size": size, "skip": (page - 1) * size})
         return Found(counted["total"], await cursor.fetchall())
 
@@ -59,7 +59,7 @@ _LEAGUE_SEASON: dict[str, LiteralString] = {
 }
 _TEAM: LiteralString = "m.team_id = %(team)s"
 
-FIXTURES = Listing(
+FIXTURES = ListQuery(
     "core.fixtures AS m"
     " LEFT JOIN core.fixture_inferences AS i USING (fixture_id)"
     " LEFT JOIN football.fixture_told AS t USING (fixture_id)",
@@ -81,10 +81,10 @@ FIXTURES = Listing(
         "inferred": "(i.fixture_id IS NOT NULL) = %(inferred)s",
     },
 )
-LATEST_FIRST = Listing(
-    FIXTURES.source, FIXTURES.shown, "m.date DESC NULLS LAST, m.key", FIXTURES.conditions
+LATEST_FIRST = ListQuery(
+    FIXTURES.source, FIXTURES.columns, "m.date DESC NULLS LAST, m.key", FIXTURES.conditions
 )
-TEAMS = Listing(
+TEAMS = ListQuery(
     "core.teams AS m",
     "m.body",
     "m.name, m.key",
@@ -98,7 +98,7 @@ TEAMS = Listing(
         " AND f.season = coalesce((%(of)s::bigint[])[2], f.season))",
     },
 )
-LEAGUES = Listing(
+LEAGUES = ListQuery(
     "core.leagues AS m",
     "m.body",
     "m.league_id",
@@ -109,15 +109,15 @@ LEAGUES = Listing(
         "search": "strpos(core.fold(m.name), core.fold(%(search)s)) > 0",
     },
 )
-COUNTRIES = Listing("core.countries AS m", "m.body", "m.key", {"name": "m.name = %(name)s"})
-TIMEZONES = Listing("core.timezones AS m", "m.body", "m.key", {})
-STANDINGS = Listing(
+COUNTRIES = ListQuery("core.countries AS m", "m.body", "m.key", {"name": "m.name = %(name)s"})
+TIMEZONES = ListQuery("core.timezones AS m", "m.body", "m.key", {})
+STANDINGS = ListQuery(
     "core.standings AS m",
     "m.body, m.group_name",
     "m.group_name, m.rank, m.key",
     {**_LEAGUE_SEASON, "team": _TEAM},
 )
-INJURIES = Listing(
+INJURIES = ListQuery(
     "core.injuries AS m",
     "m.body, m.changed_at",
     "m.fixture_date NULLS LAST, m.key",
@@ -129,13 +129,13 @@ INJURIES = Listing(
         "date": "m.fixture_date = %(date)s",
     },
 )
-TOP_SCORERS = Listing(
+TOP_SCORERS = ListQuery(
     "core.top_scorers AS m",
     "m.body, m.league_id, m.season",
     "m.league_id, m.season, m.goals DESC NULLS LAST, m.key",
     {**_LEAGUE_SEASON, "team": _TEAM},
 )
-TEAM_STATISTICS = Listing(
+TEAM_STATISTICS = ListQuery(
     "core.team_statistics AS m",
     "m.body",
     "m.league_id, m.season, m.team_id, m.key",
@@ -143,19 +143,19 @@ TEAM_STATISTICS = Listing(
 )
 _OF_A_FIXTURE: dict[str, LiteralString] = {"fixture": "m.fixture_id = %(fixture)s"}
 BLOCKS = {
-    "events": Listing(
+    "events": ListQuery(
         "core.fixture_events AS m",
         "m.body",
         "m.elapsed NULLS LAST, m.extra NULLS FIRST, m.key",
         _OF_A_FIXTURE,
     ),
-    "lineups": Listing("core.fixture_lineups AS m", "m.body", "m.key", _OF_A_FIXTURE),
-    "statistics": Listing("core.fixture_statistics AS m", "m.body", "m.key", _OF_A_FIXTURE),
-    "players": Listing(
+    "lineups": ListQuery("core.fixture_lineups AS m", "m.body", "m.key", _OF_A_FIXTURE),
+    "statistics": ListQuery("core.fixture_statistics AS m", "m.body", "m.key", _OF_A_FIXTURE),
+    "players": ListQuery(
         "core.fixture_players AS m", "m.body, m.team_id", "m.team_id, m.key", _OF_A_FIXTURE
     ),
 }
-COVERAGE = Listing(
+COVERAGE = ListQuery(
     "mart.coverage_status AS m",
     "m.*",
     "m.league_id, m.season DESC, m.endpoint",

@@ -17,13 +17,13 @@ from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
 from hasat.sources.football.api.schemas import (
     Coverage,
-    CoverageSum,
+    CoverageRecord,
     CoverageSummary,
-    CoverageTold,
     DetailStatus,
     Elements,
+    EndpointCoverage,
+    FixtureRecord,
     Fixtures,
-    FixtureTold,
 )
 from hasat.sources.football.datasets import codes_in
 from hasat.sources.registry import Tool, ToolContext
@@ -35,11 +35,11 @@ _PACKAGE = "hasat.sources.football"
 _BY_KEY = sql.SQL("key")
 
 
-class FootballQueries:
+class RecordTools:
     """The tools that read the mirror."""
 
-    def __init__(self, shop: ToolContext) -> None:
-        self._store = shop.store
+    def __init__(self, context: ToolContext) -> None:
+        self._store = context.store
 
     def all(self) -> tuple[Tool, ...]:
         return tools(
@@ -72,7 +72,7 @@ class FootballQueries:
 
         inferred_status is a guess that stands until the API answers, never a result.
         """
-        items = await fixtures_told(
+        items = await load_fixtures(
             self._store,
             league=league_id,
             season=season,
@@ -98,7 +98,7 @@ class FootballQueries:
             {"league_id": league_id, "season": season},
             limit,
             sql.SQL("season DESC, group_name, rank, key"),
-            beside=("season",),
+            extra_columns=("season",),
         )
 
     async def query_teams(
@@ -125,7 +125,7 @@ class FootballQueries:
             {"league_id": league_id, "season": season},
             limit,
             sql.SQL("season DESC, goals DESC NULLS LAST, key"),
-            beside=("season",),
+            extra_columns=("season",),
         )
 
     async def query_team_statistics(
@@ -173,12 +173,12 @@ class FootballQueries:
     async def query_fixture_players(self, fixture_id: Id, limit: Limit = 200) -> Elements:
         """Each player's match, as published, and his team_id beside it."""
         return await self._details(
-            "players", fixture_id, limit, sql.SQL("team_id, key"), beside=("team_id",)
+            "players", fixture_id, limit, sql.SQL("team_id, key"), extra_columns=("team_id",)
         )
 
     async def get_fixture_detail_status(self, fixture_id: Id) -> DetailStatus:
         """How many events, line-ups, statistics and players of a match there are."""
-        fixture = await self._the(fixture_id)
+        fixture = await self._load_fixture(fixture_id)
         async with self._store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(load_query(_PACKAGE, "tool_details"), {"fixture": fixture_id})
             [counts] = await cursor.fetchall()
@@ -197,18 +197,20 @@ class FootballQueries:
             "season": season,
             "endpoint": endpoint and f"/{endpoint.strip('/')}",
         }
-        items = await self._store.rows(CoverageTold, load_query(_PACKAGE, "tool_coverage"), wanted)
+        items = await self._store.rows(
+            CoverageRecord, load_query(_PACKAGE, "tool_coverage"), wanted
+        )
         return Coverage(ts_utc=await self._store.now(), total=len(items), items=items[:limit])
 
     async def get_coverage_summary(self, season: Id | None = None) -> CoverageSummary:
         """The same summed up by endpoint."""
         items = await self._store.rows(
-            CoverageSum, load_query(_PACKAGE, "tool_coverage_summary"), {"season": season}
+            EndpointCoverage, load_query(_PACKAGE, "tool_coverage_summary"), {"season": season}
         )
         return CoverageSummary(ts_utc=await self._store.now(), season=season, items=items)
 
-    async def _the(self, fixture: int) -> FixtureTold:
-        if found := await fixtures_told(self._store, ids=[fixture], limit=1):
+    async def _load_fixture(self, fixture: int) -> FixtureRecord:
+        if found := await load_fixtures(self._store, ids=[fixture], limit=1):
             return found[0]
         raise NotFoundError(
             msg("The mirror has no match {fixture}.", fixture=fixture),
@@ -221,11 +223,11 @@ class FootballQueries:
         fixture: int,
         limit: int,
         order: sql.SQL = _BY_KEY,
-        beside: Sequence[str] = (),
+        extra_columns: Sequence[str] = (),
     ) -> Elements:
-        await self._the(fixture)
+        await self._load_fixture(fixture)
         wanted = {"fixture_id": fixture}
-        return await self._elements(f"fixture_{block}", wanted, limit, order, beside)
+        return await self._elements(f"fixture_{block}", wanted, limit, order, extra_columns)
 
     async def _elements(
         self,
@@ -233,7 +235,7 @@ class FootballQueries:
         wanted: dict[str, Any],
         limit: int,
         order: sql.SQL = _BY_KEY,
-        beside: Sequence[str] = (),
+        extra_columns: Sequence[str] = (),
     ) -> Elements:
         """Records as published; `beside` are columns that a body does not say of itself."""
         given = {column: value for column, value in wanted.items() if value is not None}
@@ -248,19 +250,22 @@ class FootballQueries:
             total = await counted.fetchone()
             cursor = await conn.execute(
                 sql.SQL("SELECT {} {} ORDER BY {} LIMIT {}").format(
-                    sql.SQL(", ").join(map(sql.Identifier, ("body", *beside))), rows, order, limit
+                    sql.SQL(", ").join(map(sql.Identifier, ("body", *extra_columns))),
+                    rows,
+                    order,
+                    limit,
                 ),
                 given,
             )
             items = [
-                {**dict(zip(beside, said, strict=True)), **body}
+                {**dict(zip(extra_columns, said, strict=True)), **body}
                 for body, *said in await cursor.fetchall()
             ]
         assert total is not None
         return Elements(ts_utc=await self._store.now(), total=total[0], items=items)
 
 
-async def fixtures_told(
+async def load_fixtures(
     store: Store,
     *,
     limit: int,
@@ -270,7 +275,7 @@ async def fixtures_told(
     team: int | None = None,
     date: day | None = None,
     status: str | None = None,
-) -> list[FixtureTold]:
+) -> list[FixtureRecord]:
     """Matches by whatever is given, the latest first."""
     values = {
         "ids": None if ids is None else list(ids),
@@ -281,4 +286,4 @@ async def fixtures_told(
         "status": codes_in(status),
         "limit": limit,
     }
-    return await store.rows(FixtureTold, load_query(_PACKAGE, "tool_fixtures"), values)
+    return await store.rows(FixtureRecord, load_query(_PACKAGE, "tool_fixtures"), values)

@@ -11,14 +11,14 @@ from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.changes import head_of
 from hasat.http.routes import StorableText, declare_responses, dumps, json_response
-from hasat.sources.football.api.queries import Listing, read_page
+from hasat.sources.football.api.queries import ListQuery, read_page
 from hasat.store import Store
 
-_MOST_ON_A_PAGE = 500
-_MOST = 2**62
+_MAX_PAGE_SIZE = 500
+_MAX_ID = 2**62
 
-Id = Annotated[int | None, Query(ge=0, le=_MOST)]
-TheId = Annotated[int, Path(ge=0, le=_MOST)]
+Id = Annotated[int | None, Query(ge=0, le=_MAX_ID)]
+PathId = Annotated[int, Path(ge=0, le=_MAX_ID)]
 Text = Annotated[StorableText | None, Query(min_length=1, max_length=100)]
 
 
@@ -28,26 +28,26 @@ class Paging:
     def __init__(
         self,
         page: Annotated[int, Query(ge=1, le=10**9)] = 1,
-        page_size: Annotated[int, Query(ge=1, le=_MOST_ON_A_PAGE, alias="pageSize")] = 100,
+        page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE, alias="pageSize")] = 100,
     ) -> None:
         self.page = page
         self.size = page_size
 
 
-ThePage = Annotated[Paging, Depends()]
+PageParams = Annotated[Paging, Depends()]
 
 
 def new_router() -> APIRouter:
     return APIRouter(prefix="/football", tags=["football"])
 
 
-def listed(item: Any) -> dict[int | str, dict[str, Any]]:
+def list_responses(item: Any) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a list."""
     page = {"items": [item], "totalCount": 1, "page": 1, "pageSize": 100, "totalPages": 1}
     return declare_responses(page, UsageError, UnavailableError)
 
 
-def single(item: Any) -> dict[int | str, dict[str, Any]]:
+def item_responses(item: Any) -> dict[int | str, dict[str, Any]]:
     """The `responses` of one thing."""
     return declare_responses(item, UsageError, NotFoundError, UnavailableError)
 
@@ -59,10 +59,10 @@ def as_published(row: Mapping[str, Any]) -> Any:
     return row["body"]
 
 
-async def page_of(
+async def page_response(
     store: Store,
     dataset: str,
-    listing: Listing,
+    listing: ListQuery,
     asked: Mapping[str, Any],
     paging: Paging,
     shape: Shape = as_published,

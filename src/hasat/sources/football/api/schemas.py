@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from hasat.sources.tools import ToolResponse
 
 
-class FixtureTold(BaseModel):
+class FixtureRecord(BaseModel):
     """A match as it was published, and beside it what is inferred about it."""
 
     fixture_id: int
@@ -34,13 +34,13 @@ class FixtureTold(BaseModel):
 
 class Fixtures(ToolResponse):
     more: bool = Field(description="Whether there are more than these.")
-    items: list[FixtureTold]
+    items: list[FixtureRecord]
 
 
 class Stale(ToolResponse):
     total: int
     by_status: dict[str, int]
-    items: list[FixtureTold]
+    items: list[FixtureRecord]
 
 
 class AutoFinished(ToolResponse):
@@ -53,7 +53,7 @@ class AutoFinished(ToolResponse):
     oldest_inferred_at: datetime | None
 
 
-class BackfillTold(BaseModel):
+class BackfillRecord(BaseModel):
     job: str
     league_id: int
     season: int
@@ -67,16 +67,16 @@ class BackfillTold(BaseModel):
 class Backfills(ToolResponse):
     completed: int
     total: int
-    items: list[BackfillTold]
+    items: list[BackfillRecord]
 
 
-class SyncTold(BaseModel):
+class SyncTime(BaseModel):
     endpoint: str
     last_fetched_at: datetime
 
 
 class SyncTimes(ToolResponse):
-    items: list[SyncTold]
+    items: list[SyncTime]
 
 
 class ErrorCount(BaseModel):
@@ -117,7 +117,7 @@ class TrackedLeagues(ToolResponse):
     not_found: list[str] = Field(description="Why a tracked name is not followed.")
 
 
-class LeagueTold(ToolResponse):
+class LeagueRecord(ToolResponse):
     league_id: int
     name: str | None
     type: str | None
@@ -132,7 +132,7 @@ class Elements(ToolResponse):
     items: list[dict[str, Any]]
 
 
-class CoverageTold(BaseModel):
+class CoverageRecord(BaseModel):
     """How much of what the API says it has of a season is in the mirror."""
 
     league_id: int
@@ -150,10 +150,10 @@ class CoverageTold(BaseModel):
 
 class Coverage(ToolResponse):
     total: int
-    items: list[CoverageTold]
+    items: list[CoverageRecord]
 
 
-class CoverageSum(BaseModel):
+class EndpointCoverage(BaseModel):
     endpoint: str
     league_seasons: int
     complete: int = Field(description="Of these: nothing is missing.")
@@ -165,13 +165,13 @@ class CoverageSum(BaseModel):
 
 class CoverageSummary(ToolResponse):
     season: int | None
-    items: list[CoverageSum]
+    items: list[EndpointCoverage]
 
 
 class DetailStatus(ToolResponse):
     """What the mirror has of a match, and when the API last told."""
 
-    fixture: FixtureTold
+    fixture: FixtureRecord
     events: int
     lineups: int
     statistics: int

@@ -23,28 +23,30 @@ from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
 from hasat.sources.football.api.route_params import (
     Id,
+    PageParams,
+    PathId,
     Text,
-    TheId,
-    ThePage,
-    listed,
+    item_responses,
+    list_responses,
     new_router,
-    page_of,
-    single,
+    page_response,
     told,
 )
-from hasat.sources.football.status import moment, quota_of
+from hasat.sources.football.status import iso_time, quota_of
 from hasat.store import Store
 
 router = new_router()
 
-_MOST_LINES = 10_000
+_MAX_ROWS = 10_000
 _TABLE = {"leagueId": 39, "season": 2026, "groups": [{"group": "Premier League", "table": []}]}
 
 
-@router.get("/teams", summary="Teams", response_class=Response, responses=listed({"team": {}}))
+@router.get(
+    "/teams", summary="Teams", response_class=Response, responses=list_responses({"team": {}})
+)
 async def teams(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     league: Id = None,
     season: Id = None,
@@ -58,22 +60,25 @@ async def teams(
         )
     of = None if league is None else [league, season]
     asked = {"id": number, "of": of, "country": country, "search": search}
-    return await page_of(store, "teams", queries.TEAMS, asked, paging)
+    return await page_response(store, "teams", queries.TEAMS, asked, paging)
 
 
 @router.get(
     "/standings/{league}/{season}",
     summary="A season's tables",
     response_class=Response,
-    responses=single(_TABLE),
+    responses=item_responses(_TABLE),
 )
-async def tables(league: TheId, season: TheId, store: ReadStoreDep) -> Response:
+async def tables(league: PathId, season: PathId, store: ReadStoreDep) -> Response:
     """Every group, in the order of its lines; a team may stand in several."""
     return await _tables(store, league, season, None)
 
 
 @router.get(
-    "/standings", summary="A season's tables", response_class=Response, responses=single(_TABLE)
+    "/standings",
+    summary="A season's tables",
+    response_class=Response,
+    responses=item_responses(_TABLE),
 )
 async def standings(
     store: ReadStoreDep,
@@ -88,7 +93,7 @@ async def standings(
 async def _tables(store: Store, league: int, season: int, team: int | None) -> Response:
     asked = {"league": league, "season": season, "team": team}
     async with store.snapshot() as conn:
-        found = await read_page(conn, queries.STANDINGS, asked, size=_MOST_LINES)
+        found = await read_page(conn, queries.STANDINGS, asked, size=_MAX_ROWS)
         if not found.rows:
             raise NotFoundError(
                 msg(
@@ -107,11 +112,11 @@ async def _tables(store: Store, league: int, season: int, team: int | None) -> R
 
 
 @router.get(
-    "/injuries", summary="Who misses a match", response_class=Response, responses=listed({})
+    "/injuries", summary="Who misses a match", response_class=Response, responses=list_responses({})
 )
 async def injuries(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     league: Id = None,
     season: Id = None,
     team: Id = None,
@@ -127,52 +132,58 @@ async def injuries(
         "player": player,
         "date": day,
     }
-    return await page_of(store, "injuries", queries.INJURIES, asked, paging)
+    return await page_response(store, "injuries", queries.INJURIES, asked, paging)
 
 
-@router.get("/top_scorers", summary="Top scorers", response_class=Response, responses=listed({}))
+@router.get(
+    "/top_scorers", summary="Top scorers", response_class=Response, responses=list_responses({})
+)
 async def top_scorers(
-    store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     """The most goals first."""
     asked = {"league": league, "season": season, "team": team}
-    return await page_of(store, "top_scorers", queries.TOP_SCORERS, asked, paging, _scorer)
+    return await page_response(store, "top_scorers", queries.TOP_SCORERS, asked, paging, _scorer)
 
 
 @router.get(
     "/team_statistics",
     summary="Teams' seasons in figures",
     response_class=Response,
-    responses=listed({}),
+    responses=list_responses({}),
 )
 async def team_statistics(
-    store: ReadStoreDep, paging: ThePage, league: Id = None, season: Id = None, team: Id = None
+    store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
     asked = {"league": league, "season": season, "team": team}
-    return await page_of(store, "team_statistics", queries.TEAM_STATISTICS, asked, paging)
+    return await page_response(store, "team_statistics", queries.TEAM_STATISTICS, asked, paging)
 
 
-@router.get("/leagues", summary="Leagues", response_class=Response, responses=listed({}))
+@router.get("/leagues", summary="Leagues", response_class=Response, responses=list_responses({}))
 async def leagues(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
     country: Text = None,
     kind: Annotated[StorableText | None, Query(max_length=20, alias="type")] = None,
     search: Text = None,
 ) -> Response:
     asked = {"id": number, "country": country, "type": kind, "search": search}
-    return await page_of(store, "leagues", queries.LEAGUES, asked, paging)
+    return await page_response(store, "leagues", queries.LEAGUES, asked, paging)
 
 
-@router.get("/countries", summary="Countries", response_class=Response, responses=listed({}))
-async def countries(store: ReadStoreDep, paging: ThePage, name: Text = None) -> Response:
-    return await page_of(store, "countries", queries.COUNTRIES, {"name": name}, paging)
+@router.get(
+    "/countries", summary="Countries", response_class=Response, responses=list_responses({})
+)
+async def countries(store: ReadStoreDep, paging: PageParams, name: Text = None) -> Response:
+    return await page_response(store, "countries", queries.COUNTRIES, {"name": name}, paging)
 
 
-@router.get("/timezones", summary="Time zones", response_class=Response, responses=listed("UTC"))
-async def timezones(store: ReadStoreDep, paging: ThePage) -> Response:
-    return await page_of(store, "timezones", queries.TIMEZONES, {}, paging)
+@router.get(
+    "/timezones", summary="Time zones", response_class=Response, responses=list_responses("UTC")
+)
+async def timezones(store: ReadStoreDep, paging: PageParams) -> Response:
+    return await page_response(store, "timezones", queries.TIMEZONES, {}, paging)
 
 
 _COVERAGE = {
@@ -192,11 +203,11 @@ _COVERAGE = {
     "/coverage",
     summary="What is there of what should be",
     response_class=Response,
-    responses=listed(_COVERAGE),
+    responses=list_responses(_COVERAGE),
 )
 async def coverage(
     store: ReadStoreDep,
-    paging: ThePage,
+    paging: PageParams,
     league: Id = None,
     season: Id = None,
     endpoint: Annotated[
@@ -211,7 +222,7 @@ async def coverage(
     if endpoint is not None:
         endpoint = f"/{endpoint.lstrip('/')}"
     asked = {"league": league, "season": season, "endpoint": endpoint}
-    return await page_of(store, "leagues", queries.COVERAGE, asked, paging, _covered)
+    return await page_response(store, "leagues", queries.COVERAGE, asked, paging, _covered)
 
 
 @router.get(
@@ -236,5 +247,5 @@ def _covered(row: Mapping[str, Any]) -> dict[str, Any]:
         "expected": row["expected_count"],
         "present": row["actual_count"],
         "percent": None if row["count_coverage"] is None else float(row["count_coverage"]),
-        "lastUpdate": moment(row["last_update"]),
+        "lastUpdate": iso_time(row["last_update"]),
     }

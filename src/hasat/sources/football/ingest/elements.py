@@ -20,16 +20,16 @@ from hasat.sources.football.ingest.scopes import (
     EARLIEST,
     GOALS,
     LATEST,
-    MOST_DIGITS,
+    MAX_DIGITS,
     NO_NUMBER,
-    Cover,
     Element,
-    covered_by,
+    RecordScope,
     ended_without_goals,
+    fixture_scope,
+    goals_scope,
     is_number,
     league_of,
-    of_fixture,
-    of_goals,
+    scopes_of_request,
 )
 
 
@@ -55,7 +55,7 @@ class Extract:
     """Everything an answer says. A partial one fills what is not there and changes nothing else."""
 
     elements: list[Element] = field(default_factory=list)
-    covers: list[Cover] = field(default_factory=list)
+    scopes: list[RecordScope] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     partial: bool = False
@@ -66,7 +66,7 @@ class Extract:
             raise _FormError(dataset, "what tells it apart is too long to be a key")
         self.elements.append(Element(dataset, key, body))
 
-    def add_nameless(self, dataset: str, identity: str, body: Any) -> None:
+    def add_without_id(self, dataset: str, identity: str, body: Any) -> None:
         """An element without an id: what tells it apart, numbered where that comes again."""
         self._seen[dataset, identity] += 1
         count = self._seen[dataset, identity]
@@ -98,7 +98,9 @@ def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extr
     damaged = {one.dataset for one in found.unreadable}
     # An empty table says nothing yet; only among the injuries nobody is an answer.
     if not found.partial and (found.elements or endpoint == "injuries"):
-        found.covers += [c for c in covered_by(endpoint, parameters) if c.dataset not in damaged]
+        found.scopes += [
+            c for c in scopes_of_request(endpoint, parameters) if c.dataset not in damaged
+        ]
     return found
 
 
@@ -166,10 +168,10 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
         # nothing happened is told where the rest is: so the only event is taken back.
         told = len(found.elements) > known or (block == "events" and has_details)
         if complete and told and len(found.unreadable) == before:
-            found.covers.append(of_fixture(f"fixture_{block}", int(key)))
+            found.scopes.append(fixture_scope(f"fixture_{block}", int(key)))
     # Without any details an empty list says nothing, but the score does: nobody scored.
     if complete and not has_details and ended_without_goals(row):
-        found.covers += [of_goals(int(key), detail) for detail in GOALS]
+        found.scopes += [goals_scope(int(key), detail) for detail in GOALS]
 
 
 def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
@@ -178,9 +180,9 @@ def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     time = _at(name, row, "time")
     elapsed, extra = _at(name, time, "elapsed"), time.get("extra")
     minute = f"{elapsed}" if extra is None else f"{elapsed}+{extra}"
-    who, team = _who(row.get("player")), _id(row, "team")
-    identity = f"{_fixture_id(name, parameters)}:{minute}:{team}:{row.get('type')}:{who}"
-    found.add_nameless(name, identity, row)
+    player_key, team = _player_key(row.get("player")), _id(row, "team")
+    identity = f"{_fixture_id(name, parameters)}:{minute}:{team}:{row.get('type')}:{player_key}"
+    found.add_without_id(name, identity, row)
 
 
 def _team_block(dataset: str) -> _Reader:
@@ -200,8 +202,10 @@ def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
         raise _FormError(name, "players is not a list")
 
     def read(found: Extract, parameters: Mapping[str, str], player: Any) -> None:
-        identity = f"{_fixture_id(name, parameters)}:{team}:{_who(_at(name, player, 'player'))}"
-        found.add_nameless(name, identity, player)
+        identity = (
+            f"{_fixture_id(name, parameters)}:{team}:{_player_key(_at(name, player, 'player'))}"
+        )
+        found.add_without_id(name, identity, player)
 
     for player in players:
         _try(found, read, parameters, player)
@@ -219,7 +223,7 @@ def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     def read(found: Extract, _: Mapping[str, str], line: Any) -> None:
         team = _number(name, line, "team", "id")
         identity = f"{league}:{season}:{line.get('group')}:{team}"
-        found.add_nameless(name, identity, line)
+        found.add_without_id(name, identity, line)
 
     for line in (line for group in groups for line in group):
         _try(found, read, parameters, line)
@@ -227,18 +231,18 @@ def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
 
 def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
     name = "injuries"
-    who = _who(_at(name, row, "player"))
+    player_key = _player_key(_at(name, row, "player"))
     # Some are told of a match that nobody knows, or of none.
     fixture = "" if _id(row, "fixture") is None else _number(name, row, "fixture", "id")
-    identity = f"{fixture}:{_id(row, 'team')}:{who}"
-    found.add_nameless(name, identity, row)
+    identity = f"{fixture}:{_id(row, 'team')}:{player_key}"
+    found.add_without_id(name, identity, row)
 
 
 def _top_scorer(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
     name = "top_scorers"
     league, season = _league_season(name, parameters)
-    identity = f"{league}:{season}:{_who(_at(name, row, 'player'))}"
-    found.add_nameless(name, identity, row)
+    identity = f"{league}:{season}:{_player_key(_at(name, row, 'player'))}"
+    found.add_without_id(name, identity, row)
 
 
 def _team_statistics(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
@@ -284,7 +288,7 @@ def _number(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, int) or isinstance(value, bool):
         raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}"[:200])
-    if abs(value) >= 10**MOST_DIGITS:
+    if abs(value) >= 10**MAX_DIGITS:
         raise _FormError(dataset, f"{'.'.join(path)} is too large to be a number of anything")
     return str(value)
 
@@ -311,7 +315,7 @@ def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, st
     return league, season
 
 
-def _who(player: Any) -> str:
+def _player_key(player: Any) -> str:
     """A player's id; several have 0 or none, and are told apart by their names."""
     if not isinstance(player, dict):
         return "-"
@@ -374,7 +378,7 @@ def _value(body: Any, path: str) -> Any:
 def _is_whole(value: Any, *, is_moment: bool = False) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return EARLIEST <= value <= LATEST if is_moment else abs(value) < 10**MOST_DIGITS
+    return EARLIEST <= value <= LATEST if is_moment else abs(value) < 10**MAX_DIGITS
 
 
 def _is_day(value: Any) -> bool:
@@ -391,13 +395,13 @@ def _described(path: str, value: Any, what: str) -> str:
     return f"{path} {what}: {value!r}"[:200]
 
 
-def set_aside_nobodys(extract: Extract) -> None:
+def quarantine_without_league(extract: Extract) -> None:
     """Where only some leagues may enter: what does not say of which it is may be of one of them."""
-    nobodys = [element for element in extract.elements if league_of(element) == NO_NUMBER]
-    if not nobodys:
+    unassigned = [element for element in extract.elements if league_of(element) == NO_NUMBER]
+    if not unassigned:
         return
     reason = "it does not say of which league it is"
-    extract.unreadable += [Unreadable(one.dataset, reason, one.body) for one in nobodys]
+    extract.unreadable += [Unreadable(one.dataset, reason, one.body) for one in unassigned]
     extract.elements = [one for one in extract.elements if league_of(one) != NO_NUMBER]
-    damaged = {one.dataset for one in nobodys}
-    extract.covers = [cover for cover in extract.covers if cover.dataset not in damaged]
+    damaged = {one.dataset for one in unassigned}
+    extract.scopes = [cover for cover in extract.scopes if cover.dataset not in damaged]

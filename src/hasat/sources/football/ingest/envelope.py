@@ -29,19 +29,19 @@ class Envelope:
     response: Any
     told: Any = None
     """All of it, as it is kept in RAW."""
-    mended: bool = False
+    repaired: bool = False
     """Whether it held something that PostgreSQL cannot store; U+FFFD replaces it."""
-    whole: bool = False
+    integers_only: bool = False
     """Whether every number in it is a short whole one, which everybody spells alike."""
 
     @property
-    def is_part(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether rows are missing: other pages have them, or it has fewer than it counts."""
         rows = self.response
         return self.pages > 1 or (isinstance(rows, list) and len(rows) < self.results)
 
     @property
-    def counted(self) -> int:
+    def row_count(self) -> int:
         """How many rows there are as the API counts them, which may be more than it sent."""
         return max(self.results, len(self.response) if isinstance(self.response, list) else 0)
 
@@ -55,7 +55,7 @@ def read_envelope(body: bytes | str) -> Envelope:
     """The envelope in an answer; lists and objects stand for one another where they are empty."""
     body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     try:
-        told, whole, mended = parsed(body)
+        told, integers_only, repaired = parse(body)
     except ValueError as error:
         raise BrokenAnswerError(msg("The answer is not JSON.")) from error
     if not is_envelope(told):
@@ -74,8 +74,8 @@ def read_envelope(body: bytes | str) -> Envelope:
         max(1, _count(paging.get("total"), 1)),
         told["response"],
         told,
-        mended,
-        whole,
+        repaired,
+        integers_only,
     )
 
 
@@ -83,13 +83,13 @@ class Parsed(NamedTuple):
     """The content of a JSON document, in values that PostgreSQL can store."""
 
     content: Any
-    whole: bool
+    integers_only: bool
     """Whether every number in it is a short whole one."""
     repaired: bool
     """Whether U+FFFD replaces something that cannot be stored."""
 
 
-def parsed(body: bytes) -> Parsed:
+def parse(body: bytes) -> Parsed:
     """Parse a JSON document; ValueError if it is none.
 
     One bad value must not cost the rest of the document. So U+FFFD replaces bytes that are not
@@ -100,8 +100,8 @@ def parsed(body: bytes) -> Parsed:
         # It is stricter about what is text.
         with suppress(orjson.JSONDecodeError):
             content = orjson.loads(body)
-            storable = content if _SUSPECT.search(body) is None else _mended(content)
-            return Parsed(storable, whole=True, repaired=storable != content)
+            storable = content if _SUSPECT.search(body) is None else _replace_unstorable(content)
+            return Parsed(storable, integers_only=True, repaired=storable != content)
     encoding = json.detect_encoding(body)
     try:
         text, repaired = body.decode(encoding), False
@@ -118,27 +118,27 @@ def parsed(body: bytes) -> Parsed:
             parse_float=numbers.fraction,
             parse_constant=numbers.unstorable,
             # The default is several times faster.
-            parse_int=numbers.whole if _LONG_NUMBER.search(text) else None,
+            parse_int=numbers.integer if _LONG_NUMBER.search(text) else None,
         )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    storable = content if _SUSPECT_TEXT.search(text) is None else _mended(content)
+    storable = content if _SUSPECT_TEXT.search(text) is None else _replace_unstorable(content)
     repaired = repaired or numbers.repaired or storable != content
-    return Parsed(storable, whole=False, repaired=repaired)
+    return Parsed(storable, integers_only=False, repaired=repaired)
 
 
 def is_envelope(told: Any) -> bool:
     return isinstance(told, dict) and "response" in told and "errors" in told
 
 
-def spelled(body: Any, *, whole: bool = False) -> bytes:
+def encode(body: Any, *, integers_only: bool = False) -> bytes:
     """The canonical spelling of what `read_envelope` read: what `canonical` says, sooner."""
     try:
         quick = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return canonical(body)
     # Of the numbers that can be in there, only very small ones have another spelling.
-    if not whole and (b"e-" in quick or b"0.0000" in quick):
+    if not integers_only and (b"e-" in quick or b"0.0000" in quick):
         return canonical(body)
     return quick
 
@@ -155,7 +155,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 # From here on Python and PostgreSQL would spell the same number differently.
 _WHOLE_FROM = 1e16
-_MOST_RESULTS = 2**31
+_MAX_RESULTS = 2**31
 _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 
 
@@ -165,13 +165,15 @@ def _has_short_whole_numbers(body: bytes) -> bool:
     return not (b"0e" in shape or b"0.0" in shape or b"0000000000000000" in shape)
 
 
-def _mended(told: Any) -> Any:
+def _replace_unstorable(told: Any) -> Any:
     if isinstance(told, str):
         return _UNSTORABLE.sub(_REPLACEMENT, told)
     if isinstance(told, list):
-        return [_mended(one) for one in told]
+        return [_replace_unstorable(one) for one in told]
     if isinstance(told, dict):
-        return {_mended(name): _mended(value) for name, value in told.items()}
+        return {
+            _replace_unstorable(name): _replace_unstorable(value) for name, value in told.items()
+        }
     return told
 
 
@@ -190,7 +192,7 @@ class _Numbers:
         # There is no negative zero there.
         return number + 0.0
 
-    def whole(self, text: str) -> int | str:
+    def integer(self, text: str) -> int | str:
         try:
             return int(text)
         except ValueError:
@@ -249,4 +251,4 @@ def _text(value: Any) -> str:
 def _count(value: Any, otherwise: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         return otherwise
-    return value if abs(value) < _MOST_RESULTS else otherwise
+    return value if abs(value) < _MAX_RESULTS else otherwise

@@ -16,35 +16,35 @@ from hasat.sources.football.ingest.elements import (
     Block,
     Extract,
     extract,
-    set_aside_nobodys,
+    quarantine_without_league,
     unreadable_values,
 )
-from hasat.sources.football.ingest.envelope import Envelope, read_envelope, spelled
-from hasat.sources.football.ingest.merge import Fold
-from hasat.sources.football.ingest.raw_store import Answer, keep
-from hasat.sources.football.ingest.scopes import DETAILS, listed_season
+from hasat.sources.football.ingest.envelope import Envelope, encode, read_envelope
+from hasat.sources.football.ingest.merge import ResponseMerge
+from hasat.sources.football.ingest.raw_store import ApiResponse, store_response
+from hasat.sources.football.ingest.scopes import DETAIL_DATASETS, listed_season
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
-_MENDED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
+_REPAIRED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
 # Lists that hardly ever lose anything: where much would go, it is rather the answer that lacks it.
 _GUARDED = ("timezones", "countries", "leagues", "fixtures")
 _FEW = 10
 
 
-class DoubtError(HasatError):
+class SuspectResponseError(HasatError):
     """An answer would remove far too much; it was set aside and nothing was changed."""
 
 
-class NothingReadError(HasatError):
+class UnreadableResponseError(HasatError):
     """No record of a response could be read; all of them were quarantined."""
 
 
 async def load(
     store: Store,
-    answers: Sequence[Answer],
+    answers: Sequence[ApiResponse],
     *,
     run: int | None,
     retention_days: int,
@@ -57,8 +57,8 @@ async def load(
     would go, a DoubtError says so, unless the guard is off; where no record can be read, a
     NothingReadError.
     """
-    fold = Fold(leagues)
-    read: list[tuple[Answer, Envelope]] = []
+    fold = ResponseMerge(leagues)
+    read: list[tuple[ApiResponse, Envelope]] = []
     asides: list[Aside] = []
     blocks: list[Block] = []
     unreadable = False
@@ -70,9 +70,9 @@ async def load(
             asides.append(Aside(origin, error.message, answer.body))
             continue
         read.append((answer, envelope))
-        if envelope.mended:
-            asides.append(Aside(origin, _MENDED, answer.body))
-        found = understood(answer.endpoint, answer.parameters, envelope, leagues)
+        if envelope.repaired:
+            asides.append(Aside(origin, _REPAIRED, answer.body))
+        found = extract_records(answer.endpoint, answer.parameters, envelope, leagues)
         fold.add(found)
         blocks += found.blocks
         unreadable = unreadable or bool(found.unreadable)
@@ -88,15 +88,15 @@ async def load(
     named = fold.datasets()
     if not named:
         async with store.connection() as conn:
-            await _keep_all(conn, read, asides, run, leagues)
-            await _note_told(conn, read, fold, blocks)
+            await _store_all(conn, read, asides, run, leagues)
+            await _record_fetched(conn, read, fold, blocks)
         if unreadable:
-            raise NothingReadError(
+            raise UnreadableResponseError(
                 msg("No record of {answers} can be read.", answers=_origin(answers[0]))
             )
         return None
     # Matches first: the details of those that leave the mirror leave it in the same version.
-    details = [name for name in DETAILS if fold.covers("fixtures") and name not in named]
+    details = [name for name in DETAIL_DATASETS if fold.scopes("fixtures") and name not in named]
     datasets = [DATASETS[name] for name in sorted([*named, *details], key=_after_matches)]
     try:
         async with Reconcile.begin(store, datasets) as work:
@@ -105,15 +105,15 @@ async def load(
                     work.exclude_dataset(dataset)
                     continue
                 scope = fold.scope(dataset.name)
-                records = await _to_stage(work.connection, dataset, fold, scope)
+                records = await _records_to_stage(work.connection, dataset, fold, scope)
                 await work.stage(dataset, records)
                 removed = (await work.diff(dataset, scope)).removed
                 if guard and dataset.name in _GUARDED and removed >= _FEW:
                     await _check(work.connection, dataset, scope, removed)
-                if dataset.name == "fixtures" and fold.covers("fixtures"):
+                if dataset.name == "fixtures" and fold.scopes("fixtures"):
                     fold.vanished = await _vanished(work, dataset, fold)
-            await _keep_all(work.connection, read, asides, run, leagues, fold.vanished)
-            await _note_told(work.connection, read, fold, blocks)
+            await _store_all(work.connection, read, asides, run, leagues, fold.vanished)
+            await _record_fetched(work.connection, read, fold, blocks)
             version = await work.write(run=run, retention_days=retention_days)
             if fold.vanished:
                 await work.connection.execute(
@@ -122,7 +122,7 @@ async def load(
                 )
                 await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
             return version
-    except DoubtError as error:
+    except SuspectResponseError as error:
         doubted = [Aside(_origin(answer), error.message, answer.body) for answer in answers]
         async with store.connection() as conn:
             await keep_aside(conn, SOURCE, run, doubted)
@@ -133,7 +133,7 @@ def _after_matches(name: str) -> bool:
     return name != "fixtures"
 
 
-async def _vanished(work: Reconcile, fixtures: Dataset, fold: Fold) -> list[int]:
+async def _vanished(work: Reconcile, fixtures: Dataset, fold: ResponseMerge) -> list[int]:
     """Return the matches that leave the mirror, and any that left it without their details."""
     removed = {int(key) for key in await work.removed_keys(fixtures)}
     back = [int(key) for key in fold.records.get("fixtures", ())]
@@ -151,7 +151,7 @@ async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, rem
     )
     [(known,)] = await cursor.fetchall()
     if share(removed, known) > Limits().removed:
-        raise DoubtError(
+        raise SuspectResponseError(
             msg(
                 "The answer lacks {removed:,} of {known:,} {dataset} and was set aside.",
                 removed=removed,
@@ -162,11 +162,11 @@ async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, rem
         )
 
 
-def _origin(answer: Answer) -> str:
+def _origin(answer: ApiResponse) -> str:
     return f"/{answer.endpoint} {dict(answer.parameters)}"
 
 
-def understood(
+def extract_records(
     endpoint: str,
     parameters: Mapping[str, str],
     envelope: Envelope,
@@ -177,30 +177,30 @@ def understood(
         return Extract()
     found = extract(endpoint, parameters, envelope.response)
     if leagues is not None:
-        set_aside_nobodys(found)
-    if envelope.is_part:
-        found.covers.clear()
+        quarantine_without_league(found)
+    if envelope.is_partial:
+        found.scopes.clear()
         found.blocks.clear()
     return found
 
 
-async def _keep_all(
+async def _store_all(
     conn: AsyncConnection[Any],
-    read: Sequence[tuple[Answer, Envelope]],
+    read: Sequence[tuple[ApiResponse, Envelope]],
     asides: Sequence[Aside],
     run: int | None,
     leagues: Collection[int] | None,
     vanished: Collection[int] = (),
 ) -> None:
     for answer, envelope in read:
-        await keep(conn, answer, envelope, run=run, leagues=leagues, vanished=vanished)
+        await store_response(conn, answer, envelope, run=run, leagues=leagues, vanished=vanished)
     await keep_aside(conn, SOURCE, run, asides)
 
 
-async def _note_told(
+async def _record_fetched(
     conn: AsyncConnection[Any],
-    read: Sequence[tuple[Answer, Envelope]],
-    fold: Fold,
+    read: Sequence[tuple[ApiResponse, Envelope]],
+    fold: ResponseMerge,
     blocks: Sequence[Block],
 ) -> None:
     """Remember when each match was told of, or was asked for by its id in vain.
@@ -229,16 +229,16 @@ async def _note_told(
         )
     for answer, envelope in read:
         listed = listed_season(answer.endpoint, answer.parameters)
-        if listed and envelope.counted and not envelope.errors:
+        if listed and envelope.row_count and not envelope.errors:
             league, season = listed
             await conn.execute(
                 load_query(_PACKAGE, "note_listed"),
-                {"league": league, "season": season, "matches": envelope.counted},
+                {"league": league, "season": season, "matches": envelope.row_count},
             )
 
 
-async def _to_stage(
-    conn: AsyncConnection[Any], dataset: Dataset, fold: Fold, scope: Scope
+async def _records_to_stage(
+    conn: AsyncConnection[Any], dataset: Dataset, fold: ResponseMerge, scope: Scope
 ) -> list[Record]:
     """The records to bring in; fillers only where there is nothing yet, or not any more."""
     records = fold.records.get(dataset.name, {})
@@ -251,4 +251,4 @@ async def _to_stage(
             {"fillers": sorted(fillers), **scope.values},
         )
         there = {key for (key,) in await cursor.fetchall()}
-    return [Record(key, spelled(body)) for key, body in records.items() if key not in there]
+    return [Record(key, encode(body)) for key, body in records.items() if key not in there]

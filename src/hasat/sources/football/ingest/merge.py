@@ -9,19 +9,19 @@ from psycopg import sql
 from hasat.feed.dataset import Scope
 from hasat.sources.football.ingest.elements import Extract
 from hasat.sources.football.ingest.scopes import (
-    DETAILS,
-    OF_A_LEAGUE,
-    Cover,
+    DETAIL_DATASETS,
+    LEAGUE_DATASETS,
     Element,
-    covers_of,
+    RecordScope,
     league_of,
     match_of,
+    scopes_containing,
 )
 
 _NONE: frozenset[int] = frozenset()
 
 
-class Fold:
+class ResponseMerge:
     """The last word on every record, and where absence means removal.
 
     `leagues` restricts what enters to these, for answers that are about all of them.
@@ -30,8 +30,8 @@ class Fold:
     def __init__(self, leagues: Collection[int] | None = None) -> None:
         self.records: dict[str, dict[str, Any]] = {}
         self.fillers: dict[str, set[str]] = {}
-        self._covers: dict[Cover, None] = {}
-        self._inside: dict[Cover, set[str]] = {}
+        self._covers: dict[RecordScope, None] = {}
+        self._inside: dict[RecordScope, set[str]] = {}
         self._dropped: dict[str, set[str]] = {}
         self._leagues = leagues
         self.vanished: list[int] = []
@@ -41,7 +41,7 @@ class Fold:
         """What the next answer says."""
         wanted = [element for element in extract.elements if self._is_wanted(element)]
         present = {(element.dataset, element.key) for element in wanted}
-        for cover in extract.covers:
+        for cover in extract.scopes:
             self._covers[cover] = None
             for key in self._inside.pop(cover, ()):
                 if (cover.dataset, key) not in present:
@@ -54,18 +54,18 @@ class Fold:
         named = {cover.dataset for cover in self._covers}
         return sorted(named | {name for name, found in self.records.items() if found})
 
-    def covers(self, dataset: str) -> bool:
+    def scopes(self, dataset: str) -> bool:
         """Whether absence from the answers means removal anywhere in a dataset."""
         return any(cover.dataset == dataset for cover in self._covers)
 
     def scope(self, dataset: str) -> Scope:
         """Where absence means removal, as a condition on the dataset's table."""
-        covers = [cover for cover in self._covers if cover.dataset == dataset]
-        if any(not cover.where for cover in covers):
+        scopes = [cover for cover in self._covers if cover.dataset == dataset]
+        if any(not cover.where for cover in scopes):
             return Scope({"whole": True})
         conditions: list[sql.Composable] = []
         values: dict[str, Any] = {}
-        for number, cover in enumerate(covers):
+        for number, cover in enumerate(scopes):
             equal = []
             for column, value in cover.where:
                 name = f"cover_{number}_{column}"
@@ -77,15 +77,15 @@ class Fold:
         where: sql.Composable = sql.SQL("false")
         if conditions:
             where = sql.SQL("(") + sql.SQL(") OR (").join(conditions) + sql.SQL(")")
-        if self._leagues is not None and dataset in OF_A_LEAGUE:
+        if self._leagues is not None and dataset in LEAGUE_DATASETS:
             values["leagues"] = sorted(self._leagues)
             where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
         if dropped := self._dropped.get(dataset):
             # The mirror may still have it where it was before these answers: in another day.
             values["dropped"] = sorted(dropped)
             where = sql.SQL("(") + where + sql.SQL(") OR m.key = ANY (%(dropped)s)")
-        told: dict[str, Any] = {"covers": [dict(cover.where) for cover in covers]}
-        if self.vanished and dataset in DETAILS:
+        told: dict[str, Any] = {"covers": [dict(cover.where) for cover in scopes]}
+        if self.vanished and dataset in DETAIL_DATASETS:
             told["vanished"] = values["vanished"] = self.vanished
             where = sql.SQL("(") + where + sql.SQL(") OR m.fixture_id = ANY (%(vanished)s)")
         return Scope(told, where, values)
@@ -97,13 +97,13 @@ class Fold:
         records[element.key] = element.body
         fillers = self.fillers.setdefault(element.dataset, set())
         (fillers.add if filler else fillers.discard)(element.key)
-        for cover in covers_of(element):
+        for cover in scopes_containing(element):
             self._inside.setdefault(cover, set()).add(element.key)
 
-    def _drop(self, cover: Cover, key: str) -> None:
+    def _drop(self, cover: RecordScope, key: str) -> None:
         records = self.records[cover.dataset]
         # It may have moved to another day since it was seen in this one.
-        if key in records and cover in covers_of(Element(cover.dataset, key, records[key])):
+        if key in records and cover in scopes_containing(Element(cover.dataset, key, records[key])):
             del records[key]
             if key not in self.fillers[cover.dataset]:
                 self._dropped.setdefault(cover.dataset, set()).add(key)
@@ -113,12 +113,12 @@ class Fold:
         return self._leagues is None or league is None or league in self._leagues
 
 
-class Replay:
+class ReverseMerge:
     """What the answers so far have settled."""
 
     def __init__(self) -> None:
         self._settled: defaultdict[str, set[str]] = defaultdict(set)
-        self._covered: dict[Cover, frozenset[int] | None] = {}
+        self._covered: dict[RecordScope, frozenset[int] | None] = {}
         self._with_covers: set[str] = set()
         self._fillers: dict[tuple[str, str], Element] = {}
         self._vanished: set[int] = set()
@@ -148,7 +148,7 @@ class Replay:
             if not over:
                 self._fillers.pop((name, key), None)
                 yield element
-        for cover in found.covers:
+        for cover in found.scopes:
             self._cover(cover, leagues)
         self._vanished.update(vanished)
 
@@ -156,20 +156,20 @@ class Replay:
         """Records that only answers about a part of them told; once all were added."""
         return iter(self._fillers.values())
 
-    def _cover(self, cover: Cover, leagues: Collection[int] | None) -> None:
+    def _cover(self, cover: RecordScope, leagues: Collection[int] | None) -> None:
         self._with_covers.add(cover.dataset)
         before = self._covered.get(cover, _NONE)
-        if before is None or leagues is None or cover.dataset not in OF_A_LEAGUE:
+        if before is None or leagues is None or cover.dataset not in LEAGUE_DATASETS:
             self._covered[cover] = None
         else:
             self._covered[cover] = before.union(leagues)
 
     def _is_over(self, element: Element) -> bool:
-        if element.dataset in DETAILS and match_of(element) in self._vanished:
+        if element.dataset in DETAIL_DATASETS and match_of(element) in self._vanished:
             return True
         if element.dataset not in self._with_covers:
             return False
-        for cover in covers_of(element):
+        for cover in scopes_containing(element):
             leagues = self._covered.get(cover, _NONE)
             if leagues is None or (leagues and league_of(element) in leagues):
                 return True

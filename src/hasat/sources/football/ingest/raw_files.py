@@ -20,7 +20,7 @@ from hasat.errors import HasatError, UnavailableError
 from hasat.feed.archive.storage import Storage
 from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.messages import msg
-from hasat.sources.football.ingest.raw_store import Told, newest_first
+from hasat.sources.football.ingest.raw_store import StoredResponse, iter_stored
 from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
 
@@ -51,7 +51,7 @@ _COLUMNS = _SCHEMA.names
 
 
 @dataclass(frozen=True)
-class Month:
+class MonthSummary:
     """What a file, or a partition, holds: how many answers, up to which place in their order."""
 
     answers: int
@@ -60,14 +60,14 @@ class Month:
 
 
 @dataclass(frozen=True)
-class Sealed(Month):
+class MonthFile(MonthSummary):
     """A file that was read back and found to be what the partition was."""
 
     size: int
     sha256: bytes
 
 
-def write_month(url: str, month: date, draft: Path) -> Sealed:
+def write_month(url: str, month: date, draft: Path) -> MonthFile:
     """Write a month's partition to a file, and read the file back."""
     with connect_blocking(url) as conn:
         conn.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -84,10 +84,10 @@ def write_month(url: str, month: date, draft: Path) -> Sealed:
     with draft.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").digest()
         os.fsync(file.fileno())
-        return Sealed(read.answers, read.last_order, read.digest, file.tell(), sha256)
+        return MonthFile(read.answers, read.last_order, read.digest, file.tell(), sha256)
 
 
-def read_newest_first(file: Path) -> Iterator[dict[str, Any]]:
+def iter_file(file: Path) -> Iterator[dict[str, Any]]:
     """The answers of a file, in the order in which they last came, turned round."""
     for group in _groups(file):
         yield from reversed(group)
@@ -102,9 +102,9 @@ def _rows(conn: Connection[Any], month: date) -> Iterator[tuple[Any, ...]]:
         yield from cursor
 
 
-def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> Month:
+def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> MonthSummary:
     waiting: list[dict[str, Any]] = []
-    seen: list[Month] = []
+    seen: list[MonthSummary] = []
     size = 0
     # A file of its own: the thread of a run that was stopped may still write to the one before.
     draft.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> Month:
     return _sum(seen)
 
 
-def _flush(writer: ParquetWriter, waiting: list[dict[str, Any]]) -> Month:
+def _flush(writer: ParquetWriter, waiting: list[dict[str, Any]]) -> MonthSummary:
     writer.write_table(pa.Table.from_pylist(waiting, schema=_SCHEMA))
     tally = _tally(waiting)
     waiting.clear()
@@ -135,7 +135,7 @@ def _groups(file: Path) -> Iterator[list[dict[str, Any]]]:
             yield rows
 
 
-def _tally(rows: Iterable[dict[str, Any]]) -> Month:
+def _tally(rows: Iterable[dict[str, Any]]) -> MonthSummary:
     answers = last = total = 0
     for row in rows:
         answers += 1
@@ -143,13 +143,13 @@ def _tally(rows: Iterable[dict[str, Any]]) -> Month:
         total += weight(
             str(row["id"]), record_digest(canonical([_plain(row[c]) for c in _COLUMNS]))
         )
-    return Month(answers, last, shift(EMPTY, total))
+    return MonthSummary(answers, last, shift(EMPTY, total))
 
 
-def _sum(parts: Sequence[Month]) -> Month:
+def _sum(parts: Sequence[MonthSummary]) -> MonthSummary:
     total = sum(int.from_bytes(part.digest, "big") for part in parts)
     last = max((part.last_order for part in parts), default=0)
-    return Month(sum(part.answers for part in parts), last, shift(EMPTY, total))
+    return MonthSummary(sum(part.answers for part in parts), last, shift(EMPTY, total))
 
 
 def _plain(value: Any) -> Any:
@@ -166,9 +166,9 @@ class _Archive(NamedTuple):
     sha256: bytes
 
 
-async def all_newest_first(
+async def iter_all(
     conn: AsyncConnection[Any], place: Storage
-) -> AsyncGenerator[Told, None]:
+) -> AsyncGenerator[StoredResponse, None]:
     """Every answer in the order in which it last came, turned round."""
     # Until this transaction ends no month can move from the database to a file.
     await conn.execute("LOCK TABLE raw.api_responses IN ACCESS SHARE MODE")
@@ -177,11 +177,13 @@ async def all_newest_first(
     async with AsyncExitStack() as open_streams:
         folder = Path(open_streams.enter_context(tempfile.TemporaryDirectory(prefix="hasat-")))
         # A file is opened when its newest answer is due, not before.
-        waiting: list[tuple[int, int, Told | None, AsyncGenerator[Told, None]]] = [
+        waiting: list[
+            tuple[int, int, StoredResponse | None, AsyncGenerator[StoredResponse, None]]
+        ] = [
             (-one.last_order, number, None, _from_file(place, one, folder / str(number)))
             for number, one in enumerate(files)
         ]
-        waiting.append((-(2**63), len(files), None, newest_first(conn)))
+        waiting.append((-(2**63), len(files), None, iter_stored(conn)))
         for *_, stream in waiting:
             open_streams.push_async_callback(stream.aclose)
         heapq.heapify(waiting)
@@ -194,7 +196,9 @@ async def all_newest_first(
                 heapq.heappush(waiting, (-following.order, number, following, stream))
 
 
-async def _from_file(place: Storage, archive: _Archive, copy: Path) -> AsyncGenerator[Told, None]:
+async def _from_file(
+    place: Storage, archive: _Archive, copy: Path
+) -> AsyncGenerator[StoredResponse, None]:
     seen = hashlib.sha256()
     with copy.open("wb") as file:
         async for piece in place.read(archive.path, 0, archive.size):
@@ -209,8 +213,8 @@ async def _from_file(place: Storage, archive: _Archive, copy: Path) -> AsyncGene
             ),
             remedy=msg("Bring the file back from a backup; nothing was changed."),
         )
-    for row in read_newest_first(copy):
-        yield Told(
+    for row in iter_file(copy):
+        yield StoredResponse(
             row["seen_order"],
             row["endpoint"].removeprefix("/"),
             json.loads(row["requested_params"]),

@@ -22,7 +22,10 @@ from hasat.sources.football.ingest.envelope import Envelope
 from hasat.store.queries import load_query
 
 if TYPE_CHECKING:
-    from hasat.sources.football.ingest.raw_files import Sealed
+    from hasat.sources.football.ingest.raw_files import MonthFile
+
+if TYPE_CHECKING:
+    pass
 
 
 _PACKAGE = "hasat.sources.football"
@@ -31,7 +34,7 @@ _LOCK = 8370142693
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """One answer: to which question, and every byte of it."""
 
     endpoint: str
@@ -41,7 +44,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Told(NamedTuple):
+class StoredResponse(NamedTuple):
     """A stored response: when it last came, which leagues it let into CORE, which matches left."""
 
     order: int
@@ -53,9 +56,9 @@ class Told(NamedTuple):
     body: str
 
 
-async def keep(
+async def store_response(
     conn: AsyncConnection[Any],
-    answer: Answer,
+    answer: ApiResponse,
     envelope: Envelope,
     *,
     run: int | None,
@@ -87,16 +90,16 @@ async def keep(
     )
 
 
-async def newest_first(conn: AsyncConnection[Any]) -> AsyncGenerator[Told, None]:
+async def iter_stored(conn: AsyncConnection[Any]) -> AsyncGenerator[StoredResponse, None]:
     """The answers in the database, in the order in which they last came, turned round."""
     async with conn.cursor("newest_answers") as cursor:
         cursor.itersize = _AT_ONCE
         await cursor.execute(load_query(_PACKAGE, "newest_answers"))
         async for row in cursor:
-            yield Told(*row)
+            yield StoredResponse(*row)
 
 
-def _request_hash(answer: Answer) -> bytes:
+def _request_hash(answer: ApiResponse) -> bytes:
     question = json.dumps([answer.endpoint, sorted(answer.parameters.items())])
     return hashlib.sha256(question.encode()).digest()
 
@@ -125,22 +128,22 @@ async def _old_months(conn: AsyncConnection[Any], days: int) -> list[date]:
     return [month for (month,) in await cursor.fetchall()]
 
 
-async def _move(context: RunContext, place: Storage, month: date) -> "Sealed | None":
+async def _move(context: RunContext, place: Storage, month: date) -> "MonthFile | None":
     """The month in a file and no longer in the database; None if it could not be let go yet."""
     # Where nothing is archived, nobody waits for Parquet to be loaded.
     from hasat.sources.football.ingest.raw_files import write_month
 
     draft_path = f"{SOURCE}_raw/api_responses_{month:%Y_%m}.parquet"
     draft = place.draft(draft_path)
-    sealed = await asyncio.to_thread(write_month, context.store.url, month, draft)
+    file = await asyncio.to_thread(write_month, context.store.url, month, draft)
     # Named by what is in it: whatever is tried again later cannot replace another file.
-    path = draft_path.replace(".parquet", f"_{sealed.last_order}.parquet")
+    path = draft_path.replace(".parquet", f"_{file.last_order}.parquet")
     await asyncio.to_thread(draft.replace, place.draft(path))
-    if sealed.answers:
+    if file.answers:
         await place.publish(path)
     try:
         async with context.store.connection() as conn:
-            await _let_go(conn, month, path, sealed)
+            await _let_go(conn, month, path, file)
     except (LockNotAvailable, _ChangedError) as error:
         context.log.info(
             "a month is still in use; it is moved later", month=str(month), why=str(error)
@@ -148,16 +151,16 @@ async def _move(context: RunContext, place: Storage, month: date) -> "Sealed | N
         with suppress(HasatError):
             await place.remove(path)
         return None
-    if not sealed.answers:
+    if not file.answers:
         await place.remove(path)
-    return sealed
+    return file
 
 
 class _ChangedError(Exception):
     """An answer of the month came again while its file was written."""
 
 
-async def _let_go(conn: AsyncConnection[Any], month: date, path: str, sealed: "Sealed") -> None:
+async def _let_go(conn: AsyncConnection[Any], month: date, path: str, file: "MonthFile") -> None:
     """Drop the partition, if it is still what is in the file, and remember where that is."""
     await conn.execute("SET LOCAL lock_timeout = '5s'")
     await conn.execute("LOCK TABLE raw.api_responses IN ACCESS EXCLUSIVE MODE")
@@ -165,10 +168,10 @@ async def _let_go(conn: AsyncConnection[Any], month: date, path: str, sealed: "S
     cursor = await conn.execute(
         sql.SQL("SELECT count(*), coalesce(max(seen_order), 0) FROM {}").format(partition)
     )
-    if await cursor.fetchone() != (sealed.answers, sealed.last_order):
+    if await cursor.fetchone() != (file.answers, file.last_order):
         raise _ChangedError("answers of it came meanwhile")
-    if sealed.answers:
+    if file.answers:
         await conn.execute(
-            load_query(_PACKAGE, "note_archive"), {"path": path, "month": month, **vars(sealed)}
+            load_query(_PACKAGE, "note_archive"), {"path": path, "month": month, **vars(file)}
         )
     await conn.execute(sql.SQL("DROP TABLE {}").format(partition))

@@ -25,13 +25,19 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.ingest.elements import Extract
-from hasat.sources.football.ingest.envelope import read_envelope, spelled
-from hasat.sources.football.ingest.loader import understood
-from hasat.sources.football.ingest.merge import Replay
-from hasat.sources.football.ingest.raw_files import all_newest_first
-from hasat.sources.football.ingest.raw_store import Told
-from hasat.sources.football.ingest.scopes import BLOCKS, SPELLING, Element, league_of, listed_season
-from hasat.sources.football.jobs.fixtures import BACKFILL, BLOCK_OF
+from hasat.sources.football.ingest.envelope import encode, read_envelope
+from hasat.sources.football.ingest.loader import extract_records
+from hasat.sources.football.ingest.merge import ReverseMerge
+from hasat.sources.football.ingest.raw_files import iter_all
+from hasat.sources.football.ingest.raw_store import StoredResponse
+from hasat.sources.football.ingest.scopes import (
+    BLOCKS,
+    FORMAT_PARAMETERS,
+    Element,
+    league_of,
+    listed_season,
+)
+from hasat.sources.football.jobs.fixtures import BACKFILL, DETAIL_FLAGS
 from hasat.sources.football.jobs.tables import STANDINGS_BACKFILL
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -47,7 +53,7 @@ _Season = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class RebuildSummary:
     """How many answers were read, what became of each dataset, and which notes were lost."""
 
     answers: int
@@ -62,7 +68,7 @@ async def rebuild(
     *,
     force: bool = False,
     on_progress: Callable[[int], None] | None = None,
-) -> Rebuilt:
+) -> RebuildSummary:
     """Bring every dataset to what all kept answers say together.
 
     Nothing else can be loaded meanwhile. With `force` also where that is far less than what was
@@ -78,12 +84,12 @@ async def _rebuild(
     *,
     force: bool,
     on_progress: Callable[[int], None] | None,
-) -> Rebuilt:
+) -> RebuildSummary:
     datasets = list(DATASETS.values())
     retention = settings.football.change_retention_days
     async with Reconcile.begin(store, datasets) as work:
 
-        async def put_all(states: InPlaceRepair | StagedRebuild) -> _Reading:
+        async def put_all(states: InPlaceRepair | StagedRebuild) -> _ResponseReader:
             await states.open()
             async with store.connection() as reading:
                 return await _put_all(states, reading, settings, on_progress)
@@ -97,9 +103,9 @@ async def _rebuild(
             renewal = StagedRebuild(work, datasets)
             answers = await put_all(renewal)
             renewed = await renewal.finish(run=None, retention_days=retention, force=force)
-        notes = await answers.memory.put_back(work.connection)
+        notes = await answers.memory.restore(work.connection)
         await work.connection.execute(load_query("hasat.sources.football", "end_inferences"))
-    return Rebuilt(answers.read, answers.unreadable, renewed, notes)
+    return RebuildSummary(answers.read, answers.unreadable, renewed, notes)
 
 
 async def _put_all(
@@ -107,12 +113,12 @@ async def _put_all(
     reading: AsyncConnection[Any],
     settings: Settings,
     on_progress: Callable[[int], None] | None,
-) -> "_Reading":
+) -> "_ResponseReader":
     """Put down what all kept answers say together."""
-    answers = _Reading()
+    answers = _ResponseReader()
     # The database reads, this process makes records of it, and the database takes them in.
-    kept = ahead(all_newest_first(reading, storage_of(settings)), _ANSWERS_AHEAD)
-    async with aclosing(kept), aclosing(ahead(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
+    kept = prefetch(iter_all(reading, storage_of(settings)), _ANSWERS_AHEAD)
+    async with aclosing(kept), aclosing(prefetch(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
         async for dataset, chunk in chunks:
             await states.add(dataset, chunk)
             if on_progress is not None:
@@ -125,17 +131,19 @@ async def _put_all(
     return answers
 
 
-class _Reading:
+class _ResponseReader:
     """Answers on their way to be records, many at once."""
 
     def __init__(self) -> None:
         self.read = 0
         self.unreadable = 0
-        self.memory = Memory()
-        self._replay = Replay()
+        self.memory = FetchHistory()
+        self._replay = ReverseMerge()
         self._waiting: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
 
-    async def chunks(self, kept: AsyncIterable[Told]) -> AsyncGenerator[tuple[str, Chunk], None]:
+    async def chunks(
+        self, kept: AsyncIterable[StoredResponse]
+    ) -> AsyncGenerator[tuple[str, Chunk], None]:
         """Records that count, by dataset, packed for the database."""
         async for told in kept:
             # In a thread, so that what was read and what is written goes on meanwhile.
@@ -145,22 +153,23 @@ class _Reading:
         for dataset in list(self._waiting):
             yield self._pack(dataset)
 
-    def _read(self, told: Told) -> list[tuple[str, Chunk]]:
+    def _read(self, told: StoredResponse) -> list[tuple[str, Chunk]]:
         envelope = read_envelope(told.body)
-        found = understood(told.endpoint, told.parameters, envelope, told.leagues)
+        found = extract_records(told.endpoint, told.parameters, envelope, told.leagues)
         self.read += 1
         self.unreadable += len(found.unreadable)
         if not envelope.errors:
-            self.memory.note(told, found, envelope.counted)
+            self.memory.note(told, found, envelope.row_count)
         touched = self._put(
-            self._replay.add(found, told.leagues, told.vanished), whole=envelope.whole
+            self._replay.add(found, told.leagues, told.vanished),
+            integers_only=envelope.integers_only,
         )
         return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
 
-    def _put(self, elements: Iterable[Element], *, whole: bool = False) -> set[str]:
+    def _put(self, elements: Iterable[Element], *, integers_only: bool = False) -> set[str]:
         touched = set()
         for dataset, key, body in elements:
-            self._waiting[dataset].append((key, spelled(body, whole=whole)))
+            self._waiting[dataset].append((key, encode(body, integers_only=integers_only)))
             touched.add(dataset)
         return touched
 
@@ -181,7 +190,7 @@ def _without_cycles() -> Iterator[None]:
         gc.enable()
 
 
-async def ahead(stream: AsyncGenerator[T, None], most: int) -> AsyncGenerator[T, None]:
+async def prefetch(stream: AsyncGenerator[T, None], most: int) -> AsyncGenerator[T, None]:
     """The same stream, read by a task of its own, at most so many ahead; to be closed."""
     queue: asyncio.Queue[T | _End] = asyncio.Queue(most)
     task = asyncio.create_task(_fill(stream, queue))
@@ -213,10 +222,10 @@ async def _fill(stream: AsyncGenerator[T, None], queue: "asyncio.Queue[T | _End]
 
 
 def _without_spelling(parameters: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in parameters.items() if name not in SPELLING}
+    return {name: value for name, value in parameters.items() if name not in FORMAT_PARAMETERS}
 
 
-class Memory:
+class FetchHistory:
     """Notes of answers, the newest first."""
 
     def __init__(self) -> None:
@@ -230,14 +239,14 @@ class Memory:
         self._done: dict[tuple[str, int, int], datetime] = {}
         self._windows: dict[_Season, list[tuple[date, date]]] = {}
 
-    def note(self, told: Told, found: Extract, counted: int) -> None:
+    def note(self, told: StoredResponse, found: Extract, row_count: int) -> None:
         """What the next older answer, of so many rows, adds."""
         for block in found.blocks:
             if block.fixture not in self._vanished:
                 self._empty.setdefault((block.fixture, block.name), block.is_empty)
         listed = listed_season(told.endpoint, told.parameters)
-        if listed and counted:
-            self._listed_matches.setdefault(listed, (counted, told.at))
+        if listed and row_count:
+            self._listed_matches.setdefault(listed, (row_count, told.at))
         asked = _without_spelling(told.parameters)
         numbers = {name: int(text) for name, text in asked.items() if text.isdecimal()}
         season = (numbers.get("league", 0), numbers.get("season", 0))
@@ -251,7 +260,7 @@ class Memory:
                 self._teams.setdefault(season, told.at)
             case "fixtures":
                 self._note_fixtures(told, found, season)
-            case endpoint if endpoint in BLOCK_OF and asked.keys() == {"fixture"}:
+            case endpoint if endpoint in DETAIL_FLAGS and asked.keys() == {"fixture"}:
                 self._told.setdefault(numbers["fixture"], told.at)
                 self._note_detailed(numbers["fixture"], told.at)
             case endpoint if endpoint in _SEASONAL and {"league", "season"} <= asked.keys():
@@ -259,7 +268,7 @@ class Memory:
                 if endpoint == "standings":
                     self._done.setdefault((STANDINGS_BACKFILL, *season), told.at)
 
-    def _note_fixtures(self, told: Told, found: Extract, season: _Season) -> None:
+    def _note_fixtures(self, told: StoredResponse, found: Extract, season: _Season) -> None:
         asked = _without_spelling(told.parameters)
         if asked.keys() == {"league", "season"}:
             self._done.setdefault((BACKFILL, *season), told.at)
@@ -282,7 +291,7 @@ class Memory:
         if fixture not in self._vanished:
             self._detailed.setdefault(fixture, at)
 
-    async def put_back(self, conn: AsyncConnection[Any]) -> int:
+    async def restore(self, conn: AsyncConnection[Any]) -> int:
         """Write down what is missing; how many notes that were."""
         listed = await self._listed(conn)
         async with conn.cursor() as cursor:

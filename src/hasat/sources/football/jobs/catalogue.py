@@ -7,7 +7,7 @@ from pydantic import Field
 
 from hasat.jobs import Job
 from hasat.settings import kinds
-from hasat.sources.football.client import Collecting, collects
+from hasat.sources.football.client import Collector, run_with_client
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.ingest import raw_store
 from hasat.sources.football.jobs import bootstrap, finishing, fixtures, tables
@@ -20,7 +20,7 @@ _BatchSize = Annotated[int, Field(ge=1, le=20)]
 
 def _job(
     name: str,
-    collect: Collecting,
+    collect: Collector,
     summary: str,
     cron: str | None,
     lane: str = "daily",
@@ -30,7 +30,7 @@ def _job(
 ) -> Job:
     return Job(
         name,
-        collects(collect),
+        run_with_client(collect),
         summary,
         cron,
         lane=lane,

@@ -12,21 +12,21 @@ from hasat.errors import HasatError, OutOfQuotaError
 from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources import upstreams
-from hasat.sources.football.client import Api, collects, is_named, only_league
+from hasat.sources.football.client import FootballClient, is_named, only_league, run_with_client
 from hasat.sources.football.datasets import LIVE, MAY_BE_OVER, RESTING, SCHEDULED, SOURCE
-from hasat.sources.football.jobs.fixtures import AT_ONCE, ask_by_ids, filled
+from hasat.sources.football.jobs.fixtures import IDS_PER_REQUEST, fetch_by_ids, round_up_batch
 from hasat.sources.football.jobs.seasons import followed_seasons
 from hasat.sources.football.leagues import resolve
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
 # After kick-off a match is asked for when it may be over; later whenever it was silent for long.
-_LOOKS = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
+_CHECKS_AFTER = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
 _LATE = timedelta(hours=6)
 # Postponed or abandoned matches get another date, or none: a look a day is enough, and for states
 # that nobody knows yet it is the least.
 _RESTING_LOOKBACK = timedelta(days=30)
-_MOST_A_RUN = 2000
+_MAX_PER_RUN = 2000
 MARKED = "marked"
 """How many matches a run marked, in its detail."""
 
@@ -40,7 +40,7 @@ async def auto_finish(context: RunContext) -> Outcome:
     asked = Outcome("nothing")
     if context.params.get("try_fetch_first") and not dry_run:
         try:
-            asked = await collects(_fetch_candidates)(context)
+            asked = await run_with_client(_fetch_candidates)(context)
         except HasatError as error:
             asked = Outcome("nothing", message=str(error))
             context.log.warning("matches could not be asked for: they are only marked")
@@ -71,7 +71,7 @@ async def auto_finish(context: RunContext) -> Outcome:
     )
 
 
-async def verify(api: Api) -> None:
+async def verify(api: FootballClient) -> None:
     """Ask for matches that were marked as over, until the API has answered."""
     settings = api.settings.verification
     await _check_quota(api)
@@ -83,13 +83,13 @@ async def verify(api: Api) -> None:
                 "named": api.is_named,
                 "attempts": settings.max_attempts,
                 "cooldown": timedelta(hours=settings.cooldown_hours),
-                "limit": filled(200),
+                "limit": round_up_batch(200),
             },
         )
         due = [fixture for (fixture,) in await cursor.fetchall()]
     if not due:
-        api.idle("No match that was marked as over is due to be verified.")
-    await ask_by_ids(api, due)
+        api.report_idle("No match that was marked as over is due to be verified.")
+    await fetch_by_ids(api, due)
 
 
 async def _league_ids(context: RunContext) -> list[int]:
@@ -101,7 +101,7 @@ async def _league_ids(context: RunContext) -> list[int]:
     return [league.id for league in (await resolve(context.store, tracked, only)).leagues]
 
 
-async def _check_quota(api: Api) -> None:
+async def _check_quota(api: FootballClient) -> None:
     """What the lane keeps comes from the settings; a run may be told to keep more."""
     least = api.params.get("min_daily_quota")
     if least is None:
@@ -119,7 +119,7 @@ async def _check_quota(api: Api) -> None:
             )
 
 
-async def stale_live(api: Api) -> None:
+async def stale_live(api: FootballClient) -> None:
     """Matches that were told as being played, and of which nothing was heard for a while.
 
     Those that are about to begin are asked for once with them, for their line-ups.
@@ -128,32 +128,34 @@ async def stale_live(api: Api) -> None:
     due = await _silent(api, LIVE, silence, timedelta(days=30))
     fixtures = [*(fixture for fixture, _ in due), *await _near_kick_off(api)]
     if not fixtures:
-        api.idle(f"No match is being played and was silent for {silence}, or is about to begin.")
-    await ask_by_ids(api, fixtures)
+        api.report_idle(
+            f"No match is being played and was silent for {silence}, or is about to begin."
+        )
+    await fetch_by_ids(api, fixtures)
 
 
-async def stale_scheduled(api: Api) -> None:
+async def stale_scheduled(api: FootballClient) -> None:
     """Matches that should have begun, and those without a date, asked for when they may be over.
 
     Where a day has more of them than fit into one request by ids, the day is asked for.
     """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 60)))
     lookback = timedelta(days=int(api.params.get("lookback_days", 3)))
-    due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
+    due = await _silent(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
     if api.settings.fixtures_fetch_mode == "global_by_date":
         late = Counter(at.date() for _, at in due if at < api.now - _LATE)
-        if days := sorted(day for day, count in late.items() if count > AT_ONCE):
+        if days := sorted(day for day, count in late.items() if count > IDS_PER_REQUEST):
             leagues = {league.id for league in await api.leagues()}
             for day in days:
-                await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
-            due = await _silent(api, SCHEDULED, silence, lookback, looks=_LOOKS)
+                await api.load(await api.fetch("fixtures", date=str(day)), leagues=leagues)
+            due = await _silent(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
     due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK, unknown=True)
     if not due:
-        api.idle(f"No match should have begun and was silent for {silence}.")
-    await ask_by_ids(api, [fixture for fixture, _ in due])
+        api.report_idle(f"No match should have begun and was silent for {silence}.")
+    await fetch_by_ids(api, [fixture for fixture, _ in due])
 
 
-async def _near_kick_off(api: Api) -> list[int]:
+async def _near_kick_off(api: FootballClient) -> list[int]:
     """Matches that are about to begin, where the API has line-ups of them."""
     seasons = [one for one in await followed_seasons(api) if one.has("fixtures", "lineups")]
     async with api.store.connection() as conn:
@@ -164,19 +166,19 @@ async def _near_kick_off(api: Api) -> list[int]:
                 "seasons": [season.year for season in seasons],
                 "now": api.now,
                 "window": timedelta(minutes=api.settings.details.stale_minutes),
-                "limit": filled(api.settings.details.lineups_window_batch),
+                "limit": round_up_batch(api.settings.details.lineups_window_batch),
             },
         )
         return [fixture for (fixture,) in await cursor.fetchall()]
 
 
 async def _silent(
-    api: Api,
+    api: FootballClient,
     statuses: Sequence[str],
     silence: timedelta,
     lookback: timedelta,
     *,
-    looks: Sequence[timedelta] = (),
+    checks: Sequence[timedelta] = (),
     unknown: bool = False,
 ) -> list[tuple[int, datetime]]:
     """Matches in one of these states that are due for another look, and when they began."""
@@ -191,21 +193,21 @@ async def _silent(
                 "silence": silence,
                 "late": _LATE,
                 "lookback": lookback,
-                "looks": list(looks),
+                "looks": list(checks),
                 "unknown": unknown,
-                "limit": _MOST_A_RUN,
+                "limit": _MAX_PER_RUN,
             },
         )
         return [(fixture, date.astimezone(UTC)) for fixture, date in await cursor.fetchall()]
 
 
-async def _fetch_candidates(api: Api) -> None:
+async def _fetch_candidates(api: FootballClient) -> None:
     leagues = await _league_ids(api.context)
     values = {**_thresholds(api.context), "leagues": leagues, "statuses": list(MAY_BE_OVER)}
     async with api.store.connection() as conn:
         cursor = await conn.execute(load_query(_PACKAGE, "may_be_over"), values)
         due = [fixture for (fixture,) in await cursor.fetchall()]
-    await ask_by_ids(api, due)
+    await fetch_by_ids(api, due)
 
 
 def _thresholds(context: RunContext) -> dict[str, object]:

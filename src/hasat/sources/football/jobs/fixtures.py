@@ -7,7 +7,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from hasat.messages import msg
-from hasat.sources.football.client import Api
+from hasat.sources.football.client import FootballClient
 from hasat.sources.football.datasets import FINISHED
 from hasat.sources.football.jobs.bootstrap import ensure_static, ensure_teams
 from hasat.sources.football.jobs.seasons import (
@@ -17,8 +17,8 @@ from hasat.sources.football.jobs.seasons import (
     ensure_matches,
     followed_seasons,
     load_progress,
-    note_refused,
-    refused_lately,
+    recent_refusals,
+    record_refused,
     save_progress,
 )
 from hasat.store.queries import load_query
@@ -29,8 +29,8 @@ BACKFILL = "fixtures_backfill_league_season"
 _RELISTED_AFTER = timedelta(days=7)
 _STILL_RUNS = timedelta(days=14)
 _SEASON = "fixtures"
-AT_ONCE = 20
-BLOCK_OF = {
+IDS_PER_REQUEST = 20
+DETAIL_FLAGS = {
     "fixtures/events": "events",
     "fixtures/lineups": "lineups",
     "fixtures/statistics": "statistics_fixtures",
@@ -47,7 +47,7 @@ _NINETY_DAYS = timedelta(days=90)
 _ALWAYS = timedelta(days=36_500)
 
 
-async def by_date(api: Api) -> None:
+async def by_date(api: FootballClient) -> None:
     """Yesterday, today and tomorrow: late matches and re-dated ones are in one of them."""
     seasons = await followed_seasons(api)
     if not seasons:
@@ -57,20 +57,20 @@ async def by_date(api: Api) -> None:
     if api.settings.fixtures_fetch_mode == "global_by_date" and not api.is_named:
         leagues = {season.league_id for season in seasons}
         for day in days:
-            await api.load(await api.ask("fixtures", date=str(day)), leagues=leagues)
+            await api.load(await api.fetch("fixtures", date=str(day)), leagues=leagues)
         return
     for season in seasons:
         asked = {"league": season.league_id, "season": season.year}
         for day in days:
-            await api.load(await api.ask("fixtures", **asked, date=str(day)))
+            await api.load(await api.fetch("fixtures", **asked, date=str(day)))
 
 
-async def backfill(api: Api) -> None:
+async def backfill(api: FootballClient) -> None:
     """Whole seasons, those first that were never completed."""
     await ensure_static(api)
-    seasons = await followed_seasons(api, with_last=True)
+    seasons = await followed_seasons(api, with_previous=True)
     known = await load_progress(api.store, BACKFILL)
-    refused = await refused_lately(api, _SEASON)
+    refused = await recent_refusals(api, _SEASON)
     due = [
         (season, progress)
         for season in seasons
@@ -78,9 +78,11 @@ async def backfill(api: Api) -> None:
         and _is_due(api, season, progress := known.get(season.pair, Progress()))
     ]
     if lately := refused & {season.pair for season in seasons}:
-        api.idle(f"The API refused the matches of {len(lately)} seasons less than a day ago.")
+        api.report_idle(
+            f"The API refused the matches of {len(lately)} seasons less than a day ago."
+        )
     elif seasons and not due:
-        api.idle("All seasons are listed; a running one is listed again after a week.")
+        api.report_idle("All seasons are listed; a running one is listed again after a week.")
     due.sort(key=lambda pair: (pair[1].completed, not pair[0].is_followed))
     chosen = due if api.is_named else due[: api.settings.backfill.fixtures_max_tasks_per_run]
     for number, (season, progress) in enumerate(chosen):
@@ -96,7 +98,7 @@ async def backfill(api: Api) -> None:
             await _whole(api, season, progress)
 
 
-def _is_due(api: Api, season: Season, progress: Progress) -> bool:
+def _is_due(api: FootballClient, season: Season, progress: Progress) -> bool:
     if (
         api.is_named
         or not progress.completed
@@ -109,22 +111,24 @@ def _is_due(api: Api, season: Season, progress: Progress) -> bool:
     return runs and old and season.is_followed
 
 
-def _in_windows(api: Api, season: Season, progress: Progress) -> bool:
+def _in_windows(api: FootballClient, season: Season, progress: Progress) -> bool:
     """Whether windows are left to be asked for; a season that is complete is listed as a whole."""
     if api.settings.backfill.fixtures_mode == "season":
         return False
     return not progress.completed or not progress.reaches(season.start, season.end)
 
 
-async def _whole(api: Api, season: Season, progress: Progress) -> None:
-    answer = await api.ask("fixtures", league=season.league_id, season=season.year)
+async def _whole(api: FootballClient, season: Season, progress: Progress) -> None:
+    answer = await api.fetch("fixtures", league=season.league_id, season=season.year)
     if not await api.load(answer):
         await _stopped(api, season, progress)
         return
     await _save(api, season, Progress(season.start, _after(season.end), completed=True))
 
 
-async def _windows(api: Api, season: Season, start: date, end: date, progress: Progress) -> None:
+async def _windows(
+    api: FootballClient, season: Season, start: date, end: date, progress: Progress
+) -> None:
     """Window by window. What is remembered is a date, so windows of any size fit together."""
     first, at = progress.first_date, progress.next_date
     if first is None or at is None or start < first:
@@ -136,7 +140,7 @@ async def _windows(api: Api, season: Season, start: date, end: date, progress: P
     width = timedelta(days=api.settings.backfill.fixtures_window_days)
     for _ in range(api.settings.backfill.fixtures_max_pages_per_task):
         to = min(at + width - timedelta(days=1), end)
-        answer = await api.ask(
+        answer = await api.fetch(
             "fixtures",
             league=season.league_id,
             season=season.year,
@@ -152,13 +156,13 @@ async def _windows(api: Api, season: Season, start: date, end: date, progress: P
             return
 
 
-async def _save(api: Api, season: Season, progress: Progress) -> None:
+async def _save(api: FootballClient, season: Season, progress: Progress) -> None:
     await save_progress(api.store, BACKFILL, season.league_id, season.year, progress)
 
 
-async def _stopped(api: Api, season: Season, progress: Progress) -> None:
+async def _stopped(api: FootballClient, season: Season, progress: Progress) -> None:
     """Remember how far it is, and what the API said instead of going on."""
-    await note_refused(api, _SEASON, season.league_id, season.year)
+    await record_refused(api, _SEASON, season.league_id, season.year)
     await _save(api, season, replace(progress, last_error=api.refusal or UNREADABLE))
 
 
@@ -172,65 +176,67 @@ class _Due(NamedTuple):
     season: int
 
 
-async def recent_details(api: Api) -> None:
+async def recent_details(api: FootballClient) -> None:
     """Matches that ended lately: at once, a day later and a week later, as figures settle."""
     await _complete(api, _RECENT, api.settings.details.finalize_batch)
 
 
-async def details_of_90_days(api: Api) -> None:
+async def details_of_90_days(api: FootballClient) -> None:
     await _complete(api, _NINETY_DAYS, api.settings.details.backfill_batch)
 
 
-async def details_of_seasons(api: Api) -> None:
+async def details_of_seasons(api: FootballClient) -> None:
     """Begins at the other end than the ninety days, so that both at once ask for no match twice."""
     await _complete(api, _ALWAYS, api.settings.details.season_backfill_batch, oldest_first=True)
 
 
-async def _complete(api: Api, since: timedelta, batch: int, *, oldest_first: bool = False) -> None:
+async def _complete(
+    api: FootballClient, since: timedelta, batch: int, *, oldest_first: bool = False
+) -> None:
     seasons = [
         one
-        for one in await followed_seasons(api, with_last=True)
+        for one in await followed_seasons(api, with_previous=True)
         if api.is_named or one.has_details
     ]
     await ensure_matches(api, seasons)
     if api.settings.details.fetch_mode == "by_ids":
-        due = await _due(api, seasons, since, filled(batch), oldest_first)
-        await ask_by_ids(api, [one.fixture for one in due])
+        due = await _due(api, seasons, since, round_up_batch(batch), oldest_first)
+        await fetch_by_ids(api, [one.fixture for one in due])
     else:
         due = await _due(api, seasons, since, batch, oldest_first)
-        await _ask_each(api, seasons, due)
+        await _fetch_each(api, seasons, due)
 
 
-async def ask_by_ids(api: Api, fixtures: Sequence[int]) -> None:
+async def fetch_by_ids(api: FootballClient, fixtures: Sequence[int]) -> None:
     """Ask for matches with all their details, twenty at a time; no more once that is refused."""
     if not fixtures:
         return
-    if await refused_lately(api, _BY_IDS, _REFUSED_RESTS):
-        api.idle("The API refused matches by their ids less than an hour ago.")
+    if await recent_refusals(api, _BY_IDS, _REFUSED_RESTS):
+        api.report_idle("The API refused matches by their ids less than an hour ago.")
         return
-    for place in range(0, len(fixtures), AT_ONCE):
+    for place in range(0, len(fixtures), IDS_PER_REQUEST):
         await api.progress(place, len(fixtures), msg("matches"))
-        some = fixtures[place : place + AT_ONCE]
-        await api.load(await api.ask("fixtures", ids="-".join(map(str, some))))
+        some = fixtures[place : place + IDS_PER_REQUEST]
+        await api.load(await api.fetch("fixtures", ids="-".join(map(str, some))))
         if api.refusal is not None:
-            await note_refused(api, _BY_IDS, 0, 0)
+            await record_refused(api, _BY_IDS, 0, 0)
             return
 
 
-async def _ask_each(api: Api, seasons: Sequence[Season], due: Sequence[_Due]) -> None:
+async def _fetch_each(api: FootballClient, seasons: Sequence[Season], due: Sequence[_Due]) -> None:
     """The original's way: match by match, each kind of details that its season covers."""
     if not due:
         return
-    if await refused_lately(api, _EACH, _REFUSED_RESTS):
-        api.idle("The API refused details less than an hour ago.")
+    if await recent_refusals(api, _EACH, _REFUSED_RESTS):
+        api.report_idle("The API refused details less than an hour ago.")
         return
     covering = {season.pair: season for season in seasons}
     for number, (fixture, *pair) in enumerate(due):
         await api.progress(number, len(due), msg("matches"))
         season = covering[pair[0], pair[1]]
-        for endpoint, flag in BLOCK_OF.items():
+        for endpoint, flag in DETAIL_FLAGS.items():
             if season.has("fixtures", flag):
-                answer = await api.ask(endpoint, fixture=fixture)
+                answer = await api.fetch(endpoint, fixture=fixture)
                 if answer is None:
                     # What is missing is asked for again with the rest.
                     break
@@ -238,17 +244,17 @@ async def _ask_each(api: Api, seasons: Sequence[Season], due: Sequence[_Due]) ->
         else:
             await _note_detailed(api, fixture)
         if api.refusal is not None:
-            await note_refused(api, _EACH, 0, 0)
+            await record_refused(api, _EACH, 0, 0)
             return
 
 
-def filled(batch: int) -> int:
+def round_up_batch(batch: int) -> int:
     """A request for fewer than twenty costs the same."""
-    return -(-batch // AT_ONCE) * AT_ONCE
+    return -(-batch // IDS_PER_REQUEST) * IDS_PER_REQUEST
 
 
 async def _due(
-    api: Api, seasons: Sequence[Season], since: timedelta, limit: int, oldest_first: bool
+    api: FootballClient, seasons: Sequence[Season], since: timedelta, limit: int, oldest_first: bool
 ) -> list[_Due]:
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -267,11 +273,11 @@ async def _due(
         due = [_Due(*row) for row in await cursor.fetchall()]
     if not due:
         within = "" if since == _ALWAYS else f" of the last {since.days} days"
-        api.idle(f"No finished match{within} is known that lacks details.")
+        api.report_idle(f"No finished match{within} is known that lacks details.")
     return due
 
 
-async def _note_detailed(api: Api, fixture: int) -> None:
+async def _note_detailed(api: FootballClient, fixture: int) -> None:
     async with api.store.connection() as conn:
         await conn.execute(
             load_query(_PACKAGE, "note_told"),

@@ -6,8 +6,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from hasat.messages import msg
-from hasat.sources.football.client import Api, note_refusal, refusals
-from hasat.sources.football.ingest.raw_store import Answer
+from hasat.sources.football.client import FootballClient, load_refusals, record_refusal
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -15,7 +15,7 @@ _PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
 # A plan is not changed every hour.
 _REFUSED_RESTS = timedelta(days=1)
-Asked = dict[tuple[int, int, int], datetime]
+RequestTimes = dict[tuple[int, int, int], datetime]
 UNREADABLE = "the answer could not be read"
 
 
@@ -53,19 +53,19 @@ class Season:
         return self.has("fixtures", "events")
 
 
-async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]:
+async def followed_seasons(api: FootballClient, *, with_previous: bool = False) -> list[Season]:
     """Return the tracked seasons, and with `with_last` those before them that the API lists.
 
     Where the operator named a season, it is the only one.
     """
     await ensure_leagues(api)
     wanted = [(league.id, league.season) for league in await api.leagues()]
-    if not wanted and not api.remarks:
-        api.idle("No league is followed; set tracked_leagues.")
+    if not wanted and not api.warnings:
+        api.report_idle("No league is followed; set tracked_leagues.")
     listed = await _listed(api.store, [league for league, _ in wanted])
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
-    await _remark_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
-    if with_last and api.params.get("only_season") is None:
+    await _warn_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
+    if with_previous and api.params.get("only_season") is None:
         before = [(league, year - 1) for league, year in wanted if (league, year - 1) not in wanted]
         found += [
             Season(**{**vars(listed[pair]), "is_followed": False})
@@ -75,15 +75,17 @@ async def followed_seasons(api: Api, *, with_last: bool = False) -> list[Season]
     return found
 
 
-def offered(api: Api, seasons: Sequence[Season], what: str, *flags: str) -> list[Season]:
+def covered_seasons(
+    api: FootballClient, seasons: Sequence[Season], what: str, *flags: str
+) -> list[Season]:
     """Return the seasons of which the API offers something; what is named is asked anyway."""
     found = [one for one in seasons if api.is_named or one.has(*flags)]
     if seasons and not found:
-        api.idle(f"The API offers no {what} of the followed seasons.")
+        api.report_idle(f"The API offers no {what} of the followed seasons.")
     return found
 
 
-async def ensure_matches(api: Api, seasons: Sequence[Season]) -> None:
+async def ensure_matches(api: FootballClient, seasons: Sequence[Season]) -> None:
     """Ask for the matches of named seasons that have none in the mirror: all else needs them."""
     if not api.is_named:
         return
@@ -92,24 +94,24 @@ async def ensure_matches(api: Api, seasons: Sequence[Season]) -> None:
         known = set(await cursor.fetchall())
     for season in seasons:
         if season.pair not in known:
-            await api.load(await api.ask("fixtures", league=season.league_id, season=season.year))
+            await api.load(await api.fetch("fixtures", league=season.league_id, season=season.year))
 
 
-async def ensure_leagues(api: Api) -> None:
+async def ensure_leagues(api: FootballClient) -> None:
     """Know what the API has: one request for all leagues, about once a day."""
-    asked = await last_asked(api, "leagues")
+    asked = await last_requests(api, "leagues")
     if (0, 0, 0) not in asked or api.now - asked[0, 0, 0] > _LEAGUES_AGE:
-        await ask_leagues(api)
+        await fetch_leagues(api)
 
 
-async def ask_leagues(api: Api) -> None:
-    answer = await api.ask("leagues")
+async def fetch_leagues(api: FootballClient) -> None:
+    answer = await api.fetch("leagues")
     loaded = await api.load(answer)
-    await note_asked(api, answer if loaded else None, "leagues", 0, 0)
+    await record_request(api, answer if loaded else None, "leagues", 0, 0)
 
 
-async def _remark_unlisted(
-    api: Api, unlisted: Sequence[tuple[int, int]], listed: Iterable[tuple[int, int]]
+async def _warn_unlisted(
+    api: FootballClient, unlisted: Sequence[tuple[int, int]], listed: Iterable[tuple[int, int]]
 ) -> None:
     """Say what is followed and not in the API's list: a slip, or a season to come."""
     if not unlisted:
@@ -122,7 +124,7 @@ async def _remark_unlisted(
         years = sorted(known for of, known in listed if of == league)
         has = f"seasons of league {league} up to {years[-1]}" if years else f"no league {league}"
         how = "named" if api.is_named else "followed"
-        api.remark(
+        api.warn(
             msg(
                 "League {league}, season {year}, is {how}, but the API lists {has}.",
                 league=league,
@@ -142,22 +144,27 @@ async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int],
     return {(league, year): Season(league, year, *rest) for league, year, *rest in rows}
 
 
-async def last_asked(api: Api, endpoint: str) -> Asked:
+async def last_requests(api: FootballClient, endpoint: str) -> RequestTimes:
     """When an endpoint was last asked, or lately refused, by league, season and team."""
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "last_asked"),
-            {"endpoint": endpoint, "refused_since": refused_since(api)},
+            {"endpoint": endpoint, "refused_since": refusals_since(api)},
         )
         return {(league, season, team): at for league, season, team, at in await cursor.fetchall()}
 
 
-async def note_asked(
-    api: Api, answer: Answer | None, endpoint: str, league: int, season: int, team: int = 0
+async def record_request(
+    api: FootballClient,
+    answer: ApiResponse | None,
+    endpoint: str,
+    league: int,
+    season: int,
+    team: int = 0,
 ) -> None:
     """Remember that it was answered just now, or refused."""
     if answer is None:
-        await note_refused(api, endpoint, league, season, team)
+        await record_refused(api, endpoint, league, season, team)
         return
     async with api.store.connection() as conn:
         await conn.execute(
@@ -166,22 +173,24 @@ async def note_asked(
         )
 
 
-async def note_refused(api: Api, endpoint: str, league: int, season: int, team: int = 0) -> None:
+async def record_refused(
+    api: FootballClient, endpoint: str, league: int, season: int, team: int = 0
+) -> None:
     """Remember that the last question was refused, if it was: some answers are only broken."""
     if api.refusal is not None:
-        await note_refusal(api.store, endpoint, league, season, team)
+        await record_refusal(api.store, endpoint, league, season, team)
 
 
-async def refused_lately(
-    api: Api, endpoint: str, rests: timedelta = _REFUSED_RESTS
+async def recent_refusals(
+    api: FootballClient, endpoint: str, rests: timedelta = _REFUSED_RESTS
 ) -> set[tuple[int, int]]:
     """The leagues and seasons about which an endpoint is not worth another question yet."""
-    return await refusals(api.store, endpoint, refused_since(api, rests))
+    return await load_refusals(api.store, endpoint, refusals_since(api, rests))
 
 
-def refused_since(api: Api, rests: timedelta = _REFUSED_RESTS) -> datetime:
+def refusals_since(api: FootballClient, rests: timedelta = _REFUSED_RESTS) -> datetime:
     """What was refused later than that is left alone; somebody who asks by hand has a reason."""
-    return api.now if api.by_hand else api.now - rests
+    return api.now if api.is_manual else api.now - rests
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ BREAK = timedelta(minutes=15)
 # The last whistle, after added time.
 FULL = HALF + BREAK + HALF + timedelta(minutes=3)
 EXTRA = FULL + timedelta(minutes=50)
-TOLD_LATE_AFTER = timedelta(hours=40)
+LATE_RESULT_AFTER = timedelta(hours=40)
 _NOTHING = timedelta(0)
 # fmt: off
 _TOWNS = (
@@ -41,7 +41,7 @@ class Tempo:
     tables_after: timedelta = timedelta(0)
 
 
-AS_IN_LIFE = Tempo()
+REAL_TIME = Tempo()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Match:
     seed: int
     moved_to: datetime | None = None
     fate: Fate = "played"
-    tempo: Tempo = AS_IN_LIFE
+    tempo: Tempo = REAL_TIME
 
     @cached_property
     def goals(self) -> list[tuple[int, int, int]]:
@@ -104,7 +104,7 @@ class Match:
         if self.fate == "awarded" or played < _NOTHING:
             return Moment(self, kick_off, "NS", None)
         if not self.league.has_live:
-            over = played > TOLD_LATE_AFTER
+            over = played > LATE_RESULT_AFTER
             return Moment(self, kick_off, "FT" if over else "NS", 90 if over else None)
         if self.fate == "abandoned" and played > HALF:
             later = played > timedelta(days=1)

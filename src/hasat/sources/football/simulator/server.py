@@ -23,7 +23,7 @@ from starlette.routing import Route
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sim import Simulation, Simulator
-from hasat.sources.football.simulator.matches import AS_IN_LIFE, Tempo
+from hasat.sources.football.simulator.matches import REAL_TIME, Tempo
 from hasat.sources.football.simulator.responses import READERS, BadRequestError
 from hasat.sources.football.simulator.world import Calendar, World, make_world
 
@@ -54,7 +54,7 @@ FAULTS: Final = {
 }
 
 
-class Counting:
+class RequestCounter:
     """How many requests a minute and a day of the simulated clock have seen."""
 
     def __init__(self, daily: int, minute: int, queue: int) -> None:
@@ -81,13 +81,13 @@ class Counting:
         return self.minutes[now.replace(second=0, microsecond=0)]
 
 
-class Football:
+class SimulatedApi:
     """The API over one world."""
 
     def __init__(self, simulation: Simulation) -> None:
         options = simulation.options
         self._sim = simulation
-        self.counting = Counting(
+        self.counter = RequestCounter(
             daily=int(options.get("daily", 75_000)),
             minute=int(options.get("minute", 450)),
             queue=int(options.get("queue", 10)),
@@ -153,25 +153,25 @@ class Football:
     async def _refusal(
         self, endpoint: str, parameters: Mapping[str, str], now: datetime
     ) -> Response | None:
-        counting, faults = self.counting, self._sim.faults
+        counter, faults = self.counter, self._sim.faults
         lapsed = faults.strikes("lapsed")
-        if lapsed or not counting.day_left(now):
-            counting.over_day += not lapsed
+        if lapsed or not counter.day_left(now):
+            counter.over_day += not lapsed
             if faults.strikes("day-as-429"):
                 return self._envelope(
                     endpoint, parameters, errors={"rateLimit": _DAY_429}, status=429
                 )
-            stale = {"x-ratelimit-requests-remaining": str(counting.daily - 1)}
+            stale = {"x-ratelimit-requests-remaining": str(counter.daily - 1)}
             return self._envelope(endpoint, parameters, errors={"requests": _DAY}, headers=stale)
-        if not counting.minute_left(now):
-            counting.over_minute += 1
+        if not counter.minute_left(now):
+            counter.over_minute += 1
             # The real one keeps whoever asks too fast waiting before it refuses.
             await asyncio.sleep(_QUEUE_SECONDS)
-            if not counting.queue_left(now):
-                errors = {"rateLimit": _MINUTE.format(limit=counting.minute)}
+            if not counter.queue_left(now):
+                errors = {"rateLimit": _MINUTE.format(limit=counter.minute)}
                 status = 200 if faults.strikes("minute-as-200") else 429
                 return self._envelope(endpoint, parameters, errors=errors, status=status)
-        counting.count(now)
+        counter.count(now)
         if faults.strikes("address-refused"):
             return self._envelope(endpoint, parameters, errors={"Ip": _ADDRESS})
         if faults.strikes("errors-in-200"):
@@ -182,17 +182,17 @@ class Football:
         return None
 
     def _headers(self, now: datetime) -> dict[str, str]:
-        counting = self.counting
+        counter = self.counter
         if self._sim.faults.strikes("no-headers"):
             return {}
-        left = counting.day_left(now)
+        left = counter.day_left(now)
         if self._sim.faults.strikes("stale-headers"):
-            left = counting.daily - 1
+            left = counter.daily - 1
         return {
-            "x-ratelimit-requests-limit": str(counting.daily),
+            "x-ratelimit-requests-limit": str(counter.daily),
             "x-ratelimit-requests-remaining": str(left),
-            "X-RateLimit-Limit": str(counting.minute),
-            "X-RateLimit-Remaining": str(counting.minute_left(now)),
+            "X-RateLimit-Limit": str(counter.minute),
+            "X-RateLimit-Remaining": str(counter.minute_left(now)),
         }
 
     def _envelope(
@@ -225,16 +225,16 @@ class Football:
 
 
 def _tempo(options: Mapping[str, Any]) -> Tempo:
-    speed = float(options.get("tempo", AS_IN_LIFE.speed))
+    speed = float(options.get("tempo", REAL_TIME.speed))
     if speed <= 0:
         raise UsageError(msg("tempo must be greater than 0."), remedy=msg("Use 60, for example."))
-    after = float(options.get("corrected_after", AS_IN_LIFE.corrected_after / timedelta(hours=1)))
-    share = float(options.get("corrected_share", AS_IN_LIFE.corrected_share))
+    after = float(options.get("corrected_after", REAL_TIME.corrected_after / timedelta(hours=1)))
+    share = float(options.get("corrected_share", REAL_TIME.corrected_share))
     tables = timedelta(hours=float(options.get("tables_after", 0))) / speed
     return Tempo(speed, share, timedelta(hours=after), tables)
 
 
-def _status(api: Football, now: datetime) -> dict[str, Any]:
+def _status(api: SimulatedApi, now: datetime) -> dict[str, Any]:
     end = now - timedelta(days=1) if api.has_lapsed else now + timedelta(days=30)
     return {
         "account": {"firstname": "-", "lastname": "-", "email": "-"},
@@ -244,14 +244,14 @@ def _status(api: Football, now: datetime) -> dict[str, Any]:
             "active": not api.has_lapsed,
         },
         "requests": {
-            "current": api.counting.days[now.date()],
-            "limit_day": api.counting.daily,
+            "current": api.counter.days[now.date()],
+            "limit_day": api.counter.daily,
         },
     }
 
 
 def _build(simulation: Simulation) -> Starlette:
-    football = Football(simulation)
+    football = SimulatedApi(simulation)
     simulation.inside = football
     return Starlette(routes=[Route("/{endpoint:path}", football.answer)])
 

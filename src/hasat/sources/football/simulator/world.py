@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
-from hasat.sources.football.simulator.matches import AS_IN_LIFE, League, Match, Tempo
+from hasat.sources.football.simulator.matches import REAL_TIME, League, Match, Tempo
 
 _KICK_OFFS = (12, 15, 17, 19)
 _YEAR = timedelta(days=364)
@@ -24,7 +24,7 @@ class World:
     """Those that are on a day, or will have been moved to it."""
     seasons: dict[int, tuple[date, date]] = field(default_factory=dict)
     """The first and the last day of each."""
-    tempo: Tempo = AS_IN_LIFE
+    tempo: Tempo = REAL_TIME
 
     def add(self, match: Match) -> None:
         self.matches[match.id] = match
@@ -62,7 +62,7 @@ def make_world(
     leagues: int,
     teams: int = 20,
     calendar: Calendar | None = None,
-    tempo: Tempo = AS_IN_LIFE,
+    tempo: Tempo = REAL_TIME,
     seasons: int = 1,
 ) -> World:
     """Leagues in which everybody plays everybody twice, a round every few days.
