@@ -33,15 +33,15 @@ import structlog
 
 from hasat.budget import Budget, EndpointLimit, Upstream
 from hasat.fetch import (
-    Answer,
-    Asker,
     Client,
+    ClientOptions,
     Endpoint,
     EndpointPool,
+    HedgedFetcher,
     Outcome,
-    Question,
-    Racer,
-    Rules,
+    Request,
+    RequestContext,
+    Response,
     Verdict,
 )
 from hasat.settings import load_settings
@@ -177,7 +177,7 @@ async def hedge_python(urls: Sequence[str]) -> AsyncIterator[Ask]:
         yield ask
 
 
-def classify(answer: Answer) -> Verdict:
+def classify(answer: Response) -> Verdict:
     if answer.status == 200:
         return Verdict(Outcome.OK)
     limited = answer.status in (403, 429)
@@ -189,20 +189,20 @@ async def hasat(urls: Sequence[str]) -> AsyncIterator[Ask]:
     """The pool: choice, budget and state in PostgreSQL, one second try when it is worth it."""
     endpoints = [Endpoint(url, daily=10**6, min_interval=0.0) for url in urls]
     limits = Upstream("bench", minute_limit=10**6, each_endpoint=EndpointLimit(day=10**6))
-    question = Question("/parsel/1/2", timeout=TIMEOUT)
-    asker = Asker("daily", "bench")
+    question = Request("/parsel/1/2", timeout=TIMEOUT)
+    asker = RequestContext("daily", "bench")
     async with contextlib.AsyncExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
         settings = load_settings(environ={"HASAT_HOME": home}, cwd=Path(home))
         store = await stack.enter_async_context(open_store(settings))
         budget = await stack.enter_async_context(Budget(store, limits))
-        client = await stack.enter_async_context(Client(Rules("Hasat bench")))
+        client = await stack.enter_async_context(Client(ClientOptions("Hasat bench")))
         pool = EndpointPool(store, budget, "bench", endpoints, key="bench")
         await stack.enter_async_context(pool.opened())
-        racer = Racer(pool, client, classify)
+        racer = HedgedFetcher(pool, client, classify)
 
         async def ask() -> None:
-            await racer.ask(question, asker)
+            await racer.fetch(question, asker)
 
         yield ask
 

@@ -20,7 +20,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, run_in_foreground
+from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext, Worker, run_in_foreground
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
 from hasat.logs import configure_logging
@@ -97,7 +97,7 @@ async def program(mode: str, *names: str) -> None:
             run = await run_in_foreground(catalogue, store, settings, names[0])
             print(json.dumps({"id": run.id, "outcome": run.outcome, "message": run.message}))
             return
-        engine = Engine(catalogue, store, settings, poll_seconds=0.1, look_seconds=0.1)
+        engine = Worker(catalogue, store, settings, poll_seconds=0.1, look_seconds=0.1)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, engine.drain)
         await engine.run()

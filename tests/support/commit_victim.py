@@ -13,7 +13,7 @@ from typing import Any
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.feed.dataset import Dataset
 from hasat.feed.reconcile import Reconcile
-from hasat.jobs import Catalogue, Engine, Job, Outcome, RunContext
+from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker
 from hasat.settings import Settings, load_settings
 from hasat.store import Store, open_store
 from support.feed_toys import TOYS
@@ -72,7 +72,7 @@ def die_after(commits: int) -> None:
 async def work() -> None:
     settings = load_settings()
     async with open_store(settings, migrations_of()) as store:
-        await Engine(catalogue_with_toys(settings), store, settings).run()
+        await Worker(catalogue_with_toys(settings), store, settings).run()
 
 
 if __name__ == "__main__":

@@ -6,14 +6,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hasat.budget import Remaining, Waiting, in_place
-from hasat.fetch import Asker, Client, Endpoint, EndpointPool, Question, Racer, Rules
+from hasat.budget import Remaining, Waiting, keep_slot
+from hasat.fetch import (
+    Client,
+    ClientOptions,
+    Endpoint,
+    EndpointPool,
+    HedgedFetcher,
+    Request,
+    RequestContext,
+)
 from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.store import Store
 from support.faulty import Asked, FaultyServer, Handler, Reply, faulty_server
 
-ASKER = Asker("daily", "test", run=7)
-POINT = Question("/parsel/39.99/32.0", timeout=20.0)
+ASKER = RequestContext("daily", "test", run=7)
+POINT = Request("/parsel/39.99/32.0", timeout=20.0)
 FEATURE = {"type": "Feature", "geometry": None, "properties": {"ozet": "Dikmen-101/5"}}
 LIMIT = {"Message": "Günlük sorgu limitini aştınız."}
 
@@ -79,10 +87,10 @@ class Field:
     servers: Sequence[FaultyServer]
     ledger: Ledger
     pool: EndpointPool
-    racer: Racer
+    racer: HedgedFetcher
 
-    async def ask(self, question: Question = POINT) -> dict[str, object]:
-        fetched = await self.racer.ask(question, ASKER)
+    async def ask(self, question: Request = POINT) -> dict[str, object]:
+        fetched = await self.racer.fetch(question, ASKER)
         content: dict[str, object] = json.loads(fetched.body or b"{}")
         return content
 
@@ -110,7 +118,7 @@ async def field_over(
     patience: float = 20.0,
     hedge_share: float = 0.02,
     by_number: str | None = None,
-    waiting: Waiting = in_place,
+    waiting: Waiting = keep_slot,
 ) -> AsyncIterator[Field]:
     """A pool over servers that are there already, as another process would have it."""
     ledger = Ledger()
@@ -125,8 +133,10 @@ async def field_over(
         patience=patience,
         waiting=waiting,
     )
-    async with Client(Rules("Hasat test", {"X-API-Key": key})) as client, pool.opened():
-        yield Field(servers, ledger, pool, Racer(pool, client, classify, hedge_share=hedge_share))
+    async with Client(ClientOptions("Hasat test", {"X-API-Key": key})) as client, pool.opened():
+        yield Field(
+            servers, ledger, pool, HedgedFetcher(pool, client, classify, hedge_share=hedge_share)
+        )
 
 
 async def found(_: Asked, reply: Reply) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import hasat.feed.reconcile
 import hasat.sources.gib.sync.state
 import hasat.sources.gib.sync.sync
-from hasat.jobs import Catalogue, Engine, Run, run_in_foreground
+from hasat.jobs import Catalogue, Run, Worker, run_in_foreground
 from hasat.jobs.runs import get_run
 from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
@@ -72,7 +72,7 @@ async def program() -> None:
     settings = quick(load_settings())
     configure_logging(settings)
     async with open_store(settings, MIGRATIONS) as store:
-        engine = Engine(
+        engine = Worker(
             Catalogue.of([SYNC], settings), store, settings, poll_seconds=0.1, look_seconds=60
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, engine.drain)

@@ -13,7 +13,7 @@ from hasat.api.gate import check_authentication_configured
 from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue
-from hasat.jobs.blockage import find_blockages
+from hasat.jobs.recovery import find_blockages
 from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.sources.registry import Source

@@ -19,7 +19,7 @@ from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import failures
 from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses, exchange_of
-from hasat.jobs.blockage import find_blockages
+from hasat.jobs.recovery import find_blockages
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.registry import Source

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
 from hasat.http.routes import StorableText, StoreDep, audited, declare_responses
 from hasat.jobs import Job, Run
-from hasat.jobs.params import param_types
+from hasat.jobs.catalogue import param_types
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview
 from hasat.settings.reference import describe_type

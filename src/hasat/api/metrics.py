@@ -34,7 +34,7 @@ from hasat.api.flight import SingleFlight
 from hasat.api.quota import QuotaMetrics, quotas_for_metrics
 from hasat.errors import DatabaseError
 from hasat.http.routes import declare_responses
-from hasat.jobs.blockage import MIN_SKIPS, find_blockages
+from hasat.jobs.recovery import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
 from hasat.sources.registry import Source, Traffic
 from hasat.store import Store

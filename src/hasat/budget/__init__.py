@@ -20,9 +20,8 @@ something here, `minute_limited` and `day_exhausted`; all are written down. `end
 unless the upstream declares windows per endpoint: then it has its own day, spacing and rest.
 """
 
-from hasat.budget.budget import Budget, Grant, Remaining, Waiting, in_place
-from hasat.budget.forecast import Forecast, forecast
-from hasat.budget.quota import Quota, read_quota, read_quotas, reopen
+from hasat.budget.budget import Budget, Grant, Remaining, Waiting, keep_slot
+from hasat.budget.quota import Forecast, Quota, forecast, read_quota, read_quotas, reopen
 from hasat.budget.upstream import EndpointLimit, Lane, Upstream, declare
 
 __all__ = [
@@ -37,7 +36,7 @@ __all__ = [
     "Waiting",
     "declare",
     "forecast",
-    "in_place",
+    "keep_slot",
     "read_quota",
     "read_quotas",
     "reopen",

@@ -14,9 +14,9 @@ from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hasat.budget.upstream import Upstream, declare
-from hasat.budget.words import refusal
-from hasat.errors import DatabaseError, UsageError
-from hasat.messages import msg
+from hasat.clock import zone
+from hasat.errors import DatabaseError, OutOfQuotaError, UsageError
+from hasat.messages import Message, msg, template
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
 from hasat.store.queries import load_query
@@ -38,7 +38,7 @@ Waiting = Callable[[float], AbstractAsyncContextManager[None]]
 """Surrounds a wait of about so many seconds: a run leaves its worker slot to others meanwhile."""
 
 
-def in_place(seconds: float) -> AbstractAsyncContextManager[None]:
+def keep_slot(seconds: float) -> AbstractAsyncContextManager[None]:
     """Wait without leaving anything to others."""
     return nullcontext()
 
@@ -117,7 +117,7 @@ class Budget:
         upstream: Upstream,
         *,
         sleep: Sleep = asyncio.sleep,
-        waiting: Waiting = in_place,
+        waiting: Waiting = keep_slot,
         is_used_up: IsUsedUp | None = None,
     ) -> None:
         self.upstream = upstream
@@ -359,3 +359,33 @@ class Budget:
                 await pool.open()
                 self._pool = pool
             return self._pool
+
+
+_WHY = {
+    "spent": template("the day's requests are spent down to what is kept back from {lane}"),
+    "reserved": template("what is left of the day is kept for lanes of more worth than {lane}"),
+    "exhausted": template("the upstream says that the day's requests are used up"),
+    "endpoint_spent": template("this endpoint's requests of the day are spent"),
+    "endpoint_exhausted": template("this endpoint says that its requests of the day are used up"),
+    "minute": template("as many requests as a minute allows are under way"),
+    "turn": template("lanes of more worth than {lane} are waiting"),
+    "paused": template("the upstream asked for a pause"),
+    "endpoint": template("this endpoint was asked a moment ago or rests"),
+    "opening": template("the first minutes of a quota day belong to other lanes than {lane}"),
+    "paced": template("{lane} is spread over the day and had its part for now"),
+    "line": template("others of this process are waiting for {lane} already"),
+}
+
+
+def refusal(upstream: Upstream, lane: str, reason: str, until: datetime | None) -> OutOfQuotaError:
+    """The error for a grant that cannot be had, or not in time."""
+    why = Message(_WHY[reason], {"lane": repr(lane)})
+    when = msg("in a while")
+    if until is not None:
+        there = until.astimezone(zone(upstream.zone))
+        when = msg("after {until:%Y-%m-%d %H:%M:%S} {zone}", until=there, zone=there.tzname() or "")
+    return OutOfQuotaError(
+        msg("No request to {upstream}: {why}.", upstream=upstream.name, why=why),
+        remedy=msg("Try again {when}; `hasat quota` shows every window.", when=when),
+        until=until,
+    )

@@ -181,7 +181,7 @@ def _tell_story(settings: Settings, upstreams: str, language: "Language") -> Non
 async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -> None:
     """Queue what fills the house, and show how it fills."""
     from hasat.demo import MATCHES, PARCELS, TAXPAYERS
-    from hasat.jobs.link import AWAY
+    from hasat.jobs.connection import CONNECTION_ERRORS
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
 
@@ -196,7 +196,7 @@ async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -
         while not (counts["taxpayers"] and counts["matches"] and scan.state == "finished"):
             await asyncio.sleep(_LOOK_SECONDS)
             # Whoever is rough with the database sees it come back.
-            with contextlib.suppress(*AWAY):
+            with contextlib.suppress(*CONNECTION_ERRORS):
                 counts, scan = await _counted(store), await get_run(store, scan.id)
                 while later and counts["matches"] == MATCHES:
                     await queue_run(store, catalogue, later.pop())

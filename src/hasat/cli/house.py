@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hasat.cli import manners
 from hasat.jobs import Catalogue, platform_jobs, run_in_foreground
-from hasat.jobs.archives import ARCHIVES_JOB
-from hasat.jobs.runs import workers_alive
+from hasat.jobs.platform_jobs import ARCHIVES_JOB
+from hasat.jobs.runs import count_live_workers
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets, all_sources
 from hasat.store import MigrationSet, Store, open_store
@@ -36,7 +36,7 @@ async def archive_without_workers(store: Store, settings: Settings) -> None:
     """Write the archives that are due, if no worker is there to write them."""
     catalogue = catalogue_of(settings)
     job = catalogue.get(ARCHIVES_JOB)
-    if not job.enabled or await workers_alive(store, settings):
+    if not job.enabled or await count_live_workers(store, settings):
         return
     assert job.wanted is not None
     async with store.connection() as connection:

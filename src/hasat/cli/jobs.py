@@ -19,14 +19,14 @@ from hasat.cli.house import acting, archive_without_workers, catalogue_of, in_ho
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Job, Run, run_in_foreground
+from hasat.jobs.catalogue import unknown_params
 from hasat.jobs.context import OnProgress
-from hasat.jobs.params import unknown_params
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import (
+    count_live_workers,
     get_run,
     list_runs,
     schedule_overview,
-    workers_alive,
 )
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -260,7 +260,7 @@ def _emit_queued(
 
     async def queue_it() -> tuple[Run, int]:
         async with open_house(settings) as store:
-            return await queue(store), await workers_alive(store, settings)
+            return await queue(store), await count_live_workers(store, settings)
 
     queued, workers = manners.run_async(queue_it())
     if not workers:

@@ -187,10 +187,10 @@ async def _serve(settings: Settings) -> None:
 async def _worker(settings: Settings) -> None:
     from hasat.cli.house import health_of
     from hasat.deliver.loop import Deliverer
-    from hasat.jobs import Engine
+    from hasat.jobs import Worker
 
     async with _patient_house(settings) as store, Parent.watched() as parent:
-        engine = Engine(catalogue_of(settings), store, settings)
+        engine = Worker(catalogue_of(settings), store, settings)
         deliverer = Deliverer(store, settings, health=health_of(store, settings))
         parent.when_gone(engine.drain)
         async with _signals(engine.drain, engine.stop_now, parent), deliverer.running():

@@ -65,12 +65,12 @@ def parcel(
     settings = manners.settings_of(ctx)
 
     async def ask() -> dict[str, Any]:
-        from hasat.fetch import Asker
+        from hasat.fetch import RequestContext
         from hasat.sources.tkgm.registry.lookup import Lookup, point_at
         from hasat.sources.tkgm.registry.wire import Number
 
         async with _registry(settings, workers) as (store, registry):
-            lookup = Lookup(store, settings, registry, Asker("daily", "tkgm_parcel"))
+            lookup = Lookup(store, settings, registry, RequestContext("daily", "tkgm_parcel"))
             await lookup.forget()
             if lat is not None and lon is not None:
                 known = await lookup.at(point_at(lat, lon), fresh=fresh)

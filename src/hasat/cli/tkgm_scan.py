@@ -12,7 +12,7 @@ from shapely.geometry import shape
 from hasat.cli import manners
 from hasat.cli.jobs import shown_progress
 from hasat.errors import HeldError, OutOfQuotaError
-from hasat.fetch import Asker
+from hasat.fetch import RequestContext
 from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
 from hasat.sources.tkgm.picture import check_name as check_picture
 from hasat.sources.tkgm.picture import draw
@@ -60,7 +60,7 @@ async def run_scan(
 ) -> tuple[dict[str, Any], int]:
     """The scan's result and the command's exit code."""
     with _progress() as tell:
-        scan = Scan(store, registry, wish, Asker(LANE, NAME), tell, removals=removals)
+        scan = Scan(store, registry, wish, RequestContext(LANE, NAME), tell, removals=removals)
         told: Forecast | None = None
 
         async def foretell(forecast: Forecast) -> None:

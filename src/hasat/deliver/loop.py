@@ -25,7 +25,7 @@ from hasat.deliver.watch import (
     announce_versions,
 )
 from hasat.feed.notifier import ChangeNotifier
-from hasat.jobs.link import AWAY, growing_pauses, set_or_after
+from hasat.jobs.connection import CONNECTION_ERRORS, backoff, wait_for_event
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -93,7 +93,7 @@ class Deliverer:
                 for task in unfinished:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                with suppress(*AWAY):
+                with suppress(*CONNECTION_ERRORS):
                     await lease.let_go(self._store, self._holder)
 
     def _steps(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
@@ -114,17 +114,17 @@ class Deliverer:
 
     async def _repeat(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again; nothing that goes wrong in one round prevents the next."""
-        pauses = growing_pauses()
+        pauses = backoff()
         while not self._stopping.is_set():
             try:
                 await step()
-                pauses = growing_pauses()
+                pauses = backoff()
                 continue
-            except (*AWAY, *NATS_AWAY) as error:
+            except (*CONNECTION_ERRORS, *NATS_AWAY) as error:
                 log.warning("delivering waits", of=what, reason=str(error) or type(error).__name__)
             except Exception:
                 log.exception("a round went wrong and is tried again", of=what)
-            await set_or_after(self._stopping, next(pauses))
+            await wait_for_event(self._stopping, next(pauses))
 
     async def _hand_out(self) -> None:
         signal = self._notifier.next_signal()
@@ -143,7 +143,7 @@ class Deliverer:
             await outbox.renew(self._store, self._endpoints)
         if self._settings.nats.url is not None:
             await save_sink_seen(self._store)
-        await set_or_after(self._stopping, _RENEW_SECONDS)
+        await wait_for_event(self._stopping, _RENEW_SECONDS)
 
     async def _tell(self, endpoint: Endpoint) -> None:
         """Send what waits for the endpoint, one after the other, until nothing is due."""
@@ -151,7 +151,7 @@ class Deliverer:
         while not (wait := await self._tell_next(endpoint)):
             if self._stopping.is_set():
                 return
-        await set_or_after(news, min(wait, _LOOK_SECONDS))
+        await wait_for_event(news, min(wait, _LOOK_SECONDS))
 
     async def _tell_next(self, endpoint: Endpoint) -> float:
         """Send what is next, if that is due; seconds after which it makes sense to look again."""
@@ -212,8 +212,8 @@ class Deliverer:
     async def _look_at_health(self) -> None:
         assert self._health is not None
         await announce_health(self._store, self._health)
-        await set_or_after(self._stopping, _HEALTH_SECONDS)
+        await wait_for_event(self._stopping, _HEALTH_SECONDS)
 
     async def _tidy(self) -> None:
         await outbox.tidy(self._store, self._settings.webhooks, self._endpoints)
-        await set_or_after(self._stopping, _TIDY_SECONDS)
+        await wait_for_event(self._stopping, _TIDY_SECONDS)

@@ -1,34 +1,41 @@
 """The way out: questions to upstreams, each paid for, bounded, judged once and written down.
 
 Sends requests and writes the schema `fetching`; knows no source by name. `Fetcher` asks an upstream
-with one address, `Racer` one that is reached over a pool of endpoints.
+with one address, `HedgedFetcher` one that is reached over a pool of endpoints.
 """
 
-from hasat.fetch.asker import Asker
-from hasat.fetch.client import Client, Rules
+from hasat.fetch.client import Client, ClientOptions
+from hasat.fetch.endpoint_store import EndpointReport, read_endpoints
 from hasat.fetch.fetcher import Fetcher
-from hasat.fetch.outcome import Answer, Fetched, Outcome, Question, Verdict, retry_after
+from hasat.fetch.hedging import HedgedFetcher, max_attempts
+from hasat.fetch.outcomes import (
+    FetchResult,
+    Outcome,
+    Request,
+    RequestContext,
+    Response,
+    Verdict,
+    retry_after,
+)
 from hasat.fetch.pool import EndpointPool
-from hasat.fetch.race import Racer, most_tries
-from hasat.fetch.report import EndpointReport, read_endpoints
-from hasat.fetch.workers import Endpoint, Workers, read_workers
+from hasat.fetch.workers_file import Endpoint, Workers, read_workers
 
 __all__ = [
-    "Answer",
-    "Asker",
     "Client",
+    "ClientOptions",
     "Endpoint",
     "EndpointPool",
     "EndpointReport",
-    "Fetched",
+    "FetchResult",
     "Fetcher",
+    "HedgedFetcher",
     "Outcome",
-    "Question",
-    "Racer",
-    "Rules",
+    "Request",
+    "RequestContext",
+    "Response",
     "Verdict",
     "Workers",
-    "most_tries",
+    "max_attempts",
     "read_endpoints",
     "read_workers",
     "retry_after",

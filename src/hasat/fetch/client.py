@@ -10,14 +10,14 @@ from typing import Self
 
 import httpx2
 
-from hasat.fetch.outcome import Answer, Outcome, Question, Verdict
+from hasat.fetch.outcomes import Outcome, Request, Response, Verdict
 
 _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClientOptions:
     """What requests to an upstream carry, and how large an answer may be once unpacked.
 
     Exactly these headers are sent, beside those that HTTP itself needs.
@@ -28,7 +28,7 @@ class Rules:
     max_bytes: int = 32 * 1024 * 1024
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """There is no answer to judge; the verdict says why not."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -42,7 +42,9 @@ class Client:
     Proxies and certificates named in the environment are not looked at.
     """
 
-    def __init__(self, rules: Rules, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, rules: ClientOptions, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
         self._rules = rules
         self._transport = transport
         self._opened: httpx2.AsyncClient | None = None
@@ -62,8 +64,8 @@ class Client:
         if self._opened is not None:
             await self._opened.aclose()
 
-    async def send(self, address: str, question: Question) -> Answer:
-        """The answer, read to its end; NoAnswerError if there is none that can be judged."""
+    async def send(self, address: str, question: Request) -> Response:
+        """The answer, read to its end; NoResponseError if there is none that can be judged."""
         http = self.ready()
         started = time.monotonic()
         try:
@@ -76,7 +78,7 @@ class Client:
             raise _no_answer("the answer cannot be unpacked", Outcome.BROKEN) from error
         except (httpx2.TransportError, OSError) as error:
             raise _no_answer(f"no answer ({_in_words(error)})") from error
-        return Answer(status, headers, body, time.monotonic() - started)
+        return Response(status, headers, body, time.monotonic() - started)
 
     def ready(self) -> httpx2.AsyncClient:
         """Made for the first question: reading all certificates takes longer than most answers.
@@ -90,7 +92,7 @@ class Client:
             )
         return self._opened
 
-    def _request(self, address: str, question: Question) -> httpx2.Request:
+    def _request(self, address: str, question: Request) -> httpx2.Request:
         headers, content = dict(self._headers), None
         if question.json is not None:
             headers["content-type"] = "application/json"
@@ -125,8 +127,8 @@ class Client:
         return response.status_code, dict(response.headers), b"".join(parts)
 
 
-def _no_answer(reason: str, outcome: Outcome = Outcome.TRANSIENT) -> NoAnswerError:
-    return NoAnswerError(Verdict(outcome, reason))
+def _no_answer(reason: str, outcome: Outcome = Outcome.TRANSIENT) -> NoResponseError:
+    return NoResponseError(Verdict(outcome, reason))
 
 
 def _in_words(error: Exception) -> str:

@@ -1,22 +1,70 @@
-"""One upstream with one address: a grant for every attempt, and few retries."""
+"""A small allowance that regular work earns: for retries, and for second tries."""
 
 import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from hasat.budget import Remaining, Waiting, in_place
+from hasat.budget import Remaining, Waiting, keep_slot
 from hasat.errors import OutOfQuotaError, UnavailableError
-from hasat.fetch import words
-from hasat.fetch.asker import Asker
-from hasat.fetch.client import Client, NoAnswerError
-from hasat.fetch.outcome import Answer, Classify, Fetched, Outcome, Question, Verdict
-from hasat.fetch.pace import Pace
+from hasat.fetch import endpoint_state
+from hasat.fetch.client import Client, NoResponseError
+from hasat.fetch.health import Pace
+from hasat.fetch.outcomes import (
+    Classify,
+    FetchResult,
+    Outcome,
+    Request,
+    RequestContext,
+    Response,
+    Verdict,
+)
 from hasat.fetch.purse import Purse
-from hasat.fetch.raw import keep_broken
-from hasat.fetch.tokens import Allowance
 from hasat.messages import msg
 from hasat.store import Store
+from hasat.store.aside import Aside, keep_aside
+
+
+class Allowance:
+    """Each request earns a share of a token, each extra one spends a whole one.
+
+    So extra requests stay a share of all, and an outage cannot multiply the load.
+    """
+
+    def __init__(self, share: float, *, most: float, saved: float = 0.0) -> None:
+        self.share = share
+        self._most = most
+        self._saved = min(saved, most)
+
+    @property
+    def saved(self) -> float:
+        """How many tokens are there."""
+        return self._saved
+
+    def earn(self) -> None:
+        self._saved = min(self._most, self._saved + self.share)
+
+    def spend(self) -> bool:
+        """Take a token, if a whole one is there."""
+        if self._saved < 1.0:
+            return False
+        self._saved -= 1.0
+        return True
+
+    def give_back(self) -> None:
+        """Return a token that bought nothing."""
+        self._saved = min(self._most, self._saved + 1.0)
+
+
+async def keep_broken(
+    store: Store, upstream: str, run: int | None, origin: str, verdict: Verdict, answer: Response
+) -> None:
+    """Keep the answer verbatim if its verdict is `broken`."""
+    if verdict.outcome is not Outcome.BROKEN:
+        return
+    async with store.connection() as conn:
+        await keep_aside(conn, upstream, run, [Aside(origin, verdict.reason, answer.body)])
+
 
 # What may be otherwise when it is asked again, and after how many attempts that is given up.
 _PASSING = {Outcome.TRANSIENT: 3, Outcome.MINUTE_LIMITED: 3, Outcome.BROKEN: 2}
@@ -45,7 +93,7 @@ class Fetcher:
         remaining: Callable[[Mapping[str, str]], Remaining],
         *,
         sleep: Sleep = asyncio.sleep,
-        waiting: Waiting = in_place,
+        waiting: Waiting = keep_slot,
     ) -> None:
         self._store = store
         self._purse = purse
@@ -61,7 +109,9 @@ class Fetcher:
         self.sent = 0
         """How many requests have left, second tries included."""
 
-    async def ask(self, question: Question, asker: Asker, *, patience: float = 60.0) -> Fetched:
+    async def fetch(
+        self, question: Request, asker: RequestContext, *, patience: float = 60.0
+    ) -> FetchResult:
         """The answer, if it is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
 
         `patience` is how long each attempt waits for its grant. Raises OutOfQuotaError when the
@@ -75,7 +125,7 @@ class Fetcher:
             fetched = await self._attempt(question, asker, patience)
             outcome, reason = fetched.verdict.outcome, fetched.verdict.reason.rstrip(".")
             if outcome is Outcome.UNAUTHORISED:
-                raise words.refused(self._upstream, reason)
+                raise endpoint_state.refused(self._upstream, reason)
             if outcome is Outcome.DAY_EXHAUSTED:
                 raise OutOfQuotaError(
                     msg(
@@ -109,7 +159,9 @@ class Fetcher:
                 async with self._waiting(pause):
                     await self._sleep(pause)
 
-    async def _attempt(self, question: Question, asker: Asker, patience: float) -> Fetched:
+    async def _attempt(
+        self, question: Request, asker: RequestContext, patience: float
+    ) -> FetchResult:
         leave = await self._purse.acquire(
             asker.lane,
             job=asker.job,
@@ -121,12 +173,12 @@ class Fetcher:
         self._client.ready()
         self.sent += 1
         started = time.monotonic()
-        answer: Answer | None = None
+        answer: Response | None = None
         verdict: Verdict | None = None
         try:
             answer = await self._client.send(f"{self._base_url}{question.path}", question)
             verdict = self._classify(answer)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             verdict = error.verdict
         finally:
             seconds = time.monotonic() - started
@@ -145,7 +197,7 @@ class Fetcher:
             )
             if self._pace.note(seconds):
                 await self._purse.slow_down(_SLOWER)
-        return Fetched(verdict, answer, self._base_url)
+        return FetchResult(verdict, answer, self._base_url)
 
 
 def _pause(attempt: int, asked_for: float | None) -> float:

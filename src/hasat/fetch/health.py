@@ -1,10 +1,106 @@
-"""What an answer means for the endpoint that gave it: how long it rests, and what it is worth."""
+"""How long answers take: counts in buckets that grow by five percent, of fixed size."""
 
+import math
+from collections import deque
 from dataclasses import dataclass
+from statistics import median
 from typing import Self
 
-from hasat.fetch.outcome import DEFINITIVE, Outcome, Verdict
-from hasat.fetch.sketch import LatencySketch
+import numpy as np
+from numpy.typing import NDArray
+
+from hasat.fetch.outcomes import DEFINITIVE, Outcome, Verdict
+
+_FIRST_SECONDS = 0.0005
+_GROWTH = 1.05
+_BUCKETS = 260  # up to 160 s
+_REMEMBERED = 1000
+_LOG_GROWTH = math.log(_GROWTH)
+
+
+class LatencySketch:
+    """A quantile is right to five percent; what is long ago weighs ever less."""
+
+    def __init__(self, counts: NDArray[np.uint16] | None = None) -> None:
+        self._counts = np.zeros(_BUCKETS, np.uint16) if counts is None else counts
+        self._total = int(self._counts.sum())
+        # Asked for far more often than it changes.
+        self._found: dict[float, float] = {}
+
+    @property
+    def total(self) -> int:
+        """How many answers are remembered."""
+        return self._total
+
+    def add(self, seconds: float) -> None:
+        self._found.clear()
+        place = math.ceil(math.log(max(seconds, _FIRST_SECONDS) / _FIRST_SECONDS) / _LOG_GROWTH)
+        self._counts[min(place, _BUCKETS - 1)] += 1
+        self._total += 1
+        if self._total > _REMEMBERED:
+            self._counts //= 2
+            self._total = int(self._counts.sum())
+
+    def quantile(self, share: float) -> float | None:
+        """The seconds within which this share of the answers came; None if there were none."""
+        if self._total == 0:
+            return None
+        if share not in self._found:
+            place = int(np.searchsorted(np.cumsum(self._counts), share * self._total))
+            self._found[share] = _FIRST_SECONDS * _GROWTH ** min(place, _BUCKETS - 1)
+        return self._found[share]
+
+    def to_bytes(self) -> bytes:
+        return self._counts.astype("<u2").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        """What `to_bytes` gave; anything else is an empty sketch."""
+        if data is None or len(data) != 2 * _BUCKETS:
+            return cls()
+        return cls(np.frombuffer(data, "<u2").astype(np.uint16))
+
+
+_RECENT = 15
+_RISEN = 2.0
+_SLOWER = 1.5
+_FASTER = 0.9
+_MOST = 8.0
+_ENOUGH = 30
+
+
+class Pace:
+    """A factor from 1 to 8 by which the time between requests is stretched.
+
+    Medians are compared, so that single slow answers mean nothing. The factor grows while recent
+    answers take more than twice as long as they usually do, and shrinks with each that does not.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self._usual = LatencySketch()
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+
+    def note(self, seconds: float) -> bool:
+        """Take in an answer; True if it is time to be slower."""
+        self._recent.append(seconds)
+        usual = self._usual.quantile(0.5)
+        if usual is None or self._usual.total < _ENOUGH:
+            self._usual.add(seconds)
+            return False
+        if len(self._recent) < _RECENT:
+            # A step was just made; its effect is not seen yet.
+            return False
+        if risen := median(self._recent) > _RISEN * usual:
+            self.factor = min(_MOST, self.factor * _SLOWER)
+            self._recent.clear()
+        else:
+            self.factor = max(1.0, self.factor * _FASTER)
+        # Slowness must not soon count as usual; only where slowing down did not help, it is.
+        if self.factor in (1.0, _MOST):
+            self._usual.add(seconds)
+        return risen
+
 
 DAY_OVER = "its day is spent"
 _LIMITED = "it limits requests"

@@ -12,17 +12,16 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from hasat.budget import Waiting, in_place
+from hasat.budget import Waiting, keep_slot
 from hasat.errors import DatabaseError, OutOfQuotaError
-from hasat.fetch import words
-from hasat.fetch.asker import Asker
+from hasat.fetch import endpoint_state
+from hasat.fetch.endpoint_state import Standing, choose, usual_seconds
+from hasat.fetch.endpoint_store import Claim, Done, Seen, SharedState
+from hasat.fetch.fetcher import keep_broken
 from hasat.fetch.health import Measured, cost_of, effect_of, note
-from hasat.fetch.outcome import DEFINITIVE, Answer, Question, Verdict
+from hasat.fetch.outcomes import DEFINITIVE, Request, RequestContext, Response, Verdict
 from hasat.fetch.purse import Leave, Purse
-from hasat.fetch.raw import keep_broken
-from hasat.fetch.shared import Claim, Done, Seen, SharedState
-from hasat.fetch.standing import Standing, choose, usual_seconds
-from hasat.fetch.workers import Endpoint
+from hasat.fetch.workers_file import Endpoint
 from hasat.store import Store
 
 _POLL_SECONDS = 1.0
@@ -64,7 +63,7 @@ class EndpointPool:
         zone: str = "Europe/Istanbul",
         cooldown: float = 300.0,
         patience: float = 60.0,
-        waiting: Waiting = in_place,
+        waiting: Waiting = keep_slot,
     ) -> None:
         self.upstream = upstream
         self.standings = [Standing(endpoint) for endpoint in endpoints]
@@ -108,7 +107,9 @@ class EndpointPool:
         rest = [standing for standing in self.standings if standing.endpoint.url != url]
         self.standings = rest or self.standings
 
-    async def take(self, question: Question, asker: Asker, *, only: str | None = None) -> Taken:
+    async def take(
+        self, question: Request, asker: RequestContext, *, only: str | None = None
+    ) -> Taken:
         """The endpoint of choice, as soon as it may be asked; who waits is served in order."""
         urls = {standing.endpoint.url for standing in self.standings}
         refused = urls - {only} if only else set[str]()
@@ -130,7 +131,7 @@ class EndpointPool:
                 await asyncio.sleep(_ASK_OTHERS_SECONDS)
 
     async def take_another(
-        self, question: Question, asker: Asker, tried: Collection[str], *, hedge: bool
+        self, question: Request, asker: RequestContext, tried: Collection[str], *, hedge: bool
     ) -> Taken | None:
         """Another endpoint, if one is free soon; before all who wait for their first."""
         excluded = set(tried)
@@ -158,11 +159,11 @@ class EndpointPool:
     def conclude(
         self,
         taken: Taken,
-        question: Question,
-        asker: Asker,
+        question: Request,
+        asker: RequestContext,
         seconds: float,
         verdict: Verdict | None,
-        answer: Answer | None,
+        answer: Response | None,
     ) -> None:
         """Take in what came of a request, and write it down while others go on.
 
@@ -200,7 +201,7 @@ class EndpointPool:
         self._chore(write())
 
     async def _awaited(
-        self, question: Question, excluded: Collection[str], last: OutOfQuotaError | None
+        self, question: Request, excluded: Collection[str], last: OutOfQuotaError | None
     ) -> Standing:
         """The endpoint of choice, once it is free; marked as ours so that nobody else takes it."""
         patience = self._patience
@@ -242,7 +243,7 @@ class EndpointPool:
                 await freed.wait()
 
     async def _claimed(
-        self, standing: Standing, question: Question, asker: Asker, *, hedge: bool
+        self, standing: Standing, question: Request, asker: RequestContext, *, hedge: bool
     ) -> Taken | None:
         """The endpoint, claimed and paid for; None if another process was faster."""
         holder, url, apart = uuid4(), standing.endpoint.url, standing.apart(question.kind)
@@ -273,7 +274,7 @@ class EndpointPool:
             raise
         return Taken(standing, claim, leave, hedge)
 
-    async def _give_back(self, standing: Standing, holder: UUID, question: Question) -> None:
+    async def _give_back(self, standing: Standing, holder: UUID, question: Request) -> None:
         try:
             await self._state.release(holder, question)
         finally:
@@ -308,12 +309,14 @@ class EndpointPool:
         if rest <= 0.0:
             return
         if seen.refused_key is None:
-            raise words.all_alike(self.upstream, seen.upstream_cause or "", rest, self._zone)
+            raise endpoint_state.all_alike(
+                self.upstream, seen.upstream_cause or "", rest, self._zone
+            )
         if seen.refused_key == self._key:
-            raise words.refused(self.upstream, seen.upstream_cause or "")
+            raise endpoint_state.refused(self.upstream, seen.upstream_cause or "")
 
-    def _nobody(self, question: Question) -> Exception:
-        return words.nobody(
+    def _nobody(self, question: Request) -> Exception:
+        return endpoint_state.nobody(
             self.upstream,
             self.standings,
             question,

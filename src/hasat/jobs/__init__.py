@@ -3,20 +3,19 @@
 Works in the database only (schema `jobs` and procrastinate's tables); what a job does is its own.
 """
 
-from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.catalogue import Catalogue, Job, Outcome, Run
 from hasat.jobs.context import RunContext
-from hasat.jobs.engine import Engine
 from hasat.jobs.foreground import run_in_foreground
-from hasat.jobs.housekeeping import platform_jobs
-from hasat.jobs.model import Job, Outcome, Run
+from hasat.jobs.platform_jobs import platform_jobs
+from hasat.jobs.worker import Worker
 
 __all__ = [
     "Catalogue",
-    "Engine",
     "Job",
     "Outcome",
     "Run",
     "RunContext",
+    "Worker",
     "platform_jobs",
     "run_in_foreground",
 ]

@@ -15,21 +15,18 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from hasat.errors import HasatError, HeldError, NothingToDoError, OutOfQuotaError
-from hasat.jobs.context import OnProgress, RunContext
-from hasat.jobs.fencing import fence, terminate_replaced
-from hasat.jobs.link import DATABASE_AWAY, Connection, Link
-from hasat.jobs.model import Job, Outcome, Run, RunOutcome
+from hasat.jobs.catalogue import Job, Outcome, Run, RunOutcome
+from hasat.jobs.connection import DATABASE_ERRORS, Connection, RetryingPool
+from hasat.jobs.context import OnProgress, RunContext, Slot
+from hasat.jobs.queue import STOPPED
+from hasat.jobs.recovery import fence, terminate_replaced
 from hasat.jobs.runs import message_columns, select_run
-from hasat.jobs.slots import Slot
 from hasat.logs import redactor
 from hasat.messages import change_text, msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.disk import explain_disk_full
 from hasat.store.queries import load_query
-
-MOST_ATTEMPTS = 3
-STOPPED = msg("Stopped by hand before it was finished.")
 
 _LOCK_HELD = msg("Another database session holds a lock that the job needs.")
 _TELL_AGAIN_SECONDS = 5.0
@@ -47,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptResult:
     """How an attempt ended."""
 
     outcome: RunOutcome
@@ -65,7 +62,7 @@ class Ending:
 class Attempt:
     """What entitles this process to work on a run and to write about it."""
 
-    def __init__(self, link: Link, run: Run, context: RunContext) -> None:
+    def __init__(self, link: RetryingPool, run: Run, context: RunContext) -> None:
         self.run = run
         self.context = context
         self._link = link
@@ -74,7 +71,7 @@ class Attempt:
     @classmethod
     async def begin(
         cls,
-        link: Link,
+        link: RetryingPool,
         *,
         run_id: int,
         queue_id: int,
@@ -130,7 +127,7 @@ class Attempt:
         attempt = cls(link, run, context)
         return attempt
 
-    async def perform(self) -> Ending:
+    async def perform(self) -> AttemptResult:
         """Do the job; whatever it raises becomes an ending, only a cancellation goes through."""
         job = self.context.job
         with structlog.contextvars.bound_contextvars(
@@ -141,24 +138,24 @@ class Attempt:
             log.info("run ended", outcome=ending.outcome, rows_changed=ending.rows_changed)
         return ending
 
-    async def _ending_of(self, work: Awaitable[Outcome]) -> Ending:
+    async def _ending_of(self, work: Awaitable[Outcome]) -> AttemptResult:
         try:
             outcome = await work
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"the job returned {outcome!r} instead of an Outcome")
             return self._ending(outcome)
         except NothingToDoError as error:
-            return Ending("nothing", message=self._storable(str(error)))
+            return AttemptResult("nothing", message=self._storable(str(error)))
         except HeldError as error:
-            return Ending("held", message=self._storable(str(error)))
+            return AttemptResult("held", message=self._storable(str(error)))
         except OutOfQuotaError as error:
-            return Ending("out_of_quota", message=self._storable(str(error)))
+            return AttemptResult("out_of_quota", message=self._storable(str(error)))
         except psycopg.errors.LockNotAvailable as error:
             log.warning("run.lock_held", error=str(error))
-            return Ending(
+            return AttemptResult(
                 "failed", message=_LOCK_HELD, error=self._storable(str(error)), waits=True
             )
-        except DATABASE_AWAY as error:
+        except DATABASE_ERRORS as error:
             known = self._explained(error)
             if isinstance(known, HasatError):
                 log.warning("run failed", error=str(known))
@@ -184,8 +181,8 @@ class Attempt:
             return explain.sentence(error, store.label, embedded=store.embedded) or error
         return explain_disk_full(error, self.context.settings.home) or error
 
-    def _ending(self, outcome: Outcome) -> Ending:
-        return Ending(
+    def _ending(self, outcome: Outcome) -> AttemptResult:
+        return AttemptResult(
             outcome.kind,
             outcome.rows_changed,
             outcome.detail,
@@ -194,14 +191,14 @@ class Attempt:
             waits=outcome.kind == "skipped" and self.context.is_retry,
         )
 
-    def _failed(self, error: BaseException, *, passing: bool = False) -> Ending:
+    def _failed(self, error: BaseException, *, passing: bool = False) -> AttemptResult:
         if isinstance(error, HasatError):
             message = str(error)
         elif passing:
             message = msg("PostgreSQL did not answer while the job was running.")
         else:
             message = msg("The job stopped with an unexpected error; the log has its traceback.")
-        return Ending(
+        return AttemptResult(
             "failed",
             message=self._storable(message),
             error=self._storable(f"{type(error).__name__}: {error}"),
@@ -213,7 +210,7 @@ class Attempt:
         ending = self._ending(outcome)
         return await self._finish(connection, ending, self.context.last_progress)
 
-    async def finish(self, ending: Ending) -> bool:
+    async def finish(self, ending: AttemptResult) -> bool:
         """Record the end; False if the run was begun anew elsewhere, so that this end is void."""
         try:
             async with self._link.transaction() as connection:
@@ -224,7 +221,7 @@ class Attempt:
                 return await self._finish(connection, self._failed(error), None)
 
     async def _finish(
-        self, connection: Connection, ending: Ending, progress: Mapping[str, Any] | None
+        self, connection: Connection, ending: AttemptResult, progress: Mapping[str, Any] | None
     ) -> bool:
         return await self._write(
             connection,
@@ -279,11 +276,11 @@ def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
     return None if value is None else Jsonb(value, dumps=lambda v: json.dumps(v, default=str))
 
 
-Why = Literal["hand", "silence", "engine"]
+StopReason = Literal["hand", "silence", "engine"]
 """Who stops a job: somebody asked for it, its worker fell silent, or the engine ends."""
 
 
-class Performance:
+class JobTask:
     """A job at work, which can be told to stop.
 
     One that was told is told again: Python 3.11 loses a cancellation that meets the end of a wait
@@ -291,12 +288,12 @@ class Performance:
     that: a time-out of the job's own cancels it for a moment, too.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, Ending]) -> None:
-        self.stopped: Why | None = None
+    def __init__(self, work: Coroutine[Any, Any, AttemptResult]) -> None:
+        self.stopped: StopReason | None = None
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(work)
 
-    def stop(self, why: Why) -> bool:
+    def stop(self, why: StopReason) -> bool:
         """Tell it to stop; False if it has been told before, or is over."""
         if self.stopped is not None or self._task.done():
             return False
@@ -309,7 +306,7 @@ class Performance:
             self._task.cancel()
             self._loop.call_later(_TELL_AGAIN_SECONDS, self._tell)
 
-    async def ended(self) -> Ending | None:
+    async def ended(self) -> AttemptResult | None:
         """How it ended; None if it was stopped and nobody asked for that.
 
         A cancelled waiter leaves it running.
@@ -317,8 +314,8 @@ class Performance:
         await asyncio.wait({self._task})
         ending = None if self._task.cancelled() else self._task.result()
         if self.stopped is None:
-            return ending or Ending("failed", message=msg("The job cancelled itself."))
+            return ending or AttemptResult("failed", message=msg("The job cancelled itself."))
         if ending is not None and ending.outcome != "failed":
             return ending
         # What a job says when it is torn out of its work is no verdict on it.
-        return Ending("interrupted", message=STOPPED) if self.stopped == "hand" else None
+        return AttemptResult("interrupted", message=STOPPED) if self.stopped == "hand" else None

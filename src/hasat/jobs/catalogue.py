@@ -1,19 +1,228 @@
-"""The jobs of an installation, with the operator's changes applied."""
+"""The values of this room: a job, what it returns, and the record of a run."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+if TYPE_CHECKING:
+    from hasat.jobs.connection import Connection
+    from hasat.jobs.context import RunContext
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 import structlog
+from pydantic import TypeAdapter, ValidationError
 
 from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
-from hasat.jobs.model import Job
-from hasat.jobs.params import check_values, did_you_mean, unknown_params
 from hasat.messages import msg
 from hasat.settings import Settings
+from hasat.settings.kinds import check_http_url
+from hasat.settings.reference import describe_type
+
+LOCATION = "a file or an http(s) address"
+Location = Annotated[str, LOCATION]
+"""The type of a param that names a file or an address. Who starts a run on the command line may
+name both; a queued run opens only http(s) addresses, which must be public."""
+
+OutcomeKind = Literal["done", "nothing", "held", "out_of_quota", "skipped"]
+RunOutcome = Literal[OutcomeKind, "failed", "set_aside", "interrupted"]
+Trigger = Literal["schedule", "hand", "retry"]
+State = Literal["queued", "running", "finished"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job returns: how it went, and what it changed."""
+
+    kind: OutcomeKind = "done"
+    rows_changed: int = 0
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A named piece of work and when it runs.
+
+    `run` is an ``async def`` that shares its event loop with the worker's sign of life: work that
+    computes for long goes to a thread or a process (``asyncio.to_thread``), or the other workers
+    take this one for dead and begin the run anew. It lets a cancellation through, and it can be
+    begun anew at any point: a worker may die in the middle of it.
+    """
+
+    name: str
+    run: "Callable[[RunContext], Awaitable[Outcome]]" = field(hash=False)
+    summary: str
+    cron: str | None = None
+    """Five fields; None means only by hand."""
+    zone: str | None = None
+    """Where the cron's clock hangs; None means settings.jobs.timezone."""
+    enabled: bool = True
+    lane: str = "daily"
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The type of each param, a number's annotated with its range, and of further ones that may be
+    given; a param that is not in here is of its default's type. None means that anything may."""
+    overlap: Literal["skip", "queue"] = "skip"
+    """A due time while a run is open is skipped, or waits its turn."""
+    missed: Literal["once", "skip"] = "once"
+    """After an outage the newest missed time is made up for, or none."""
+    source: str | None = None
+    wanted: "Callable[[Connection], Awaitable[bool]] | None" = field(default=None, hash=False)
+    """Checked every few seconds: whether a run is needed although no time is due."""
+    machine: "Callable[[Connection, Mapping[str, Any]], Awaitable[str | None]] | None" = field(
+        default=None, hash=False
+    )
+    """Called with the params of a run that is queued: the only machine whose worker can execute
+    it, None for any; raises if no worker can."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of jobs.run."""
+
+    id: int
+    job: str
+    params: Mapping[str, Any]
+    trigger: Trigger
+    scheduled_for: datetime | None
+    queued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    state: State
+    outcome: RunOutcome | None
+    attempt: int
+    worker: str | None
+    requests: int
+    rows_changed: int
+    message: str | None
+    error: str | None
+    detail: Mapping[str, Any]
+    progress: Mapping[str, Any] | None
+
+
+_MAX_SHOWN = 100
+
+
+def unknown_params(job: Job, given: Iterable[str]) -> list[str]:
+    """Names that a job does not have; none where it takes anything."""
+    if job.options is None:
+        return []
+    return [name for name in given if name not in job.params and name not in job.options]
+
+
+def param_types(job: Job) -> dict[str, Any]:
+    """The type of every parameter of a job, a number's with its range."""
+    return {name: type(usual) for name, usual in job.params.items()} | dict(job.options or {})
+
+
+def check_params(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError where something is said that the job would not understand."""
+    if unknown := unknown_params(job, given):
+        known = sorted({*job.params, *(job.options or {})})
+        has = f"It has {', '.join(known)}." if known else "It has none."
+        raise UsageError(
+            msg("{job} has no parameter {unknown!r}.", job=job.name, unknown=unknown[0]),
+            remedy=did_you_mean(unknown[0], known, otherwise=has),
+        )
+    check_values(job, given)
+    _check_storable(job, given)
+
+
+def check_values(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a value of another type or outside its range; null is always allowed."""
+    types = param_types(job)
+    for name, value in given.items():
+        kind = types.get(name, object)
+        if value is None or kind is object:
+            continue
+        try:
+            TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise UsageError(
+                msg("{name} of {job} is {value}.", name=name, job=job.name, value=_shown(value)),
+                remedy=msg("Give {kind}.", kind=describe_type(kind)),
+            ) from error
+
+
+def check_locations(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a file that a queued run shall read, whether there is one or not.
+
+    The process that executes the run has other rights than the caller. What the operator has
+    configured for the job is allowed.
+    """
+    for name, kind in param_types(job).items():
+        value = given.get(name)
+        if value is None or value == job.params.get(name):
+            continue
+        if LOCATION in getattr(kind, "__metadata__", ()):
+            try:
+                check_http_url(value)
+            except ValueError as error:
+                raise UsageError(
+                    msg(
+                        "{name} of {job} must be an http(s) address in a queued run.",
+                        name=name,
+                        job=job.name,
+                    ),
+                    remedy=msg(
+                        "Files are read only by a run on the command line, such as `hasat jobs "
+                        "run {job} --param {name}=FILE`.",
+                        job=job.name,
+                        name=name,
+                    ),
+                ) from error
+
+
+def _check_storable(job: Job, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for what JSON in PostgreSQL cannot hold, wherever in the values it is."""
+    try:
+        text = json.dumps(dict(given), allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            msg("The parameters of {job} cannot be stored.", job=job.name),
+            remedy=msg(
+                "Give JSON without NaN, infinite numbers and half characters, not too deep."
+            ),
+        ) from error
+    if "\0" in _all_text(given):
+        raise UsageError(
+            msg("The parameters of {job} contain the character U+0000.", job=job.name),
+            remedy=msg("Leave it out."),
+        )
+
+
+def _all_text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case Mapping():
+            return "".join(_all_text(one) for pair in value.items() for one in pair)
+        case list() | tuple():
+            return "".join(map(_all_text, value))
+    return ""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
+    """The nearest of the known names as advice, or other advice where none is near."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
 
 # A job's name is a queue's name, a lock, a setting's key and a word on the command line.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")

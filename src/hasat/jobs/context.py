@@ -1,5 +1,6 @@
-"""What a running job is given."""
+"""Worker slots: how many runs a worker executes at the same time."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -9,13 +10,69 @@ from typing import Any
 import structlog
 
 from hasat.clock import zone
-from hasat.jobs.fencing import replaced_error
-from hasat.jobs.link import AWAY, Connection
-from hasat.jobs.model import Job, Outcome
-from hasat.jobs.slots import Slot
+from hasat.errors import ConflictError
+from hasat.jobs.catalogue import Job, Outcome
+from hasat.jobs.connection import CONNECTION_ERRORS, Connection
 from hasat.messages import msg, stored
 from hasat.settings import Settings
 from hasat.store import Store
+
+
+def replaced_error(run: int) -> ConflictError:
+    """Return the error of an attempt whose run another worker has taken over."""
+    return ConflictError(
+        msg("Run {run} was taken over by another worker while this one was silent.", run=run)
+    )
+
+
+class Slots:
+    """The slots of one worker; who waits for one is served in order."""
+
+    def __init__(self, count: int) -> None:
+        self._free = asyncio.Semaphore(count)
+
+    async def take(self, seconds: float) -> bool:
+        """Take a slot; False if none becomes free within that many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._free.acquire()
+        except TimeoutError:
+            return False
+
+    async def wait_for_one(self) -> None:
+        await self._free.acquire()
+
+    def free(self) -> None:
+        self._free.release()
+
+
+class Slot:
+    """A run's slot, vacated while the run waits for budget."""
+
+    def __init__(self, slots: Slots) -> None:
+        """Own a slot that was taken."""
+        self._slots = slots
+        self._occupied = True
+        self._closed = False
+        self._turn = asyncio.Lock()
+
+    def vacate(self) -> None:
+        if self._occupied:
+            self._occupied = False
+            self._slots.free()
+
+    async def occupy(self) -> None:
+        """Wait until the run may work again."""
+        async with self._turn:
+            if not self._occupied and not self._closed:
+                await self._slots.wait_for_one()
+                self._occupied = True
+
+    def close(self) -> None:
+        """End the use of the slot with the run."""
+        self._closed = True
+        self.vacate()
+
 
 Keep = Callable[[Mapping[str, Any] | None, int], Awaitable[bool]]
 """Stores progress and newly spent requests; False once the run is no longer this attempt's."""
@@ -133,7 +190,7 @@ class RunContext:
         requests, self.unkept_requests = self.unkept_requests, 0
         try:
             still_ours = await self._keep(progress, requests)
-        except AWAY:
+        except CONNECTION_ERRORS:
             # Progress is not worth failing for; the next call or the end of the run stores it.
             self.unkept_requests += requests
             return
@@ -148,7 +205,7 @@ class RunContext:
         if self._conclude is not None and not await self._conclude(connection, outcome):
             raise replaced_error(self.run_id)
 
-    def spent(self, requests: int = 1) -> None:
+    def count_requests(self, requests: int = 1) -> None:
         """Count requests sent to an upstream."""
         self.unkept_requests += requests
 

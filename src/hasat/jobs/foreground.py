@@ -13,17 +13,14 @@ from psycopg.types.json import Jsonb
 
 from hasat.clock import zone
 from hasat.errors import DatabaseError
-from hasat.jobs.attempt import Attempt, Ending, Performance, Why
-from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.attempt import Attempt, AttemptResult, JobTask, StopReason
+from hasat.jobs.catalogue import Catalogue, Job, Run, check_params
+from hasat.jobs.connection import CONNECTION_ERRORS, Connection, RetryingPool, open_retrying_pool
 from hasat.jobs.context import OnProgress
-from hasat.jobs.engine import worker_name
-from hasat.jobs.link import AWAY, Connection, Link, open_link
-from hasat.jobs.model import Job, Run
-from hasat.jobs.params import check_params
-from hasat.jobs.pulse import Pulse
-from hasat.jobs.queue import PRIVATE, TASK, record_run
-from hasat.jobs.recovery import Recovery
+from hasat.jobs.queue import PRIVATE_QUEUE_PREFIX, TASK, record_run
+from hasat.jobs.recovery import Heartbeat, Recovery
 from hasat.jobs.runs import get_run, message_columns
+from hasat.jobs.worker import worker_name
 from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
@@ -70,13 +67,13 @@ async def run_in_foreground(
     job = catalogue.get(name)
     check_params(job, params or {})
     given = {**job.params, **(params or {})}
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         try:
             async with _registered(link) as worker_id:
                 run_id = await _Foreground(link, catalogue, store, settings, worker_id).run(
                     job, given, on_progress, on_remark
                 )
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             raise DatabaseError(
                 msg(
                     "PostgreSQL does not answer, so {name} could not be run or its end not "
@@ -92,14 +89,19 @@ async def run_in_foreground(
 
 class _Foreground:
     def __init__(
-        self, link: Link, catalogue: Catalogue, store: Store, settings: Settings, worker_id: int
+        self,
+        link: RetryingPool,
+        catalogue: Catalogue,
+        store: Store,
+        settings: Settings,
+        worker_id: int,
     ) -> None:
         self._link = link
         self._catalogue = catalogue
         self._store = store
         self._settings = settings
         self._worker_id = worker_id
-        self._work: Performance | None = None
+        self._work: JobTask | None = None
 
     async def run(
         self,
@@ -108,7 +110,7 @@ class _Foreground:
         on_progress: OnProgress | None,
         on_remark: OnRemark,
     ) -> int:
-        pulse = Pulse(
+        pulse = Heartbeat(
             self._link,
             self._worker_id,
             self._settings,
@@ -125,7 +127,7 @@ class _Foreground:
             beating.cancel()
             await asyncio.wait({beating})
 
-    def _stop(self, why: Why) -> None:
+    def _stop(self, why: StopReason) -> None:
         if self._work is not None:
             self._work.stop(why)
 
@@ -171,7 +173,7 @@ class _Foreground:
             {
                 "run": run_id,
                 "job": job.name,
-                "queue": f"{PRIVATE}{run_id}",
+                "queue": f"{PRIVATE_QUEUE_PREFIX}{run_id}",
                 "task": TASK,
                 "worker_id": self._worker_id,
             },
@@ -229,7 +231,7 @@ class _Foreground:
         if attempt is None:
             # We were silent between claim and start, and given up: recovery has written the end.
             return claim.run_id
-        work = self._work = Performance(attempt.perform())
+        work = self._work = JobTask(attempt.perform())
         try:
             ending = await work.ended()
         except asyncio.CancelledError:
@@ -239,8 +241,8 @@ class _Foreground:
         await self._record(attempt, ending)
         return claim.run_id
 
-    async def _record(self, attempt: Attempt, ending: Ending | None) -> None:
-        final = ending or Ending(
+    async def _record(self, attempt: Attempt, ending: AttemptResult | None) -> None:
+        final = ending or AttemptResult(
             "interrupted", message=msg("PostgreSQL did not answer for too long.")
         )
         loop = asyncio.get_running_loop()
@@ -252,7 +254,7 @@ class _Foreground:
 
 
 @asynccontextmanager
-async def _registered(link: Link) -> AsyncIterator[int]:
+async def _registered(link: RetryingPool) -> AsyncIterator[int]:
     """A number among the workers, so that the others see signs of life from this process."""
     async with link.transaction() as connection:
         cursor = await connection.execute(
@@ -263,7 +265,7 @@ async def _registered(link: Link) -> AsyncIterator[int]:
     try:
         yield row[0]
     finally:
-        with contextlib.suppress(*AWAY):
+        with contextlib.suppress(*CONNECTION_ERRORS):
             async with link.transaction() as connection:
                 await connection.execute("SELECT procrastinate_unregister_worker_v1(%s)", row)
 

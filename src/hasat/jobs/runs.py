@@ -10,9 +10,8 @@ from psycopg.rows import RowMaker, dict_row
 from psycopg.types.json import Jsonb
 
 from hasat.errors import NotFoundError
-from hasat.jobs.catalogue import Catalogue
-from hasat.jobs.link import Connection
-from hasat.jobs.model import Job, Run
+from hasat.jobs.catalogue import Catalogue, Job, Run
+from hasat.jobs.connection import Connection
 from hasat.messages import msg, restored, stored
 from hasat.settings import Settings
 from hasat.store import Store
@@ -78,7 +77,7 @@ async def schedule_overview(store: Store, catalogue: Catalogue) -> list[Schedule
     return overview
 
 
-async def workers_alive(store: Store, settings: Settings) -> int:
+async def count_live_workers(store: Store, settings: Settings) -> int:
     """How many processes that take up runs have lately given a sign of life."""
     async with store.connection() as connection:
         cursor = await connection.execute(
@@ -130,3 +129,12 @@ def _run_row(cursor: AsyncCursor[Any]) -> RowMaker[Run]:
         return Run(**row)
 
     return make
+
+
+# The first answers come in a burst, and what was done before a start is taken over at once.
+_FOUNDED_SECONDS = 10.0
+
+
+def rate_per_second(done: float, seconds: float) -> float | None:
+    """The pace so far; None as long as it would be no more than a guess."""
+    return done / seconds if done > 0 and seconds >= _FOUNDED_SECONDS else None

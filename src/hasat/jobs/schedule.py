@@ -5,10 +5,9 @@ from datetime import datetime
 import structlog
 from psycopg.types.json import Jsonb
 
-from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.catalogue import Catalogue, Job
+from hasat.jobs.connection import Connection, RetryingPool
 from hasat.jobs.cron import Due, due_now
-from hasat.jobs.link import Connection, Link
-from hasat.jobs.model import Job
 from hasat.jobs.queue import enqueue
 from hasat.jobs.runs import message_columns
 from hasat.messages import msg
@@ -20,7 +19,7 @@ log = structlog.get_logger(__name__)
 class Schedule:
     """The catalogue's crons against the database's clock."""
 
-    def __init__(self, catalogue: Catalogue, link: Link, look_every: float) -> None:
+    def __init__(self, catalogue: Catalogue, link: RetryingPool, look_every: float) -> None:
         self._catalogue = catalogue
         self._link = link
         self._look_every = look_every

@@ -1,162 +1,273 @@
-"""procrastinate, set up for this house: its worker and its locks, without its trust in clocks.
-
-Four habits of it are replaced. It ends a worker's signs of life when a drain begins, while jobs
-still run: `Pulse` gives them. It lets a worker that was given up finish rows which others work on
-by now: `FencedManager` writes only to rows that are still the worker's own. It stops a worker
-when PostgreSQL goes away: here a failed look into the queue is tried again. And a run occupies one
-of its places to the end: here `Slots` count, which a run leaves while it waits for budget.
-"""
+"""The engine: takes runs from the queue, fires what is due, takes up what others left."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 
-from procrastinate import App, PsycopgConnector
-from procrastinate.exceptions import ConnectorException, UniqueViolation
-from procrastinate.job_context import JobContext
-from procrastinate.jobs import Job as Row
-from procrastinate.jobs import Status
-from procrastinate.manager import JobManager
-from procrastinate.worker import Worker
+import structlog
+from procrastinate.exceptions import ConnectorException
 
-from hasat.jobs.link import AWAY, Link
-from hasat.jobs.queue import TASK
-from hasat.jobs.slots import Slots
-from hasat.store.queries import load_query
+from hasat.jobs.attempt import Attempt, AttemptResult, JobTask, StopReason
+from hasat.jobs.catalogue import Catalogue
+from hasat.jobs.connection import (
+    CONNECTION_ERRORS,
+    RetryingPool,
+    backoff,
+    open_retrying_pool,
+    wait_for_event,
+)
+from hasat.jobs.context import Slot, Slots
+from hasat.jobs.queue import MAX_ATTEMPTS, RowWorker, new_worker, open_app, queue_name
+from hasat.jobs.recovery import Heartbeat, Recovery, heartbeat_interval
+from hasat.jobs.schedule import Schedule
+from hasat.messages import msg
+from hasat.settings import Settings
+from hasat.store import Store
+from hasat.store.machine import machine_of
 
-_NEVER = 365 * 86_400.0
-_LOOK_SECONDS = 10.0
-_STOP_SECONDS = 0.5
-"""How soon a look that waits for a free slot notices that the worker stops."""
+_LINGER_SECONDS = 3.0
+"""How long a stopped engine still tries to reach PostgreSQL to give its runs back."""
 
-WorkOn = Callable[[int, int, int], Awaitable[None]]
-"""Works on a run; given its number, the queue's row and the worker's number."""
+_RETRY_PAUSE_SECONDS = 5.0
+
+log = structlog.get_logger(__name__)
 
 
-class FencedManager(JobManager):
-    """procrastinate's SQL, harmless in the hands of a worker that was given up."""
+def worker_name() -> str:
+    """Who this process is, in records and messages."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Worker:
+    """A worker process's heart; any number of them share one database.
+
+    `run` returns after `drain` or `stop_now`, which are safe to call from a signal handler.
+    PostgreSQL may go away and come back meanwhile.
+    """
 
     def __init__(
         self,
-        connector: PsycopgConnector,
-        link: Link,
-        on_registered: Callable[[int], None],
-        slots: Slots,
-        is_stopping: Callable[[], bool],
+        catalogue: Catalogue,
+        store: Store,
+        settings: Settings,
+        *,
+        poll_seconds: float = 1.0,
+        look_seconds: float = 2.0,
     ) -> None:
-        super().__init__(connector)
-        self._link = link
-        self._on_registered = on_registered
-        self._slots = slots
-        self._is_stopping = is_stopping
-
-    async def register_worker(self) -> int:
-        worker_id = await super().register_worker()
-        self._on_registered(worker_id)
-        return worker_id
-
-    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
-        """A row for a free slot; the slot is the row's until its run is over."""
-        while not await self._slots.take(_STOP_SECONDS):
-            if self._is_stopping():
-                return None
-        row = None
-        try:
-            row = await self._look(queues, worker_id)
-        finally:
-            if row is None:
-                self._slots.free()
-        return row
-
-    async def _look(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                return await super().fetch_job(queues=queues, worker_id=worker_id)
-        except UniqueViolation:
-            # Another worker took a run of the same job at this very moment.
-            return None
-        except (ConnectorException, OSError) as error:
-            self._link.note_away(error.__cause__ or error)
-            return None
-
-    async def finish_job(self, job: Row, status: Status, delete_job: bool) -> None:
-        """Usually the row is gone with the run's end; this is for runs that were over already."""
-        if self._link.hopeless:
-            return
-        try:
-            async with self._link.transaction() as connection:
-                await connection.execute(
-                    load_query("hasat.jobs", "queue_release"),
-                    {"id": job.id, "worker_id": job.worker_id, "attempts": job.attempts},
-                )
-        except AWAY:
-            # Recovery finds a row that is in nobody's hands.
-            return
-
-    async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:
-        """Nothing: who has fallen silent is judged by `Recovery`, which trusts no clock alone."""
-        return []
-
-    async def unregister_worker(self, worker_id: int) -> None:
-        if self._link.hopeless:
-            return
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await super().unregister_worker(worker_id)
-        except (ConnectorException, OSError):
-            # It falls silent and is given up.
-            return
-
-
-async def open_app(
-    link: Link,
-    work_on: WorkOn,
-    on_registered: Callable[[int], None],
-    slots: Slots,
-    is_stopping: Callable[[], bool],
-) -> App:
-    """The procrastinate app over a link, with the one task there is."""
-    connector = PsycopgConnector()
-    await connector.open_async(link.pool)
-    app = App(connector=connector)
-    app.job_manager = FencedManager(connector, link, on_registered, slots, is_stopping)
-
-    @app.task(name=TASK, pass_context=True)
-    async def run(context: JobContext, *, run_id: int) -> None:
-        row = context.job
-        assert row.id is not None
-        assert row.worker_id is not None
-        await work_on(run_id, row.id, row.worker_id)
-
-    return app
-
-
-class RowWorker(Worker):
-    """procrastinate's worker, with the types it does not give."""
+        self.started = asyncio.Event()
+        """Set once the engine takes runs."""
+        self._catalogue = catalogue
+        self._store = store
+        self._settings = settings
+        self._poll_seconds = poll_seconds
+        self._look_seconds = look_seconds
+        self._name = worker_name()
+        self._slots = Slots(settings.jobs.concurrency)
+        self._link: RetryingPool | None = None
+        self._worker: RowWorker | None = None
+        self._number: asyncio.Future[int] | None = None
+        self._stopping = asyncio.Event()
+        self._stopped_now = False
+        self._in_hand: set[int] = set()
+        self._running: dict[int, JobTask] = {}
 
     async def run(self) -> None:
-        await super().run()  # type: ignore[no-untyped-call]
+        """Work until drained or stopped; a cancellation is a `stop_now`."""
+        main = asyncio.create_task(self._main(), name="engine")
+        try:
+            await asyncio.shield(main)
+        except asyncio.CancelledError:
+            self.stop_now()
+            await main
+            raise
 
-    stopping = False
+    def drain(self) -> None:
+        """Take no more runs; those in hand have drain_seconds to finish, then are given back."""
+        if not self._stopping.is_set():
+            self._stop_taking()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._settings.jobs.drain_seconds, self.stop_now)
 
-    def stop(self) -> None:
-        self.stopping = True
-        super().stop()  # type: ignore[no-untyped-call]
+    def stop_now(self) -> None:
+        """Give back all runs in hand at once."""
+        if self._stopped_now:
+            return
+        self._stopped_now = True
+        self._stop_taking()
+        for work in self._running.values():
+            work.stop("engine")
+        if self._link is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_LINGER_SECONDS, self._link.give_up.set)
 
+    def _stop_taking(self) -> None:
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
 
-def new_worker(app: App, *, name: str, queues: Collection[str], poll_seconds: float) -> RowWorker:
-    """A worker that only takes rows from the queue and works on them; the rest is the engine's."""
-    return RowWorker(
-        app,
-        queues=list(queues),
-        name=name,
-        # Each queue's lock allows one run at a time; the slots say how many of these work.
-        concurrency=max(len(queues), 1),
-        fetch_job_polling_interval=poll_seconds,
-        # Both are done by the pulse.
-        abort_job_polling_interval=_NEVER,
-        update_heartbeat_interval=_NEVER,
-        # A notification would save part of a second, for a connection that PgBouncer cannot keep.
-        listen_notify=False,
-        delete_jobs="always",
-        install_signal_handlers=False,
-    )
+    async def _main(self) -> None:
+        async with open_retrying_pool(self._store) as link:
+            self._link = link
+            if self._stopped_now:
+                link.give_up.set()
+            schedule = Schedule(self._catalogue, link, self._look_seconds)
+            recovery = Recovery(link, self._settings)
+
+            async def recover() -> float:
+                worker_id = self._worker.worker_id if self._worker else None
+                await recovery.look(worker_id, self._in_hand)
+                return heartbeat_interval(self._settings)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._repeat("schedule", schedule.tick), name="schedule")
+                group.create_task(self._repeat("recovery", recover), name="recovery")
+                group.create_task(self._work(link), name="work")
+
+    async def _repeat(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
+        """Do it again and again; nothing that goes wrong in one round prevents the next."""
+        pauses = backoff()
+        while not self._stopping.is_set():
+            try:
+                wait = await step()
+                pauses = backoff()
+            except CONNECTION_ERRORS:
+                wait = next(pauses)
+            except Exception:
+                log.exception("a round went wrong and is tried again", of=what)
+                wait = next(pauses)
+            await wait_for_event(self._stopping, wait)
+
+    async def _work(self, link: RetryingPool) -> None:
+        """One procrastinate worker after the other: one that was given up needs a successor."""
+        app = await open_app(
+            link, self._work_on, self._registered, self._slots, self._worker_is_stopping
+        )
+        machine = machine_of(self._settings.home)
+        queues = [queue_name(job.name, at) for job in self._catalogue for at in (None, machine)]
+        pauses = backoff()
+        while not self._stopping.is_set():
+            self._worker = new_worker(
+                app,
+                name=self._name,
+                queues=queues,
+                poll_seconds=self._poll_seconds,
+            )
+            try:
+                async with self._pulse(link, self._worker):
+                    await self._worker.run()
+                pauses = backoff()
+            except (ConnectorException, *CONNECTION_ERRORS) as error:
+                link.note_away(error.__cause__ or error)
+                await wait_for_event(self._stopping, next(pauses))
+            finally:
+                self._worker = None
+
+    def _worker_is_stopping(self) -> bool:
+        return self._worker is None or self._worker.stopping
+
+    def _registered(self, worker_id: int) -> None:
+        self.started.set()
+        if self._number is not None:
+            self._number.set_result(worker_id)
+
+    @asynccontextmanager
+    async def _pulse(self, link: RetryingPool, worker: RowWorker) -> AsyncIterator[None]:
+        """Signs of life from the worker's registration to its last job's end."""
+        number = self._number = asyncio.get_running_loop().create_future()
+
+        async def beat() -> None:
+            try:
+                pulse = Heartbeat(
+                    link, await number, self._settings, self._silence, self._stop_runs
+                )
+                await pulse.beat()
+                log.error("this worker was given up by the others and starts over")
+            except Exception:
+                log.exception("the pulse stopped; this worker starts over")
+                self._silence()
+            worker.stop()
+
+        task = asyncio.create_task(beat(), name="pulse")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _silence(self) -> None:
+        """Others may begin our runs anew: stop them here."""
+        for run_id, work in self._running.items():
+            if work.stop("silence"):
+                log.error("a run is stopped, because its worker fell silent", run=run_id)
+
+    def _stop_runs(self, runs: Collection[int]) -> None:
+        """Somebody asked for it."""
+        for run_id in runs:
+            work = self._running.get(run_id)
+            if work is not None and work.stop("hand"):
+                log.info("a run is stopped by hand", run=run_id)
+
+    async def _work_on(self, run_id: int, queue_id: int, worker_id: int) -> None:
+        assert self._link is not None
+        link = self._link
+        slot = Slot(self._slots)
+        self._in_hand.add(queue_id)
+        # A look into the queue that was under way when the drain began may still bring a run.
+        too_late = self._stopping.is_set()
+        try:
+            attempt = await link.insist(
+                lambda: Attempt.begin(
+                    link,
+                    run_id=run_id,
+                    queue_id=queue_id,
+                    worker_id=worker_id,
+                    worker=self._name,
+                    job_of=self._catalogue.get,
+                    settings=self._settings,
+                    store=self._store,
+                    slot=slot,
+                )
+            )
+            if attempt is None:
+                return
+            ending, why = (None, "engine") if too_late else await self._perform(attempt)
+            record = self._verdict(attempt, ending, why)
+            if not await link.insist(record):
+                log.warning("a run was begun anew elsewhere; its end here is void", run=run_id)
+        except CONNECTION_ERRORS:
+            log.warning("PostgreSQL is away; the next worker takes up the run", run=run_id)
+        finally:
+            slot.close()
+            self._in_hand.discard(queue_id)
+
+    async def _perform(self, attempt: Attempt) -> tuple[AttemptResult | None, StopReason | None]:
+        """How the job ended, if it may not be begun anew; and why it was stopped from here."""
+        work = self._running[attempt.run.id] = JobTask(attempt.perform())
+        if self._stopped_now:
+            work.stop("engine")
+        try:
+            return await work.ended(), work.stopped
+        finally:
+            del self._running[attempt.run.id]
+
+    def _verdict(
+        self, attempt: Attempt, ending: AttemptResult | None, why: StopReason | None
+    ) -> Callable[[], Awaitable[bool]]:
+        """What to write about the attempt, as often as it takes to get it written."""
+        if ending is None and why != "silence":
+            return lambda: attempt.give_back(counts=False)
+        if ending is None:
+            ending = AttemptResult("failed", message=msg("Its worker fell silent."), passing=True)
+        if ending.waits:
+            reason = ending.message
+            return lambda: attempt.give_back(
+                counts=False, pause=_RETRY_PAUSE_SECONDS, message=reason
+            )
+        if ending.passing and attempt.run.attempt < MAX_ATTEMPTS:
+            pause = _RETRY_PAUSE_SECONDS * attempt.run.attempt
+            message = ending.message
+            return lambda: attempt.give_back(counts=True, pause=pause, message=message)
+        final = ending
+        return lambda: attempt.finish(final)

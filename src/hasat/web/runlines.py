@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hasat.jobs import Run
-from hasat.jobs.pace import per_second
+from hasat.jobs.runs import rate_per_second
 from hasat.messages import restored
 
 
@@ -38,7 +38,7 @@ def line_of(run: Run, now: datetime) -> RunLine:
     if run.started_at is not None:
         seconds = max(0.0, ((run.finished_at or now) - run.started_at).total_seconds())
     share = _share(run) if run.state == "running" else None
-    pace = None if share is None or seconds is None else per_second(share, seconds)
+    pace = None if share is None or seconds is None else rate_per_second(share, seconds)
     error = (run.error or "").strip().splitlines()
     return RunLine(
         id=run.id,

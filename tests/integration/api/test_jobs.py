@@ -14,7 +14,7 @@ from pydantic import Field
 from hasat.api import create_app
 from hasat.api.keys import create_key
 from hasat.errors import AlreadyRunningError
-from hasat.jobs import Catalogue, Engine, Job, Outcome, RunContext, platform_jobs
+from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker, platform_jobs
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
 from hasat.settings import Settings
@@ -80,7 +80,7 @@ async def test_a_run_is_queued_and_a_worker_does_it(
     assert answer.headers["location"] == f"/api/v1/runs/{queued['id']}"
     assert (queued["state"], queued["trigger"]) == ("queued", "hand")
     assert queued["params"] == {"shelf": "a", "most": 3}
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
     working = asyncio.create_task(engine.run())
     async with asyncio.timeout(30):
         while True:

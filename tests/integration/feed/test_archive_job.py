@@ -19,8 +19,8 @@ from hasat.feed.archive import storage_of
 from hasat.feed.archive.catalog import due_datasets, failures, is_current, list_archives
 from hasat.feed.archive.verification import verify
 from hasat.feed.dataset import Dataset
-from hasat.jobs import Catalogue, Engine, platform_jobs
-from hasat.jobs.archives import ARCHIVES_JOB, archive_job
+from hasat.jobs import Catalogue, Worker, platform_jobs
+from hasat.jobs.platform_jobs import ARCHIVES_JOB, archive_job
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
 from hasat.sources.registry import all_datasets
@@ -50,8 +50,8 @@ def settings(settings: Settings) -> Settings:
 
 
 @asynccontextmanager
-async def worker(store: Store, settings: Settings, catalogue: Catalogue) -> AsyncIterator[Engine]:
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+async def worker(store: Store, settings: Settings, catalogue: Catalogue) -> AsyncIterator[Worker]:
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
     task = asyncio.create_task(engine.run())
     try:
         yield engine

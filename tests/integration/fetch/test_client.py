@@ -9,29 +9,29 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hasat.fetch import Client, Outcome, Question, Rules
-from hasat.fetch.client import NoAnswerError
-from hasat.fetch.outcome import Answer, Verdict
+from hasat.fetch import Client, ClientOptions, Outcome, Request
+from hasat.fetch.client import NoResponseError
+from hasat.fetch.outcomes import Response, Verdict
 from support.faulty import Asked, Reply, faulty_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
-RULES = Rules("Hasat test", {"X-API-Key": "secret"}, max_bytes=100_000)
+RULES = ClientOptions("Hasat test", {"X-API-Key": "secret"}, max_bytes=100_000)
 
 
 async def sent(
     handler: Callable[[Asked, Reply], Awaitable[None]],
-    question: Question | None = None,
-    rules: Rules = RULES,
-) -> Answer:
+    question: Request | None = None,
+    rules: ClientOptions = RULES,
+) -> Response:
     async with faulty_server(handler) as server, Client(rules) as client:
-        return await client.send(f"{server.url}/x", question or Question("/x", timeout=10.0))
+        return await client.send(f"{server.url}/x", question or Request("/x", timeout=10.0))
 
 
 async def refusal(
-    handler: Callable[[Asked, Reply], Awaitable[None]], question: Question | None = None
+    handler: Callable[[Asked, Reply], Awaitable[None]], question: Request | None = None
 ) -> Verdict:
-    with pytest.raises(NoAnswerError) as caught:
+    with pytest.raises(NoResponseError) as caught:
         await sent(handler, question)
     return caught.value.verdict
 
@@ -56,7 +56,7 @@ async def test_only_the_headers_of_the_rules_are_sent(monkeypatch: pytest.Monkey
         seen.append(asked)
         await reply.json(200, {})
 
-    question = Question("/x", timeout=10.0, method="POST", json={"coordinates": ["ş"]})
+    question = Request("/x", timeout=10.0, method="POST", json={"coordinates": ["ş"]})
     await sent(handler, question)
     (asked,) = seen
     assert asked.method == "POST"
@@ -110,7 +110,7 @@ async def test_a_body_that_trickles_ends_with_the_time_out() -> None:
             await reply.write(b" ")
             await asyncio.sleep(0.02)
 
-    verdict = await refusal(handler, Question("/x", timeout=0.3))
+    verdict = await refusal(handler, Request("/x", timeout=0.3))
     assert verdict.outcome is Outcome.TRANSIENT
     assert "0.3 s" in verdict.reason
 
@@ -119,7 +119,7 @@ async def test_silence_ends_with_the_time_out() -> None:
     async def handler(_: Asked, __: Reply) -> None:
         await asyncio.Event().wait()
 
-    assert (await refusal(handler, Question("/x", timeout=0.2))).outcome is Outcome.TRANSIENT
+    assert (await refusal(handler, Request("/x", timeout=0.2))).outcome is Outcome.TRANSIENT
 
 
 async def test_a_reset_is_transient() -> None:
@@ -142,8 +142,8 @@ async def test_nobody_listening_is_transient() -> None:
     async with faulty_server(lambda *_: asyncio.sleep(0)) as server:
         dead = server.url
     async with Client(RULES) as client:
-        with pytest.raises(NoAnswerError) as caught:
-            await client.send(f"{dead}/x", Question("/x", timeout=5.0))
+        with pytest.raises(NoResponseError) as caught:
+            await client.send(f"{dead}/x", Request("/x", timeout=5.0))
     assert caught.value.verdict.outcome is Outcome.TRANSIENT
 
 
@@ -166,7 +166,7 @@ async def test_a_cancelled_request_hangs_up() -> None:
         await asyncio.Event().wait()
 
     async with faulty_server(handler) as server, Client(RULES) as client:
-        asking = asyncio.create_task(client.send(f"{server.url}/x", Question("/x", timeout=60.0)))
+        asking = asyncio.create_task(client.send(f"{server.url}/x", Request("/x", timeout=60.0)))
         await arrived.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

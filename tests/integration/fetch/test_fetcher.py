@@ -10,7 +10,7 @@ import pytest
 
 from hasat.budget import Budget, Upstream
 from hasat.errors import OutOfQuotaError, SettingsError, UnavailableError
-from hasat.fetch import Client, Fetcher, Outcome, Question, Rules
+from hasat.fetch import Client, ClientOptions, Fetcher, Outcome, Request
 from hasat.fetch.purse import Purse
 from hasat.sources.football.outcomes import classify, remaining
 from hasat.store import Store
@@ -19,7 +19,7 @@ from support.fetch_toys import ASKER, Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
-QUESTION = Question("/fixtures", timeout=10.0, params={"ids": "1-2"})
+QUESTION = Request("/fixtures", timeout=10.0, params={"ids": "1-2"})
 DAY = {"requests": "You have reached the request limit for the day."}
 MINUTE = {"rateLimit": "Too many requests. Your rate limit is 450 requests per minute."}
 
@@ -39,7 +39,7 @@ async def fetching(
     limits = Upstream("football", day_limit=75_000, minute_limit=6000, opening_seconds=0)
     async with (
         faulty_server(handler) as server,
-        Client(Rules("Hasat", {"x-apisports-key": "k"})) as client,
+        Client(ClientOptions("Hasat", {"x-apisports-key": "k"})) as client,
         Budget(store, limits) as budget,
     ):
         given = purse or budget
@@ -65,7 +65,7 @@ async def test_an_answer_and_its_line_in_the_ledger(store: Store) -> None:
         await reply.json(200, envelope(response=[{"id": 1}]), headers)
 
     async with fetching(store, handler) as (server, fetcher):
-        fetched = await fetcher.ask(QUESTION, ASKER)
+        fetched = await fetcher.fetch(QUESTION, ASKER)
     assert fetched.verdict.outcome is Outcome.OK
     assert json.loads(fetched.body) == envelope(response=[{"id": 1}])
     assert server.asked[0].path == "/fixtures?ids=1-2"
@@ -79,9 +79,9 @@ async def test_the_days_end_is_never_retried_and_stops_the_next_question(store: 
 
     async with fetching(store, handler) as (server, fetcher):
         with pytest.raises(OutOfQuotaError, match="used up"):
-            await fetcher.ask(QUESTION, ASKER)
+            await fetcher.fetch(QUESTION, ASKER)
         with pytest.raises(OutOfQuotaError):
-            await fetcher.ask(QUESTION, ASKER)
+            await fetcher.fetch(QUESTION, ASKER)
         assert len(server.asked) == 1
 
 
@@ -95,7 +95,7 @@ async def test_a_passing_failure_is_asked_again_and_both_are_paid_for(store: Sto
             await reply.json(200, envelope(response=[1]))
 
     async with fetching(store, handler) as (_, fetcher):
-        fetched = await fetcher.ask(QUESTION, ASKER)
+        fetched = await fetcher.fetch(QUESTION, ASKER)
     assert fetched.verdict.outcome is Outcome.OK
     assert [line[4] for line in await ledger(store)] == ["transient", "transient", "ok"]
 
@@ -107,7 +107,7 @@ async def test_an_outage_does_not_multiply_the_load(store: Store) -> None:
     async with fetching(store, handler, Ledger()) as (server, fetcher):
         for _ in range(200):
             with pytest.raises(UnavailableError):
-                await fetcher.ask(QUESTION, ASKER)
+                await fetcher.fetch(QUESTION, ASKER)
     assert len(server.asked) <= 200 * 1.05 + 10
 
 
@@ -118,7 +118,7 @@ async def test_a_minutes_limit_without_headers_waits_for_the_budget(store: Store
 
     purse = Ledger()
     async with fetching(store, handler, purse) as (_, fetcher):
-        fetched = await fetcher.ask(QUESTION, ASKER)
+        fetched = await fetcher.fetch(QUESTION, ASKER)
     assert fetched.verdict.outcome is Outcome.OK
     assert purse.outcomes == ["minute_limited", "ok"]
     assert purse.lines[0].retry_after is None
@@ -130,7 +130,7 @@ async def test_a_refused_key_is_a_sentence_and_not_retried(store: Store) -> None
 
     async with fetching(store, handler) as (server, fetcher):
         with pytest.raises(SettingsError, match="refuses the key"):
-            await fetcher.ask(QUESTION, ASKER)
+            await fetcher.fetch(QUESTION, ASKER)
         assert len(server.asked) == 1
 
 
@@ -148,7 +148,7 @@ async def test_what_asking_again_cannot_change_is_handed_back(
         await reply.json(200, envelope(errors))
 
     async with fetching(store, handler) as (server, fetcher):
-        assert (await fetcher.ask(QUESTION, ASKER)).verdict.outcome is outcome
+        assert (await fetcher.fetch(QUESTION, ASKER)).verdict.outcome is outcome
         assert len(server.asked) == 1
 
 
@@ -157,7 +157,7 @@ async def test_what_cannot_be_read_is_kept(store: Store) -> None:
         await reply.send(200, b"<html>", {"content-type": "text/html"})
 
     async with fetching(store, handler) as (_, fetcher):
-        assert (await fetcher.ask(QUESTION, ASKER)).verdict.outcome is Outcome.BROKEN
+        assert (await fetcher.fetch(QUESTION, ASKER)).verdict.outcome is Outcome.BROKEN
     async with store.connection() as conn:
         kept = await (await conn.execute("SELECT origin, content FROM raw.set_aside")).fetchall()
     # Asked for once more: what is cut off on the way is whole the next time.
@@ -173,7 +173,7 @@ async def test_what_can_be_read_when_it_is_asked_for_again_is_the_answer(store: 
 
     purse = Ledger()
     async with fetching(store, handler, purse) as (_, fetcher):
-        assert (await fetcher.ask(QUESTION, ASKER)).verdict.outcome is Outcome.OK
+        assert (await fetcher.fetch(QUESTION, ASKER)).verdict.outcome is Outcome.OK
     assert purse.outcomes == ["broken", "ok"]
 
 
@@ -185,9 +185,9 @@ async def test_rising_latency_slows_everybody_down(store: Store) -> None:
     purse = Ledger()
     async with fetching(store, handler, purse) as (_, fetcher):
         for _ in range(40):
-            await fetcher.ask(QUESTION, ASKER)
+            await fetcher.fetch(QUESTION, ASKER)
         for _ in range(16):
-            await fetcher.ask(QUESTION, ASKER)
+            await fetcher.fetch(QUESTION, ASKER)
     assert purse.slowed >= 1
 
 
@@ -199,7 +199,7 @@ async def test_a_request_that_is_given_up_is_in_the_ledger(store: Store) -> None
         await asyncio.Event().wait()
 
     async with fetching(store, handler) as (server, fetcher):
-        asking = asyncio.create_task(fetcher.ask(QUESTION, ASKER))
+        asking = asyncio.create_task(fetcher.fetch(QUESTION, ASKER))
         await arrived.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

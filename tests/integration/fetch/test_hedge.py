@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from hasat.fetch import Question, read_endpoints
+from hasat.fetch import Request, read_endpoints
 from hasat.store import Store
 from support.faulty import Asked, Handler, Reply
 from support.fetch_toys import FEATURE, Field, found, racing, saying
@@ -92,7 +92,7 @@ async def test_without_a_share_there_is_no_second_try(store: Store) -> None:
 
 
 async def test_a_costly_question_has_no_second_try(store: Store) -> None:
-    batch = Question("/batch", timeout=20.0, method="POST", points=20, hedge=False)
+    batch = Request("/batch", timeout=20.0, method="POST", points=20, hedge=False)
     async with racing(store, [taking(USUAL)] * 3, hedge_share=0.2) as field:
         await warmed_up(field, 20)
         before = sum(field.asked())

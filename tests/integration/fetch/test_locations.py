@@ -14,7 +14,7 @@ from hasat.api import create_app
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.errors import UsageError
 from hasat.fetch.addresses import PrivateAddressError
-from hasat.jobs import Engine, Run
+from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.mcp import ToolServers
@@ -87,7 +87,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 async def executed(store: Store, settings: Settings, run_id: int) -> Run:
     """Let a worker execute what is queued."""
-    engine = Engine(catalogue_of(settings), store, settings, poll_seconds=0.05)
+    engine = Worker(catalogue_of(settings), store, settings, poll_seconds=0.05)
     working = asyncio.create_task(engine.run())
     try:
         async with asyncio.timeout(60):

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from hasat.budget import Budget, EndpointLimit, Upstream
 from hasat.errors import OutOfQuotaError, SettingsError, UnavailableError
-from hasat.fetch import Outcome, Question, most_tries, read_endpoints
-from hasat.fetch.report import EndpointMetrics
+from hasat.fetch import Outcome, Request, max_attempts, read_endpoints
+from hasat.fetch.endpoint_store import EndpointMetrics
 from hasat.store import Store
 from support.faulty import Asked, Reply
 from support.fetch_toys import ASKER, FEATURE, LIMIT, POINT, field_over, found, racing, saying
@@ -40,7 +40,7 @@ async def seconds_of_rest(store: Store) -> list[float | None]:
 
 
 async def test_the_most_tries_follow_the_table() -> None:
-    assert [most_tries(n) for n in range(1, 8)] == [1, 1, 2, 2, 3, 3, 3]
+    assert [max_attempts(n) for n in range(1, 8)] == [1, 1, 2, 2, 3, 3, 3]
 
 
 async def test_equals_are_asked_in_turn(store: Store) -> None:
@@ -75,7 +75,7 @@ async def test_a_run_leaves_its_slot_while_no_endpoint_may_be_asked(store: Store
 async def test_not_found_is_an_answer_and_ends_the_race(store: Store) -> None:
     message = {"Message": "Parsel Bulunamadı: Enlem = 41,0369 - Boylam=28,9855"}
     async with racing(store, [saying(404, message)] * 5) as field:
-        fetched = await field.racer.ask(POINT, ASKER)
+        fetched = await field.racer.fetch(POINT, ASKER)
     assert fetched.verdict.outcome is Outcome.EMPTY
     assert sum(field.asked()) == 1
     (report,) = [r for r in await read_endpoints(store, "tkgm") if r.successes]
@@ -136,7 +136,7 @@ async def test_a_daily_limit_rests_until_the_next_day_and_is_remembered(store: S
 
 
 async def test_the_days_points_are_never_passed_by_any_number_of_processes(store: Store) -> None:
-    batch = Question("/batch", timeout=20.0, kind="batch", method="POST", points=20, hedge=False)
+    batch = Request("/batch", timeout=20.0, kind="batch", method="POST", points=20, hedge=False)
     async with (
         racing(store, [saying(200, {"results": []})] * 2, daily=50) as field,
         field_over(store, field.servers, daily=50) as other,
@@ -252,7 +252,7 @@ async def test_an_answer_that_cannot_be_read_is_kept(store: Store) -> None:
         await reply.send(200, b"<html>busy</html>", {"content-type": "text/html"})
 
     async with racing(store, [page]) as field:
-        fetched = await field.racer.ask(POINT, ASKER)
+        fetched = await field.racer.fetch(POINT, ASKER)
     assert fetched.verdict.outcome is Outcome.BROKEN
     async with store.connection() as conn:
         rows = await (
@@ -263,7 +263,7 @@ async def test_an_answer_that_cannot_be_read_is_kept(store: Store) -> None:
 
 async def test_numbers_are_asked_only_where_they_are_answered(store: Store) -> None:
     numbers = {"mahalleId": "1162", "adaNo": "0", "parselNo": "15/a"}
-    question = Question("", timeout=20.0, kind="number", by_number=numbers)
+    question = Request("", timeout=20.0, kind="number", by_number=numbers)
     path = "/parsel/{mahalleId}/{adaNo}/{parselNo}"
     async with racing(store, [found], by_number=path) as field:
         await field.ask(question)
@@ -274,7 +274,7 @@ async def test_numbers_are_asked_only_where_they_are_answered(store: Store) -> N
 
 
 async def test_what_is_spent_is_in_the_ledger_with_its_cost(store: Store) -> None:
-    batch = Question("/batch", timeout=20.0, kind="batch", method="POST", points=20, hedge=False)
+    batch = Request("/batch", timeout=20.0, kind="batch", method="POST", points=20, hedge=False)
     async with racing(store, [saying(200, {"results": []})]) as field:
         await field.ask(batch)
     (line,) = field.ledger.lines

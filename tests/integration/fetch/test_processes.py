@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import hasat.fetch.shared
+import hasat.fetch.endpoint_store
 from hasat.settings import Settings
 from hasat.store import Store
 from support.faulty import Asked, Reply
@@ -19,22 +19,23 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-import hasat.fetch.shared
+import hasat.fetch.endpoint_store
 from support.fetch_toys import ASKER, Ledger
-from hasat.fetch import Client, Endpoint, EndpointPool, Question, Racer, Rules
+from hasat.fetch import Client, Endpoint, EndpointPool, Request, HedgedFetcher, ClientOptions
 from hasat.settings import load_settings
 from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.store import open_store
 
-hasat.fetch.shared.LEASE_GRACE_SECONDS = 0.5
+hasat.fetch.endpoint_store.LEASE_GRACE_SECONDS = 0.5
 
 async def main(url, home, address):
     settings = load_settings(environ={"HASAT_HOME": home, "HASAT_DATABASE_URL": url})
-    rules = Rules("Hasat", {"X-API-Key": "secret"})
+    rules = ClientOptions("Hasat", {"X-API-Key": "secret"})
     async with open_store(settings) as store, Client(rules) as client:
         pool = EndpointPool(store, Ledger(), "tkgm", [Endpoint(address, 10, 0.0)], key="secret")
         async with pool.opened():
-            await Racer(pool, client, classify).ask(Question("/parsel/1/2", timeout=2.0), ASKER)
+            fetcher = HedgedFetcher(pool, client, classify)
+            await fetcher.fetch(Request("/parsel/1/2", timeout=2.0), ASKER)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -74,4 +75,4 @@ async def test_the_endpoint_of_a_killed_process_is_usable_again(
         assert await field.ask() == FEATURE
         # What the killed one asked is spent, whatever became of it.
         assert standing.points == 2
-    assert hasat.fetch.shared.LEASE_GRACE_SECONDS > 1
+    assert hasat.fetch.endpoint_store.LEASE_GRACE_SECONDS > 1

@@ -7,7 +7,7 @@ import pytest
 
 from hasat.feed.archive.catalog import list_archives
 from hasat.jobs import Job, Outcome
-from hasat.jobs.archives import archive_job
+from hasat.jobs.platform_jobs import archive_job
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.sync.job import SYNC

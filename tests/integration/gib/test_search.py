@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from psycopg import AsyncConnection
 
-from hasat.jobs import Catalogue, Engine, run_in_foreground
+from hasat.jobs import Catalogue, Worker, run_in_foreground
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
@@ -218,7 +218,7 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
     assert state.unready == ("edespatch", "einvoice")
     assert "gib_search" in (state.remark() or "")
     catalogue = Catalogue.of([SEARCH], settings)
-    engine = Engine(catalogue, store, settings, poll_seconds=0.1)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.1)
     working = asyncio.create_task(engine.run())
     async with asyncio.timeout(60):
         while (await list_runs(store, job=SEARCH.name, limit=1))[0].state != "finished":  # noqa: ASYNC110 - another task's work

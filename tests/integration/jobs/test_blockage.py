@@ -5,8 +5,8 @@ import pytest
 from hasat.api import create_app
 from hasat.api.findings import check_database
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
-from hasat.jobs import blockage as blockage_module
-from hasat.jobs.blockage import Blockages, find_blockages
+from hasat.jobs import recovery as blockage_module
+from hasat.jobs.recovery import Blockages, find_blockages
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.store import connect

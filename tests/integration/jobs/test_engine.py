@@ -22,11 +22,11 @@ from hasat.errors import (
     OutOfQuotaError,
 )
 from hasat.feed.reconcile import Reconcile, Record
-from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, platform_jobs
+from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext, Worker, platform_jobs
 from hasat.jobs.attempt import Attempt
-from hasat.jobs.link import Link, open_link
+from hasat.jobs.connection import RetryingPool, open_retrying_pool
 from hasat.jobs.queue import enqueue, queue_run, retry_run, stop_run
-from hasat.jobs.runs import get_run, list_runs, schedule_overview, workers_alive
+from hasat.jobs.runs import count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import Message, msg
 from hasat.settings import Settings
 from hasat.store import Store
@@ -48,8 +48,8 @@ def catalogue_with(settings: Settings, **works: Work) -> Catalogue:
 
 
 @asynccontextmanager
-async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Engine]:
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Worker]:
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
     task = asyncio.create_task(engine.run())
     try:
         await asyncio.wait_for(engine.started.wait(), 10)
@@ -95,9 +95,9 @@ async def done(context: RunContext) -> Outcome:
 
 async def test_a_run_is_recorded_with_what_the_job_says(store: Store, settings: Settings) -> None:
     async def work(context: RunContext) -> Outcome:
-        context.spent(2)
+        context.count_requests(2)
         await context.progress(1, 2, "half-way")
-        context.spent()
+        context.count_requests()
         return Outcome(
             rows_changed=7, detail={"at": datetime(2026, 1, 1, tzinfo=UTC)}, message="ok"
         )
@@ -205,12 +205,12 @@ async def test_an_outcome_that_cannot_be_stored_fails_the_run_and_not_the_engine
 async def test_a_run_that_the_database_failed_is_begun_anew_three_times_at_most(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.jobs.engine._RETRY_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("hasat.jobs.worker._RETRY_PAUSE_SECONDS", 0.05)
     attempts: list[int] = []
 
     async def recovers(context: RunContext) -> Outcome:
         attempts.append(context.run_id)
-        context.spent()
+        context.count_requests()
         if len(attempts) < 3:
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return Outcome()
@@ -335,7 +335,7 @@ async def test_a_run_that_outlasts_the_drain_goes_back_without_counting(
     entered = asyncio.Event()
 
     async def stubborn(context: RunContext) -> Outcome:
-        context.spent()
+        context.count_requests()
         entered.set()
         try:
             await asyncio.Event().wait()
@@ -352,7 +352,7 @@ async def test_a_run_that_outlasts_the_drain_goes_back_without_counting(
     settings = quick(settings, drain_seconds=0.2)
     catalogue = catalogue_with(settings, stubborn=stubborn, angry=angry)
     queued = [await queue_run(store, catalogue, name) for name in ("stubborn", "angry")]
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
     task = asyncio.create_task(engine.run())
     await entered.wait()
     await until(lambda: both_running(store), "both runs to work")
@@ -382,13 +382,13 @@ async def test_a_cancelled_engine_gives_its_runs_back(store: Store, settings: Se
 
     catalogue = catalogue_with(quick(settings), slow=slow)
     queued = await queue_run(store, catalogue, "slow")
-    task = asyncio.create_task(Engine(catalogue, store, quick(settings), poll_seconds=0.05).run())
+    task = asyncio.create_task(Worker(catalogue, store, quick(settings), poll_seconds=0.05).run())
     await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await get_run(store, queued.id)).state == "queued"
-    assert await workers_alive(store, settings) == 0
+    assert await count_live_workers(store, settings) == 0
 
 
 async def test_a_worker_leaves_alone_what_it_does_not_know(
@@ -452,7 +452,7 @@ async def test_a_worker_that_was_given_up_gets_a_new_number_and_goes_on(
     catalogue = catalogue_with(settings, sample=done)
     async with running(catalogue, store, settings):
         before = await rows(store, "DELETE FROM procrastinate_workers RETURNING id")
-        await until(lambda: workers_alive(store, settings), "a new number")
+        await until(lambda: count_live_workers(store, settings), "a new number")
         assert await rows(store, "SELECT id FROM procrastinate_workers") != before
         run = await finished(store, (await queue_run(store, catalogue, "sample")).id)
     assert run.outcome == "done"
@@ -488,7 +488,7 @@ async def _queued_as_doing(connection: Any) -> int:
 
 
 async def _begun(
-    link: Link,
+    link: RetryingPool,
     catalogue: Catalogue,
     settings: Settings,
     store: Store,
@@ -518,7 +518,7 @@ async def _in_other_hands(
     async with store.connection() as connection:
         run_id = await _queued_as_doing(connection)
     ((queue_id, worker_id),) = await rows(store, "SELECT id, worker_id FROM procrastinate_jobs")
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         attempt = await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
         assert attempt is not None
         yield attempt
@@ -535,7 +535,7 @@ async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
     async with store.connection() as connection:
         run_id = await _queued_as_doing(connection)  # the newest worker has it
     ((queue_id,),) = await rows(store, "SELECT id FROM procrastinate_jobs")
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         begun = [
             await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
             # The second time stands for a start whose answer got lost: it counts once.
@@ -593,7 +593,7 @@ async def test_a_run_that_waits_is_stopped_at_once(store: Store, settings: Setti
 
 async def test_a_run_that_works_is_stopped_by_its_worker(store: Store, settings: Settings) -> None:
     async def endless(context: RunContext) -> Outcome:
-        context.spent()
+        context.count_requests()
         await asyncio.Event().wait()
         return Outcome()
 
@@ -847,7 +847,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
 
     async def comes_and_goes() -> None:
         while len(stopped.union(completed)) < len(queued):
-            engine = Engine(catalogue, store, settings, poll_seconds=0.02, look_seconds=0.1)
+            engine = Worker(catalogue, store, settings, poll_seconds=0.02, look_seconds=0.1)
             task = asyncio.create_task(engine.run())
             await engine.started.wait()
             await asyncio.sleep(chance.random() * 0.6)
@@ -877,7 +877,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
 async def test_an_engine_without_its_database_still_ends_when_told_to(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.jobs.engine._LINGER_SECONDS", 0.3)
+    monkeypatch.setattr("hasat.jobs.worker._LINGER_SECONDS", 0.3)
     entered = asyncio.Event()
 
     async def slow(context: RunContext) -> Outcome:
@@ -888,7 +888,7 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
     settings = quick(settings, stalled_seconds=60.0)
     catalogue = catalogue_with(settings, slow=slow)
     queued = await queue_run(store, catalogue, "slow")
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
     task = asyncio.create_task(engine.run())
     await entered.wait()
     async with database_away(store):
@@ -901,7 +901,7 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
 async def test_a_worker_that_is_cut_off_stops_its_run_before_others_begin_it_anew(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.jobs.engine._RETRY_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("hasat.jobs.worker._RETRY_PAUSE_SECONDS", 0.05)
     entered, stopped = asyncio.Event(), asyncio.Event()
 
     async def cut_off(context: RunContext) -> Outcome:

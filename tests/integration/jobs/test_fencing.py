@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hasat.errors import ConflictError, DatabaseError
-from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext
-from hasat.jobs import engine as engine_module
-from hasat.jobs.link import open_link
+from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext, Worker
+from hasat.jobs import worker as engine_module
+from hasat.jobs.connection import open_retrying_pool
 from hasat.jobs.queue import queue_run
 from hasat.jobs.recovery import Recovery
 from hasat.jobs.runs import get_run
@@ -30,7 +30,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 async def working(store: Store, settings: Settings, work: Work) -> AsyncIterator[int]:
     """An engine that works on one run of a job; the number of the run."""
     catalogue = Catalogue.of([Job("mirror", work, "Mirrors.")], settings)
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
     run = await queue_run(store, catalogue, "mirror")
     task = asyncio.create_task(engine.run())
     try:
@@ -100,7 +100,7 @@ async def test_recovery_ends_the_session_of_a_run_that_was_taken_away(
                         " finished_at = CASE WHEN %s THEN now() END",
                         ["finished" if outcome else "queued", outcome, outcome is not None],
                     )
-                async with open_link(store) as link:
+                async with open_retrying_pool(store) as link:
                     await Recovery(link, settings).look()
                 await conn.execute("SELECT 1")
         except DatabaseError:
@@ -121,7 +121,7 @@ async def test_recovery_leaves_the_session_of_a_working_run_alone(
 ) -> None:
     async def work(context: RunContext) -> Outcome:
         async with context.store.connection() as conn:
-            async with open_link(store) as link:
+            async with open_retrying_pool(store) as link:
                 await Recovery(link, settings).look()
             await conn.execute("SELECT 1")
         return Outcome()

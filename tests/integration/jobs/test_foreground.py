@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError
-from hasat.jobs import Catalogue, Engine, Job, Outcome, RunContext, run_in_foreground
+from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker, run_in_foreground
 from hasat.jobs.queue import queue_run, stop_run
-from hasat.jobs.runs import get_run, list_runs, workers_alive
+from hasat.jobs.runs import count_live_workers, get_run, list_runs
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -42,7 +42,7 @@ def catalogue_of(settings: Settings, work: Any, **job: Any) -> Catalogue:
 
 @asynccontextmanager
 async def working(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[None]:
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
     task = asyncio.create_task(engine.run())
     await engine.started.wait()
     try:
@@ -78,7 +78,7 @@ async def test_a_job_runs_by_hand_without_a_worker_even_when_disabled(
     assert run.detail == {"batch": 1, "days": 9}
     assert run.progress == {"done": 2, "total": 3, "note": "second"}
     assert seen == [(1, 3, "first"), (2, 3, "second")]
-    assert await workers_alive(store, settings) == 0
+    assert await count_live_workers(store, settings) == 0
 
 
 async def test_what_a_job_raises_is_an_outcome_here_too(store: Store, settings: Settings) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hasat.cli.house import migrations_of
-from hasat.jobs import Engine, Run
+from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.settings import Settings
@@ -61,7 +61,7 @@ async def killed_after(commits: int, settings: Settings, **environ: str) -> None
 async def finished_by_another(store: Store, settings: Settings, run: int) -> Run:
     """The run once a second worker has dealt with it."""
     catalogue = commit_victim.catalogue_with_toys(settings)
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
     task = asyncio.create_task(engine.run())
     try:
         async with asyncio.timeout(30):

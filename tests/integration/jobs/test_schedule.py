@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext
-from hasat.jobs.link import open_link
+from hasat.jobs.connection import open_retrying_pool
 from hasat.jobs.queue import enqueue, queue_run
 from hasat.jobs.runs import list_runs
 from hasat.jobs.schedule import Schedule
@@ -65,7 +65,7 @@ def catalogue_of(settings: Settings, **job: Any) -> Catalogue:
 
 async def tick(catalogue: Catalogue, store: Store) -> float:
     """The first tick of a worker that starts now."""
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         return await Schedule(catalogue, link, look_every=2.0).tick()
 
 
@@ -110,7 +110,7 @@ async def test_many_workers_fire_a_due_time_once(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = catalogue_of(settings, overlap="queue")
-    async with open_link(store) as one, open_link(store) as two:
+    async with open_retrying_pool(store) as one, open_retrying_pool(store) as two:
         schedules = [Schedule(catalogue, link, 2.0) for link in (one, two, one, two)]
         await schedules[0].tick()
         for n in range(1, 16):
@@ -170,7 +170,7 @@ async def test_while_a_run_is_open_due_times_are_skipped_and_counted_in_one_reco
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = catalogue_of(settings)
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         schedule = Schedule(catalogue, link, look_every=2.0)
         await schedule.tick()
         for n in range(1, 51):

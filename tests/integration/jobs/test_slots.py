@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hasat.budget import Budget, Lane, Upstream
-from hasat.jobs import Catalogue, Engine, Job, Outcome, Run, RunContext, run_in_foreground
+from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext, Worker, run_in_foreground
 from hasat.jobs.queue import queue_run, stop_run
 from hasat.jobs.runs import get_run
 from hasat.settings import Settings
@@ -35,7 +35,7 @@ class Asking:
             for number in range(self._requests):
                 grant = await budget.acquire("daily", job=context.job.name, timeout=600)
                 await grant.settle("ok")
-                context.spent()
+                context.count_requests()
                 self.granted += 1
                 await context.progress(number + 1, self._requests, "requests")
         return Outcome()
@@ -68,8 +68,8 @@ def catalogue_with(settings: Settings, **works: Work) -> Catalogue:
 
 
 @asynccontextmanager
-async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Engine]:
-    engine = Engine(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Worker]:
+    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
     task = asyncio.create_task(engine.run())
     try:
         await asyncio.wait_for(engine.started.wait(), 10)

@@ -12,7 +12,7 @@ from hasat.api import create_app
 from hasat.cli.house import catalogue_of, migrations_of
 from hasat.deliver.loop import Deliverer
 from hasat.jobs import run_in_foreground
-from hasat.jobs.archives import ARCHIVES_JOB
+from hasat.jobs.platform_jobs import ARCHIVES_JOB
 from hasat.replica import Replica
 from hasat.settings import Settings, load_settings
 from hasat.sim.frame import answering

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from hasat.errors import DatabaseError
-from hasat.jobs.link import open_link
+from hasat.jobs.connection import open_retrying_pool
 from hasat.settings import Settings
 from hasat.store import MigrationSet, Store, open_store
 from hasat.store.store import connect, connect_blocking
@@ -35,7 +35,7 @@ async def store(settings: Settings, migrations: Sequence[MigrationSet]) -> Async
 async def test_every_kind_of_transaction_has_time_outs(store: Store) -> None:
     async with store.connection() as conn:
         assert await (await conn.execute(TIMEOUTS)).fetchone() == ("3s", "30s", "1s")
-    async with open_link(store) as link:
+    async with open_retrying_pool(store) as link:
         async with link.transaction() as conn:
             assert await (await conn.execute(TIMEOUTS)).fetchone() == ("3s", "30s", "1s")
         # procrastinate takes its connections from the pool itself.

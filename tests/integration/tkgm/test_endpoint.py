@@ -11,7 +11,7 @@ import pytest
 
 from hasat.cli.tkgm_endpoint import serve_endpoint
 from hasat.errors import SettingsError
-from hasat.fetch import Answer, Outcome
+from hasat.fetch import Outcome, Response
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sources.tkgm.places import Places
@@ -78,7 +78,7 @@ async def served(
 
 def judged(answer: httpx2.Response) -> Outcome:
     headers = {name.lower(): value for name, value in answer.headers.items()}
-    return classify(Answer(answer.status_code, headers, answer.content, 0.0)).outcome
+    return classify(Response(answer.status_code, headers, answer.content, 0.0)).outcome
 
 
 async def test_answers_have_the_forms_that_askers_know(

@@ -18,7 +18,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from hasat.errors import BrokenAnswerError
-from hasat.fetch import Asker, health, shared
+from hasat.fetch import RequestContext, health
+from hasat.fetch import endpoint_store as shared
 from hasat.http.connections import ConnectionLimits
 from hasat.http.listener import Listener, bind
 from hasat.settings import Settings, load_settings
@@ -231,7 +232,7 @@ class World:
         self.hostile.on = hostile
         wish = Wish(self.hostile.cadastre.area())
         async with registry(self.store, self.settings, self.workers) as asked:
-            course = await Scan(self.store, asked, wish, Asker("daily", "tkgm_scan")).run()
+            course = await Scan(self.store, asked, wish, RequestContext("daily", "tkgm_scan")).run()
         assert course.complete
         return course
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import shapely
 
-from hasat.fetch import Asker
+from hasat.fetch import RequestContext
 from hasat.sim import Simulation, simulate
 from hasat.sources.tkgm.geometry import read_area
 from hasat.sources.tkgm.registry.client import registry
@@ -72,7 +72,9 @@ async def test_a_killed_scan_ends_like_an_undisturbed_one(
         area_file.write_text(shapely.to_geojson(upstream.cadastre.area()))
         async with registry(store, settings, workers) as open_registry:
             wish = Wish(read_area(str(area_file)))
-            whole = await Scan(store, open_registry, wish, Asker("daily", "tkgm_scan")).run()
+            whole = await Scan(
+                store, open_registry, wish, RequestContext("daily", "tkgm_scan")
+            ).run()
         questions, expected = await told(store), await mirrored(store)
         async with store.connection() as conn:
             await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.parcel_told CASCADE")

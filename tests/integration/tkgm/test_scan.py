@@ -14,7 +14,8 @@ import pytest
 import shapely
 
 from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
-from hasat.fetch import Asker, health, shared
+from hasat.fetch import RequestContext, health
+from hasat.fetch import endpoint_store as shared
 from hasat.jobs import RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
@@ -33,7 +34,7 @@ from hasat.testing.database import ThrowAwayDatabase
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
-ASKER = Asker("daily", "tkgm_scan")
+ASKER = RequestContext("daily", "tkgm_scan")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hasat.budget.forecast import Spending, forecast
+from hasat.budget.quota import Spending, forecast
 
 MIDNIGHT = datetime(2026, 3, 10, tzinfo=UTC)
 

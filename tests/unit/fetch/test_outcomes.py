@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from hasat.budget import Remaining
-from hasat.fetch import Answer, Outcome
+from hasat.fetch import Outcome, Response
 from hasat.sources.football import outcomes as football
 from hasat.sources.tkgm.registry import outcomes as tkgm
 
 
-def answer(status: int, content: Any = None, **headers: str) -> Answer:
+def answer(status: int, content: Any = None, **headers: str) -> Response:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, named, b"" if content is None else body, 0.1)
+    return Response(status, named, b"" if content is None else body, 0.1)
 
 
 FEATURE = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": []}, "properties": {}}
@@ -58,7 +58,7 @@ PASSIVE = {"type": "Feature", "geometry": None, "properties": {"gittigiParselLis
         (answer(200, {"Message": "Beklenmeyen hata"}), Outcome.BROKEN),
     ],
 )
-def test_parcels(given: Answer, outcome: Outcome) -> None:
+def test_parcels(given: Response, outcome: Outcome) -> None:
     assert tkgm.classify(given).outcome is outcome
 
 
@@ -178,7 +178,7 @@ def test_football_errors(status: int, errors: Any, outcome: Outcome) -> None:
         (answer(429), Outcome.MINUTE_LIMITED),
     ],
 )
-def test_football_answers(given: Answer, outcome: Outcome) -> None:
+def test_football_answers(given: Response, outcome: Outcome) -> None:
     assert football.classify(given).outcome is outcome
 
 

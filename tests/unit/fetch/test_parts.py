@@ -5,13 +5,11 @@ import random
 
 import pytest
 
-from hasat.fetch import Outcome, Question, Verdict, retry_after
-from hasat.fetch.health import Measured, Record, Worth, cost_of, effect_of
-from hasat.fetch.pace import Pace
-from hasat.fetch.sketch import LatencySketch
-from hasat.fetch.standing import Standing, choose
-from hasat.fetch.tokens import Allowance
-from hasat.fetch.workers import Endpoint
+from hasat.fetch import Outcome, Request, Verdict, retry_after
+from hasat.fetch.endpoint_state import Standing, choose
+from hasat.fetch.fetcher import Allowance
+from hasat.fetch.health import LatencySketch, Measured, Pace, Record, Worth, cost_of, effect_of
+from hasat.fetch.workers_file import Endpoint
 
 FRESH = Record(points=1, learned=None, streak=0, rest_level=0)
 
@@ -133,7 +131,7 @@ def test_failing_fast_is_never_cheaper_than_answering() -> None:
         answering = answering.with_cost(cost_of(Measured(0.1, answered=True), 0.1))
     chosen = choose(
         [standing("failing", failing), standing("answering", answering)],
-        Question("/x", timeout=1.0),
+        Request("/x", timeout=1.0),
         excluded=(),
         now=1000.0,
     )
@@ -144,7 +142,7 @@ def test_failing_fast_is_never_cheaper_than_answering() -> None:
 def test_a_good_endpoint_that_is_busy_is_preferred_to_a_bad_one_that_is_free() -> None:
     good = standing("good", Worth(0.1, 20.0), free_at=1000.2)
     bad = standing("bad", Worth(5.0, 20.0))
-    question = Question("/x", timeout=1.0)
+    question = Request("/x", timeout=1.0)
     chosen = choose([good, bad], question, excluded=(), now=1000.0)
     assert chosen
     assert chosen[0] is good

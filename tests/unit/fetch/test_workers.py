@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hasat.errors import SettingsError
-from hasat.fetch import Endpoint, Question, read_workers
+from hasat.fetch import Endpoint, Request, read_workers
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -52,7 +52,7 @@ def test_an_entry_may_say_more(tmp_path: Path) -> None:
     assert plain == Endpoint("https://a.example", 7, 0.0)
     assert full == Endpoint("http://127.0.0.1:8787", 1000, 2.0, path)
     numbers = {"mahalleId": "1", "adaNo": "0", "parselNo": "5"}
-    question = Question("", timeout=1.0, by_number=numbers)
+    question = Request("", timeout=1.0, by_number=numbers)
     assert full.path_for(question) == "/parsel/1/0/5"
     assert plain.path_for(question) is None
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hasat.jobs import attempt
-from hasat.jobs.attempt import STOPPED, Ending, Performance
+from hasat.jobs.attempt import STOPPED, AttemptResult, JobTask
 
 pytestmark = pytest.mark.anyio
 
@@ -14,7 +14,7 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(attempt, "_TELL_AGAIN_SECONDS", 0.01)
     lost = 0
 
-    async def job() -> Ending:
+    async def job() -> AttemptResult:
         nonlocal lost
         while lost < 2:
             try:
@@ -24,11 +24,11 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
         await asyncio.sleep(3600)
         raise AssertionError("nobody stops it")
 
-    work = Performance(job())
+    work = JobTask(job())
     await asyncio.sleep(0)
     assert work.stop("hand")
     assert not work.stop("engine")
-    interrupted = Ending("interrupted", message=STOPPED)
+    interrupted = AttemptResult("interrupted", message=STOPPED)
     assert await asyncio.wait_for(work.ended(), 60) == interrupted
     assert (lost, work.stopped) == (2, "hand")
 
@@ -46,7 +46,7 @@ async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.Monkey
     async def fails() -> None:
         raise ValueError
 
-    async def job() -> Ending:
+    async def job() -> AttemptResult:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await tidies_up()
@@ -54,9 +54,9 @@ async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.Monkey
             async with asyncio.TaskGroup() as group:
                 group.create_task(tidies_up())
                 group.create_task(fails())
-        return Ending("done")
+        return AttemptResult("done")
 
-    work = Performance(job())
-    assert await work.ended() == Ending("done")
+    work = JobTask(job())
+    assert await work.ended() == AttemptResult("done")
     assert not work.stop("engine")
     assert work.stopped is None

@@ -7,7 +7,7 @@ import structlog.testing
 
 from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
-from hasat.jobs.params import check_params
+from hasat.jobs.catalogue import check_params
 from hasat.settings import load_settings
 
 

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from hasat.errors import SettingsError
-from hasat.fetch.workers import read_workers
+from hasat.fetch.workers_file import read_workers
 from hasat.logs import configure_logging
 from hasat.settings import load_settings
 from hasat.settings.show import shown_values

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from hasat.cli import app
 from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, platform_jobs
-from hasat.jobs.params import check_params, param_types
+from hasat.jobs.catalogue import check_params, param_types
 from hasat.settings import Settings, load_settings
 from hasat.settings.keys import leaves, plain_type
 from hasat.settings.source_tree import League

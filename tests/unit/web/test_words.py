@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from hasat.cli.house import catalogue_of
-from hasat.fetch.outcome import Outcome
+from hasat.fetch.outcomes import Outcome
 from hasat.settings import load_settings
 from hasat.sources.tkgm.scan.scan_request import AIMS
 from hasat.web.words import Words, language_of, texts

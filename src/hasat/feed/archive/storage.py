@@ -57,8 +57,6 @@ def storage_of(settings: Settings) -> Storage:
     """Return the storage that the settings name."""
     archives = settings.archives
     if archives.provider == "FileSystem":
-        from hasat.feed.archive.storage import Folder
-
         return Folder(settings.home / archives.base_path)
     from hasat.feed.archive.bucket import Bucket
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hasat.budget import Budget
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError
-from hasat.fetch import Asker, Client, Fetcher, Outcome, Question, Rules
+from hasat.fetch import Client, ClientOptions, Fetcher, Outcome, Request, RequestContext
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
 from hasat.messages import msg
@@ -160,11 +160,11 @@ class FootballClient:
         # A match is told in one zone however it is asked for: else every other answer changes it.
         if endpoint == "fixtures" and self.settings.default_timezone != "UTC":
             asked["timezone"] = self.settings.default_timezone
-        question = Question(f"/{endpoint}", self.settings.timeout_seconds, params=asked)
-        asker = Asker(self._lane, self.context.job.name, self.context.run_id)
+        question = Request(f"/{endpoint}", self.settings.timeout_seconds, params=asked)
+        asker = RequestContext(self._lane, self.context.job.name, self.context.run_id)
         before = self.requests
         try:
-            fetched = await self._fetcher.ask(question, asker, patience=_PATIENCE_SECONDS)
+            fetched = await self._fetcher.fetch(question, asker, patience=_PATIENCE_SECONDS)
         except SettingsError:
             await record_refusal(self.store, self._key)
             raise
@@ -176,7 +176,7 @@ class FootballClient:
                 ) from error
             raise
         finally:
-            self.context.spent(self.requests - before)
+            self.context.count_requests(self.requests - before)
         outcome, reason = fetched.verdict.outcome, fetched.verdict.reason
         if outcome not in (Outcome.OK, Outcome.EMPTY):
             self.context.log.warning(
@@ -187,7 +187,7 @@ class FootballClient:
                 reason=reason,
             )
         self.refusal = reason if outcome in _REFUSED else None
-        if fetched.answer is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
+        if fetched.response is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
             self._unread += 1
             self.warn(
                 msg(
@@ -198,7 +198,7 @@ class FootballClient:
             )
             return None
         self._answers += 1
-        headers = {k: v for k, v in fetched.answer.headers.items() if "ratelimit" in k}
+        headers = {k: v for k, v in fetched.response.headers.items() if "ratelimit" in k}
         if self.refusal is not None:
             self.warn(
                 msg(
@@ -208,11 +208,11 @@ class FootballClient:
                 )
             )
             if fetched.body:
-                status = fetched.answer.status
+                status = fetched.response.status
                 await self.load(ApiResponse(endpoint, asked, fetched.body, status, headers))
             return None
         body = fetched.body or _NO_CONTENT
-        return ApiResponse(endpoint, asked, body, fetched.answer.status, headers)
+        return ApiResponse(endpoint, asked, body, fetched.response.status, headers)
 
     async def _why_exhausted(self) -> str | None:
         return await why_exhausted(self._client, self.settings.base_url, self.now)
@@ -260,7 +260,7 @@ async def _open_client(context: RunContext) -> AsyncIterator[FootballClient]:
             msg("There is no key for API-Football."),
             remedy=msg("Set API_FOOTBALL_KEY, or football.api_key in a file."),
         )
-    rules = Rules("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
+    rules = ClientOptions("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
     now = await context.store.now()
     async with Client(rules) as client:
         budget = Budget(

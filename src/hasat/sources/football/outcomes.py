@@ -12,8 +12,8 @@ from typing import Any
 
 from hasat.budget import Remaining
 from hasat.errors import BrokenAnswerError
-from hasat.fetch import Answer, Client, Outcome, Question, Verdict, retry_after
-from hasat.fetch.client import NoAnswerError
+from hasat.fetch import Client, Outcome, Request, Response, Verdict, retry_after
+from hasat.fetch.client import NoResponseError
 from hasat.messages import msg
 from hasat.sources.football.ingest.envelope import is_envelope, parse, read_envelope
 from hasat.sources.football.ingest.scopes import is_number
@@ -33,7 +33,7 @@ _SECONDS = 10.0
 _FAR_LESS = 0.9
 
 
-def classify(answer: Answer) -> Verdict:
+def classify(answer: Response) -> Verdict:
     """The class of an answer, by the words in it before its status."""
     status, wait = answer.status, retry_after(answer.headers)
     content = _content(answer.body)
@@ -134,9 +134,9 @@ async def is_used_up(client: Client, base_url: str, now: datetime) -> bool:
 
 async def _status(client: Client, base_url: str) -> Any:
     try:
-        answer = await client.send(f"{base_url}/status", Question("/status", _SECONDS))
+        answer = await client.send(f"{base_url}/status", Request("/status", _SECONDS))
         return read_envelope(answer.body).response
-    except (NoAnswerError, BrokenAnswerError):
+    except (NoResponseError, BrokenAnswerError):
         return None
 
 

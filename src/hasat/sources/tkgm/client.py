@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import structlog
 
 from hasat.errors import HasatError, UsageError
-from hasat.fetch import Asker, most_tries, read_workers
+from hasat.fetch import RequestContext, max_attempts, read_workers
 from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.sources.tkgm.registry.client import registry
@@ -33,7 +33,7 @@ Coordinate = tuple[float, float] | Sequence[float] | Mapping[str, float]
 """Latitude and longitude; or an object with lat and lon, as the answers have it."""
 
 _MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
-_ASKER = Asker("daily", "tkgm_client")
+_ASKER = RequestContext("daily", "tkgm_client")
 
 
 class AsyncTKGMClient:
@@ -51,7 +51,7 @@ class AsyncTKGMClient:
             self._file, daily=tkgm.daily_per_endpoint, min_interval_ms=tkgm.min_interval_ms
         )
         self.workers = [endpoint.url for endpoint in declared.endpoints]
-        self.parallel_tries = most_tries(len(self.workers))
+        self.parallel_tries = max_attempts(len(self.workers))
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._lookup: Lookup | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hasat.errors import OutOfQuotaError, UsageError
 from hasat.feed.dataset import Dataset
-from hasat.fetch import Asker
+from hasat.fetch import RequestContext
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg
 from hasat.settings import Settings, kinds
@@ -55,7 +55,7 @@ async def run(context: RunContext) -> Outcome:
 
         async def tell(course: Course) -> None:
             nonlocal counted
-            context.spent(asked.requests - counted)
+            context.count_requests(asked.requests - counted)
             counted = asked.requests
             await context.progress(course.asked, course.questions, note_of(course))
 
@@ -63,7 +63,7 @@ async def run(context: RunContext) -> Outcome:
             context.store,
             asked,
             wish,
-            Asker(LANE, NAME, context.run_id),
+            RequestContext(LANE, NAME, context.run_id),
             tell,
             removals=context.params.get("removals") or "hold",
         )
@@ -76,7 +76,7 @@ async def run(context: RunContext) -> Outcome:
         except OutOfQuotaError as error:
             kind, message = "out_of_quota", error.message
             course = await scan.course()
-        context.spent(asked.requests - counted)
+        context.count_requests(asked.requests - counted)
     return Outcome(
         kind,  # type: ignore[arg-type]
         rows_changed=course.changes.total,
@@ -116,7 +116,7 @@ SCAN = Job(
 
 async def _metrics(store: Store, _traffic: Sequence[Traffic]) -> "Iterable[Metric]":
     from hasat.fetch import read_endpoints
-    from hasat.fetch.report import EndpointMetrics
+    from hasat.fetch.endpoint_store import EndpointMetrics
 
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
 

@@ -7,7 +7,7 @@ from hasat.api import findings
 from hasat.api.findings import Finding
 from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
-from hasat.jobs.runs import workers_alive
+from hasat.jobs.runs import count_live_workers
 from hasat.messages import msg
 from hasat.web import held
 from hasat.web.page import Asked, Page
@@ -34,7 +34,7 @@ async def doctor(asked: Asked) -> Doctor:
     found = [findings.check_python(), *findings.check_machine(settings)]
     found.append(findings.check_jobs(house.catalogue, settings))
     found += await findings.check_database(store, settings, house.sources)
-    workers = await workers_alive(store, settings)
+    workers = await count_live_workers(store, settings)
     if workers:
         found.append(Finding("workers", "ok", msg("{workers} alive", workers=workers)))
     else:

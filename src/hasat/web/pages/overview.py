@@ -11,7 +11,7 @@ import psycopg
 from hasat.api.reports import source_report
 from hasat.budget import Quota
 from hasat.errors import HasatError
-from hasat.jobs.runs import ScheduledJob, list_runs, schedule_overview, workers_alive
+from hasat.jobs.runs import ScheduledJob, count_live_workers, list_runs, schedule_overview
 from hasat.messages import msg
 from hasat.sources.registry import Source
 from hasat.sources.upstreams import read_all_quotas
@@ -87,7 +87,7 @@ async def overview(asked: Asked) -> Overview:
     recent = await list_runs(store, limit=_RUNS_SHOWN + len(running))
     return Overview(
         now=now,
-        workers=await workers_alive(store, house.settings),
+        workers=await count_live_workers(store, house.settings),
         story=told(house.settings, now),
         sources=cards,
         held=[one.run for one in waiting],

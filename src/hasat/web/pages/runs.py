@@ -8,7 +8,7 @@ from typing import Any
 from hasat.errors import NotFoundError
 from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run, stop_run
-from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview, workers_alive
+from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
 from hasat.settings.show import plain
 from hasat.sources.gib.sync.held import reject as drop_held
@@ -112,7 +112,7 @@ async def runs(asked: Asked) -> Runs:
     span = timedelta(hours=hours)
     return Runs(
         now=now,
-        workers=await workers_alive(store, house.settings),
+        workers=await count_live_workers(store, house.settings),
         job=job,
         only_bad=only_bad,
         hours=hours,

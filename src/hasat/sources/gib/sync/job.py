@@ -16,7 +16,7 @@ from hasat.errors import ConflictError, HasatError, NotFoundError
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
 from hasat.jobs import Job, Outcome, RunContext
-from hasat.jobs.model import Location
+from hasat.jobs.catalogue import Location
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
@@ -168,7 +168,7 @@ async def _fetch(context: RunContext) -> dict[str, Path]:
     except ExceptionGroup as failed:
         # One reason is enough; the other download was given up with it.
         raise failed.exceptions[0] from None
-    context.spent(sum("://" in source for source in sources.values()))
+    context.count_requests(sum("://" in source for source in sources.values()))
     return {box: task.result() for box, task in getting.items()}
 
 

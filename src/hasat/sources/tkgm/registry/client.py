@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hasat.budget import Budget, Remaining, Waiting, in_place, read_quotas
+from hasat.budget import Budget, Remaining, Waiting, keep_slot, read_quotas
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError, UnavailableError
 from hasat.fetch import (
-    Asker,
     Client,
+    ClientOptions,
     EndpointPool,
-    Fetched,
     Fetcher,
+    FetchResult,
+    HedgedFetcher,
     Outcome,
-    Racer,
-    Rules,
+    Request,
+    RequestContext,
     read_workers,
 )
-from hasat.fetch import Question as Request
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources import upstreams
@@ -68,12 +68,12 @@ class Registry:
     def __init__(
         self,
         store: Store,
-        racer: Racer,
+        racer: HedgedFetcher,
         pool: EndpointPool,
         settings: Settings,
         *,
         keyed: bool = True,
-        waiting: Waiting = in_place,
+        waiting: Waiting = keep_slot,
     ) -> None:
         self._store = store
         self._racer = racer
@@ -89,7 +89,9 @@ class Registry:
         self._keyed = keyed
         self._waiting = waiting
 
-    async def told(self, question: Question, asker: Asker, *, only: str | None = None) -> Told:
+    async def told(
+        self, question: Question, asker: RequestContext, *, only: str | None = None
+    ) -> Told:
         """The parcel at a point or of a number; `only` names the endpoint to be asked."""
         request = _single(question, self._tkgm.single_timeout.total_seconds())
         fetched = await self._ask(request, asker, only)
@@ -119,7 +121,7 @@ class Registry:
         self._urls.discard(endpoint)
 
     async def answers(
-        self, questions: Sequence[Question], asker: Asker, waits: Sequence[float] = ()
+        self, questions: Sequence[Question], asker: RequestContext, waits: Sequence[float] = ()
     ) -> AsyncIterator[list[Told]]:
         """What is told of up to twenty points and any numbers, request by request, so that the
         caller can keep it whatever comes; only what is left unanswered is asked again.
@@ -189,7 +191,7 @@ class Registry:
                 remedy=msg("They are in raw.set_aside."),
             )
 
-    async def some(self, questions: Sequence[Question], asker: Asker) -> list[Told]:
+    async def some(self, questions: Sequence[Question], asker: RequestContext) -> list[Told]:
         """One request, for up to twenty points or a number; what is not answered is left out."""
         points = [one for one in questions if isinstance(one, Point)]
         if len(questions) == 1:
@@ -212,12 +214,14 @@ class Registry:
         await self._quarantine(fetched, asker, unreadable)
         return told
 
-    async def _ask(self, request: Request, asker: Asker, only: str | None = None) -> Fetched:
+    async def _ask(
+        self, request: Request, asker: RequestContext, only: str | None = None
+    ) -> FetchResult:
         self.requests += 1
-        return await self._racer.ask(request, asker, only=only)
+        return await self._racer.fetch(request, asker, only=only)
 
     async def _quarantine(
-        self, fetched: Fetched, asker: Asker, parts: Sequence[Unreadable]
+        self, fetched: FetchResult, asker: RequestContext, parts: Sequence[Unreadable]
     ) -> None:
         """Store what could not be read and count it; the pool has stored what is `broken`."""
         if not parts:
@@ -233,7 +237,7 @@ class Registry:
         async with self._store.connection() as conn:
             await keep_aside(conn, "tkgm", asker.run, asides)
 
-    def _read(self, fetched: Fetched, question: Question) -> Registered | None:
+    def _read(self, fetched: FetchResult, question: Question) -> Registered | None:
         match fetched.verdict.outcome:
             case Outcome.OK:
                 return _read_at(question, parse_object(fetched.body), keyed=self._keyed)
@@ -258,7 +262,7 @@ def _single(question: Question, seconds: float) -> Request:
 
 
 def _results(
-    fetched: Fetched, points: Sequence[Point], *, keyed: bool
+    fetched: FetchResult, points: Sequence[Point], *, keyed: bool
 ) -> tuple[list[Told], list[Unreadable]]:
     """What a batch's response says, point by point, and the parts of it that cannot be read.
 
@@ -305,7 +309,7 @@ async def registry(
     workers_file: Path,
     *,
     keyed: bool = True,
-    waiting: Waiting = in_place,
+    waiting: Waiting = keep_slot,
 ) -> AsyncIterator[Registry]:
     """The registry over the endpoints that a workers.json declares."""
     tkgm = settings.tkgm
@@ -323,10 +327,10 @@ async def registry(
         cooldown=tkgm.cooldown_seconds,
         waiting=waiting,
     )
-    rules = Rules(tkgm.user_agent, {"X-API-Key": key})
+    rules = ClientOptions(tkgm.user_agent, {"X-API-Key": key})
     try:
         async with Client(rules) as client, pool.opened():
-            racer = Racer(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
+            racer = HedgedFetcher(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
             yield Registry(store, racer, pool, settings, keyed=keyed, waiting=waiting)
     finally:
         await budget.close()
@@ -358,11 +362,11 @@ class Direct:
         self._seconds = seconds
         self._turn = asyncio.Lock()
 
-    async def ask(self, path: str, job: str, *, patience: float = 60.0) -> Fetched:
+    async def ask(self, path: str, job: str, *, patience: float = 60.0) -> FetchResult:
         """Its answer, if it says what was asked for or that there is no such thing."""
         async with self._turn:
-            fetched = await self._fetcher.ask(
-                Request(path, self._seconds), Asker("daily", job), patience=patience
+            fetched = await self._fetcher.fetch(
+                Request(path, self._seconds), RequestContext("daily", job), patience=patience
             )
         if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
             raise BrokenAnswerError(
@@ -391,7 +395,7 @@ async def direct(store: Store, settings: Settings) -> AsyncIterator[Direct]:
     upstream = upstreams.tkgm_registry(settings)
     async with (
         Budget(store, upstream) as budget,
-        Client(Rules(settings.tkgm.user_agent)) as client,
+        Client(ClientOptions(settings.tkgm.user_agent)) as client,
     ):
         fetcher = Fetcher(
             store, budget, client, upstream.name, url, classify, lambda headers: Remaining()

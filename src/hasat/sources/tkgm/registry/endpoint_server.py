@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat.clock import ISTANBUL, system_clock
 from hasat.errors import HasatError, OutOfQuotaError, UnavailableError, UsageError
-from hasat.fetch import Fetched, Outcome
+from hasat.fetch import FetchResult, Outcome
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.registry.client import MOST_AT_ONCE, Direct
@@ -113,7 +113,7 @@ class _Endpoint:
         stats = {name: counts[name] for name in ("found", "empty", "error")}
         return JSONResponse({"results": results, "stats": {**stats, "total": len(results)}})
 
-    async def _ask(self, path: str, patience: float) -> Fetched:
+    async def _ask(self, path: str, patience: float) -> FetchResult:
         try:
             async with asyncio.timeout(patience):
                 return await self._direct.ask(path, JOB, patience=patience)
@@ -158,7 +158,7 @@ def _path(point: Point) -> str:
     return f"/parsel/{point.lat:.9f}/{point.lon:.9f}"
 
 
-def _told(fetched: Fetched) -> Response:
+def _told(fetched: FetchResult) -> Response:
     """The parcel as the registry wrote it; or that there is none, with its own words if it had."""
     if fetched.verdict.outcome is Outcome.OK:
         return Response(fetched.body, media_type="application/json")
@@ -166,7 +166,7 @@ def _told(fetched: Fetched) -> Response:
     return JSONResponse({"Message": message}, status_code=404)
 
 
-def _result(fetched: Fetched) -> dict[str, Any]:
+def _result(fetched: FetchResult) -> dict[str, Any]:
     if fetched.verdict.outcome is Outcome.OK:
         return {"status": "found", "data": read_storable(parse_object(fetched.body))}
     return {"status": "empty", "data": None}

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from shapely.geometry import shape
 
 from hasat.errors import UsageError
-from hasat.fetch import Asker
+from hasat.fetch import RequestContext
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.features import feature_of
@@ -62,7 +62,9 @@ def point_at(lat: float, lon: float) -> Point:
 class Lookup:
     """The registry, not asked again for what it said lately; `fresh` asks anyway."""
 
-    def __init__(self, store: Store, settings: Settings, registry: Registry, asker: Asker) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, registry: Registry, asker: RequestContext
+    ) -> None:
         self._store = store
         self._registry = registry
         self._asker = asker

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from hasat.fetch import Answer, Outcome, Verdict, retry_after
+from hasat.fetch import Outcome, Response, Verdict, retry_after
 from hasat.text import lower
 
 _NOT_FOUND = re.compile(r"bulunamad")
@@ -20,7 +20,7 @@ _WRAPPED = re.compile(r"<string[^>]*>(.*?)</string>", re.DOTALL)
 _BAD_REQUEST = frozenset({400, 405, 406, 411, 413, 414, 415, 422})
 
 
-def classify(answer: Answer) -> Verdict:
+def classify(answer: Response) -> Verdict:
     """The class of an answer of the registry or of an endpoint that passes its answers on."""
     content = _content(answer.body)
     message = message_of(answer.body) or ""

@@ -15,8 +15,8 @@ import structlog
 
 from hasat.errors import BrokenAnswerError, HasatError, HeldError, OutOfQuotaError, UnavailableError
 from hasat.feed.guard import Counts, Limits
-from hasat.fetch import Asker
-from hasat.jobs.pace import per_second
+from hasat.fetch import RequestContext
+from hasat.jobs.runs import rate_per_second
 from hasat.messages import msg
 from hasat.sources.tkgm.features import key_text, publish
 from hasat.sources.tkgm.registry.client import Registry, Told, spelled
@@ -97,7 +97,7 @@ class Scan:
     store: Store
     registry: Registry
     wish: Wish
-    asker: Asker
+    asker: RequestContext
     tell: Callable[[Course], Awaitable[None]] | None = None
     foretell: Callable[[Forecast], Awaitable[None]] | None = None
     removals: Removals = "hold"
@@ -186,7 +186,7 @@ class Scan:
             None if planner is None else planner.estimate(),
             self.complete,
             len(self._unanswered),
-            per_second(self.asked, spent),
+            rate_per_second(self.asked, spent),
             await self._quota_left(),
             self.registry.quarantined,
         )

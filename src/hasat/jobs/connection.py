@@ -16,10 +16,10 @@ from hasat.store import Store
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[TupleRow]
 
-DATABASE_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseError)
+DATABASE_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseError)
 """What is raised when PostgreSQL is away or going down."""
 
-AWAY = (*DATABASE_AWAY, OSError)
+CONNECTION_ERRORS = (*DATABASE_ERRORS, OSError)
 """The same around nothing but SQL, where a time-out (an OSError) can only be PostgreSQL's."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -28,7 +28,7 @@ _ANSWER_SECONDS = 10.0
 log = structlog.get_logger(__name__)
 
 
-class Link:
+class RetryingPool:
     """A few connections, and patience when PostgreSQL is away."""
 
     def __init__(self, pool: "AsyncConnectionPool[Connection]") -> None:
@@ -39,25 +39,25 @@ class Link:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """One transaction; raises one of AWAY within a bounded time."""
+        """One transaction; raises one of CONNECTION_ERRORS within a bounded time."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS), self.pool.connection() as connection:
                 yield connection
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             self.note_away(error)
             raise
         self.note_back()
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Do it, however long PostgreSQL is away; raises one of AWAY only after `give_up`."""
-        pauses = growing_pauses()
+        """Repeat the step until PostgreSQL responds; raise only after `give_up` is set."""
+        pauses = backoff()
         while True:
             try:
                 return await step()
-            except AWAY:
+            except CONNECTION_ERRORS:
                 if self.give_up.is_set():
                     raise
-            await set_or_after(self.give_up, next(pauses))
+            await wait_for_event(self.give_up, next(pauses))
 
     @property
     def hopeless(self) -> bool:
@@ -80,7 +80,7 @@ class Link:
 
 
 @asynccontextmanager
-async def open_link(store: Store) -> AsyncIterator[Link]:
+async def open_retrying_pool(store: Store) -> AsyncIterator[RetryingPool]:
     """A link for as long as the block lasts; PostgreSQL need not be there when it is opened."""
     assert isinstance(store.pool.kwargs, dict)
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -100,12 +100,12 @@ async def open_link(store: Store) -> AsyncIterator[Link]:
     )
     await pool.open(wait=False)
     try:
-        yield Link(pool)
+        yield RetryingPool(pool)
     finally:
         await pool.close(timeout=2.0)
 
 
-def growing_pauses() -> Iterator[float]:
+def backoff() -> Iterator[float]:
     """0.1, 0.2, 0.4, ... up to 5 seconds, then 5 for ever."""
     pause = _FIRST_PAUSE
     while True:
@@ -113,7 +113,7 @@ def growing_pauses() -> Iterator[float]:
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-async def set_or_after(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Whether the event was set before that many seconds were over."""
     try:
         async with asyncio.timeout(seconds):

@@ -7,13 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hasat.errors import UnavailableError
-from hasat.fetch import words
-from hasat.fetch.asker import Asker
-from hasat.fetch.client import Client, NoAnswerError
-from hasat.fetch.outcome import DEFINITIVE, Answer, Classify, Fetched, Outcome, Question, Verdict
+from hasat.fetch import endpoint_state
+from hasat.fetch.client import Client, NoResponseError
+from hasat.fetch.endpoint_state import hedge_delay
+from hasat.fetch.fetcher import Allowance
+from hasat.fetch.outcomes import (
+    DEFINITIVE,
+    Classify,
+    FetchResult,
+    Outcome,
+    Request,
+    RequestContext,
+    Response,
+    Verdict,
+)
 from hasat.fetch.pool import EndpointPool, Taken
-from hasat.fetch.standing import hedge_delay
-from hasat.fetch.tokens import Allowance
 from hasat.messages import msg
 
 _SOONEST_QUANTILE = 0.95
@@ -23,7 +31,7 @@ _FAILOVER_SHARE, _FAILOVERS_SAVED = 0.1, 10.0
 _TROUBLE, _LEARNING = 0.2, 0.05
 
 
-def most_tries(endpoints: int) -> int:
+def max_attempts(endpoints: int) -> int:
     """The upper bound of tries for one question: 1, 1, 2, 2, 3, 3, ... by number of endpoints."""
     return min(3, max(1, (endpoints + 1) // 2))
 
@@ -32,16 +40,16 @@ def most_tries(endpoints: int) -> int:
 class _Race:
     """One question on its way: who was asked, and what is out."""
 
-    question: Question
-    asker: Asker
+    question: Request
+    asker: RequestContext
     most: int
     tried: list[str] = field(default_factory=list)
-    running: set[asyncio.Task[Fetched | None]] = field(default_factory=set)
+    running: set[asyncio.Task[FetchResult | None]] = field(default_factory=set)
 
-    def start(self, sending: Coroutine[Any, Any, Fetched | None]) -> None:
+    def start(self, sending: Coroutine[Any, Any, FetchResult | None]) -> None:
         self.running.add(asyncio.create_task(sending))
 
-    async def some(self, patience: float | None) -> list[Fetched]:
+    async def some(self, patience: float | None) -> list[FetchResult]:
         """What has come back within the time; nothing if nobody has."""
         done, self.running = await asyncio.wait(
             self.running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
@@ -54,7 +62,7 @@ class _Race:
             task.cancel()
 
 
-class Racer:
+class HedgedFetcher:
     """Asks the pool, with few requests more than questions.
 
     A second try goes out only after the 95th percentile of the endpoint's own latency, and out of
@@ -72,7 +80,9 @@ class Racer:
         self._failovers = Allowance(_FAILOVER_SHARE, most=_FAILOVERS_SAVED, saved=_FAILOVERS_SAVED)
         self._failing = 0.0
 
-    async def ask(self, question: Question, asker: Asker, *, only: str | None = None) -> Fetched:
+    async def fetch(
+        self, question: Request, asker: RequestContext, *, only: str | None = None
+    ) -> FetchResult:
         """The first definitive answer, whatever it says; else one that could not be read.
 
         `only` names the one endpoint that is to be asked.
@@ -80,7 +90,7 @@ class Racer:
         its day, UnavailableError when nobody can be asked or nobody answered.
         """
         able = sum(s.endpoint.path_for(question) is not None for s in self._pool.standings)
-        race = _Race(question, asker, 1 if only else most_tries(able))
+        race = _Race(question, asker, 1 if only else max_attempts(able))
         self._client.ready()
         first = await self._pool.take(question, asker, only=only)
         self._hedges.earn()
@@ -90,12 +100,12 @@ class Racer:
         finally:
             race.stop()
 
-    async def _decided(self, race: _Race, first: Taken) -> Fetched:
+    async def _decided(self, race: _Race, first: Taken) -> FetchResult:
         race.tried.append(first.url)
         race.start(self._send(first, race))
         delay = self._delay(first, race)
         hedge_at = None if delay is None else time.monotonic() + delay
-        last: Fetched | None = None
+        last: FetchResult | None = None
         while race.running:
             patience = None if hedge_at is None else max(hedge_at - time.monotonic(), 0.0)
             came = await race.some(patience)
@@ -105,7 +115,7 @@ class Racer:
                 if fetched.verdict.outcome is Outcome.UNAUTHORISED:
                     # Every process shall know it before anybody goes on.
                     await self._pool.written()
-                    raise words.refused(self._pool.upstream, fetched.verdict.reason)
+                    raise endpoint_state.refused(self._pool.upstream, fetched.verdict.reason)
                 last = fetched
             if not race.running:
                 hedge_at = None
@@ -141,14 +151,14 @@ class Racer:
         latest = question.timeout * _LATEST_SHARE_OF_TIMEOUT
         return latest if delay is None else min(delay, latest)
 
-    def _may_fail_over(self, race: _Race, last: Fetched) -> bool:
+    def _may_fail_over(self, race: _Race, last: FetchResult) -> bool:
         if len(race.tried) >= race.most:
             return False
         # Who says that it is limited rests, so that cannot go on for long; who fails may do so on.
         limited = last.verdict.outcome in (Outcome.MINUTE_LIMITED, Outcome.DAY_EXHAUSTED)
         return limited or self._failovers.spend()
 
-    async def _send_another(self, race: _Race, *, hedge: bool) -> Fetched | None:
+    async def _send_another(self, race: _Race, *, hedge: bool) -> FetchResult | None:
         """A try at an endpoint that was not asked yet; None if none is free."""
         question, asker = race.question, race.asker
         taken = await self._pool.take_another(question, asker, race.tried, hedge=hedge)
@@ -159,16 +169,16 @@ class Racer:
         race.tried.append(taken.url)
         return await self._send(taken, race)
 
-    async def _send(self, taken: Taken, race: _Race) -> Fetched:
+    async def _send(self, taken: Taken, race: _Race) -> FetchResult:
         question = race.question
         address = f"{taken.url}{taken.claim.endpoint.path_for(question)}"
         started = time.monotonic()
-        answer: Answer | None = None
+        answer: Response | None = None
         verdict: Verdict | None = None
         try:
             answer = await self._client.send(address, question)
             verdict = self._classify(answer)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             verdict = error.verdict
         finally:
             # Also when the race is over and this try is cancelled: then there is no verdict.
@@ -176,4 +186,4 @@ class Racer:
             self._pool.conclude(taken, question, race.asker, seconds, verdict, answer)
         failed = verdict.outcome not in DEFINITIVE
         self._failing += _LEARNING * (failed - self._failing)
-        return Fetched(verdict, answer, taken.url)
+        return FetchResult(verdict, answer, taken.url)

@@ -14,10 +14,12 @@ from hasat.feed.archive.catalog import (
 )
 from hasat.feed.archive.writer import expire_archives, write_archives
 from hasat.feed.dataset import Dataset
+from hasat.jobs.catalogue import Job, Outcome
+from hasat.jobs.connection import DATABASE_ERRORS, Connection
 from hasat.jobs.context import RunContext
-from hasat.jobs.link import DATABASE_AWAY, Connection
-from hasat.jobs.model import Job, Outcome
-from hasat.messages import join, msg
+from hasat.jobs.queue import TASK
+from hasat.messages import join, msg, template
+from hasat.store.queries import load_query
 
 ARCHIVES_JOB = "archive_datasets"
 
@@ -46,7 +48,7 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
             )
             try:
                 files = await _archive(context, dataset, is_due=dataset.name in due)
-            except DATABASE_AWAY:
+            except DATABASE_ERRORS:
                 raise
             except (HasatError, OSError) as error:
                 context.log.warning("archive.failed", dataset=dataset.name, error=str(error))
@@ -83,3 +85,41 @@ async def _archive(context: RunContext, dataset: Dataset, *, is_due: bool) -> li
         return [archive.name for archive in archives]
     await expire_archives(store, settings, dataset)
     return []
+
+
+_UNCLAIMED = template("No worker took it up for {days} days.")
+
+
+async def _housekeeping(context: RunContext) -> Outcome:
+    days = context.settings.jobs.keep_runs_days
+    detail = {}
+    for what in ("forget_runs", "forget_set_aside", "drop_unwanted", "sweep_queue"):
+        async with context.store.connection() as connection:
+            cursor = await connection.execute(
+                load_query("hasat.jobs", f"housekeeping_{what}"),
+                {"days": days, "task": TASK, "unclaimed": _UNCLAIMED},
+            )
+            detail[what] = cursor.rowcount
+    async with context.store.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT jobs.forget_audit(%s)", [context.settings.jobs.keep_audit_days]
+        )
+        detail["forget_audit"] = cursor.rowcount
+    rows = sum(detail.values())
+    return Outcome("done" if rows else "nothing", rows_changed=rows, detail=detail)
+
+
+def platform_jobs(
+    datasets: Sequence[Dataset] = (), min_interval: timedelta = timedelta(hours=1)
+) -> tuple[Job, ...]:
+    """The jobs that every installation has; archives only where there are datasets."""
+    return (
+        *([archive_job(datasets, min_interval)] if datasets else ()),
+        Job(
+            name="housekeeping",
+            run=_housekeeping,
+            summary="Forgets runs and set-aside parts past their keep; sweeps the queue.",
+            cron="15 4 * * *",
+            options={},
+        ),
+    )

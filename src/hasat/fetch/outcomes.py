@@ -32,7 +32,7 @@ DEFINITIVE = frozenset({Outcome.OK, Outcome.EMPTY, Outcome.NOT_IN_PLAN, Outcome.
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """One request, whatever the address it is sent to; `points` is what it costs.
 
     `kind` names questions whose answers take alike long. `hedge` allows a second try while the
@@ -52,7 +52,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """An answer as it came; the body is verbatim after gzip, header names are in lower case."""
 
     status: int
@@ -75,20 +75,20 @@ class Verdict:
 
 
 # Decides by status, headers and body alone, once for each answer.
-Classify = Callable[[Answer], Verdict]
+Classify = Callable[[Response], Verdict]
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchResult:
     """What came of a question: the verdict, and the answer if there was one."""
 
     verdict: Verdict
-    answer: Answer | None
+    response: Response | None
     endpoint: str
 
     @property
     def body(self) -> bytes:
-        return self.answer.body if self.answer else b""
+        return self.response.body if self.response else b""
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -113,3 +113,12 @@ def _moment(text: str) -> datetime | None:
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class RequestContext:
+    """The lane that pays, the job that asks and its run."""
+
+    lane: str
+    job: str
+    run: int | None = None

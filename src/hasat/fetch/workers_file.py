@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from hasat.errors import SettingsError
-from hasat.fetch.outcome import Question
+from hasat.fetch.outcomes import Request
 from hasat.messages import msg
 from hasat.settings.kinds import check_api_url
 
@@ -32,7 +32,7 @@ class Endpoint:
     min_interval: float
     by_number: str | None = None
 
-    def path_for(self, question: Question) -> str | None:
+    def path_for(self, question: Request) -> str | None:
         """The path that asks the question here; None if this endpoint cannot answer it."""
         if question.by_number is None:
             return question.path

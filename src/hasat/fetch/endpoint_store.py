@@ -1,20 +1,22 @@
 """The endpoints' state in the database, which all processes share; times are the database's."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 import psycopg
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hasat.errors import DatabaseError
-from hasat.fetch.health import DAY_OVER, Effect, Record, Worth
-from hasat.fetch.outcome import DEFINITIVE, Outcome, Question, Verdict
-from hasat.fetch.sketch import LatencySketch
-from hasat.fetch.workers import Endpoint
+from hasat.fetch.health import DAY_OVER, Effect, LatencySketch, Record, Worth
+from hasat.fetch.outcomes import DEFINITIVE, Outcome, Request, Verdict
+from hasat.fetch.workers_file import Endpoint
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.explain import is_lost, lost
@@ -160,14 +162,14 @@ class SharedState:
         async with self._store.connection() as conn:
             await conn.execute(load_query("hasat.fetch", "declare"), self._names)
 
-    async def probe(self, holder: UUID, question: Question) -> bool:
+    async def probe(self, holder: UUID, question: Request) -> bool:
         """Whether we are the one who asks a rested upstream whether it is back."""
         values = {"holder": holder, "lease": _lease(question)}
         async with self._store.connection() as conn:
             done = await conn.execute(load_query("hasat.fetch", "probe"), self._names | values)
             return done.rowcount == 1
 
-    async def claim(self, url: str, holder: UUID, question: Question, apart: float) -> Claim | None:
+    async def claim(self, url: str, holder: UUID, question: Request, apart: float) -> Claim | None:
         """The endpoint, if it is free; the points of the question are spent by this."""
         endpoint = self._endpoints[url]
         values = {
@@ -193,14 +195,14 @@ class SharedState:
             LatencySketch.from_bytes(row.sketch),
         )
 
-    async def release(self, holder: UUID, question: Question) -> None:
+    async def release(self, holder: UUID, question: Request) -> None:
         """Give back what was claimed but not asked."""
         values = {"holder": holder, "points": question.points}
         async with self._store.connection() as conn:
             await conn.execute(_END_PROBE, self._names | values)
             await conn.execute(load_query("hasat.fetch", "release"), self._names | values)
 
-    async def settle(self, claim: Claim, question: Question, done: Done, *, opening: bool) -> None:
+    async def settle(self, claim: Claim, question: Request, done: Done, *, opening: bool) -> None:
         """Write what came of a claim, and what it says about the upstream as a whole.
 
         `opening` says that the upstream was thought to rest.
@@ -254,5 +256,87 @@ class SharedState:
                 await conn.execute(load_query("hasat.fetch", "alike"), self._names | alike)
 
 
-def _lease(question: Question) -> float:
+def _lease(question: Request) -> float:
     return question.timeout + LEASE_GRACE_SECONDS
+
+
+_QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class EndpointReport:
+    """One endpoint: the counters of the original, its day, its rest and its latencies."""
+
+    upstream: str
+    url: str
+    successes: int
+    failures: int
+    hedges: int
+    hedges_won: int
+    cancelled: int
+    points: int
+    learned: int | None
+    rest_until: datetime | None
+    rest_cause: str | None
+    upstream_rest_until: datetime | None
+    upstream_rest_cause: str | None
+    last_outcome: str | None
+    last_at: datetime | None
+    kinds: list[str]
+    sketches: list[bytes]
+
+    def latencies(self) -> dict[str, dict[float, float]]:
+        """Seconds by kind of question and quantile."""
+        return {
+            kind: {
+                share: LatencySketch.from_bytes(data).quantile(share) or 0.0 for share in _QUANTILES
+            }
+            for kind, data in zip(self.kinds, self.sketches, strict=True)
+        }
+
+
+async def read_endpoints(
+    store: Store, upstream: str, *, zone: str = "Europe/Istanbul"
+) -> list[EndpointReport]:
+    """Every endpoint of an upstream, also those that are no longer declared."""
+    values = {"upstream": upstream, "zone": zone}
+    return await store.rows(EndpointReport, load_query("hasat.fetch", "endpoints"), values)
+
+
+class EndpointMetrics(Collector):
+    """The endpoints at the moment of the scrape."""
+
+    def __init__(self, reports: Sequence[EndpointReport]) -> None:
+        self._reports = reports
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("upstream", "endpoint")
+        counters = {
+            "hasat_endpoint_successes": ("Answers, also that there is nothing.", "successes"),
+            "hasat_endpoint_failures": ("Requests without a usable answer.", "failures"),
+            "hasat_endpoint_hedges": ("Second tries for slow answers.", "hedges"),
+            "hasat_endpoint_hedges_won": ("Second tries that answered first.", "hedges_won"),
+            "hasat_endpoint_cancelled": ("Requests that lost their race.", "cancelled"),
+        }
+        for name, (text, field) in counters.items():
+            family = CounterMetricFamily(name, text, labels=labels)
+            for report in self._reports:
+                family.add_metric((report.upstream, report.url), getattr(report, field))
+            yield family
+        resting = GaugeMetricFamily("hasat_endpoint_resting", "1 while it rests.", labels=labels)
+        points = GaugeMetricFamily(
+            "hasat_endpoint_points", "Points that were asked today.", labels=labels
+        )
+        seconds = GaugeMetricFamily(
+            "hasat_endpoint_seconds",
+            "How long answers take, by share of them.",
+            labels=(*labels, "kind", "quantile"),
+        )
+        for report in self._reports:
+            names = (report.upstream, report.url)
+            resting.add_metric(names, float(report.rest_until is not None))
+            points.add_metric(names, report.points)
+            for kind, quantiles in report.latencies().items():
+                for share, value in quantiles.items():
+                    seconds.add_metric((*names, kind, f"{share:g}"), value)
+        yield from (resting, points, seconds)
