@@ -34,7 +34,7 @@ import psutil  # type: ignore[import-untyped]
 import structlog
 from psycopg import sql
 
-from hasat.cli.house import open_house
+from hasat.cli.runtime import open_migrated_store
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
@@ -390,7 +390,7 @@ def _processor(process: psutil.Process) -> float:
 
 
 async def measure_pages(house: House, users: int, parcels: int) -> list[Page]:
-    async with open_house(house.settings) as store:
+    async with open_migrated_store(house.settings) as store:
         await house.fill(store, users, parcels)
         values = await house.examples(store)
         async with house.serving():
@@ -398,7 +398,7 @@ async def measure_pages(house: House, users: int, parcels: int) -> list[Page]:
 
 
 async def measure_readers(house: House, readers: int, minutes: float) -> Readers:
-    async with open_house(house.settings), house.serving() as server:
+    async with open_migrated_store(house.settings), house.serving() as server:
         await asyncio.to_thread(house.sync, "first")
         return await watch(house, server, readers, minutes)
 

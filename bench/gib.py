@@ -37,7 +37,7 @@ import psutil  # type: ignore[import-untyped]
 import structlog
 
 from _gib_peer import seed_pipeline
-from hasat.cli.house import open_house
+from hasat.cli.runtime import open_migrated_store
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
 
@@ -243,7 +243,7 @@ async def measure(world: World, folder: Path, *, peer: bool) -> list[Row]:
     """All of the table for one size."""
     settings = load_settings(environ={"HASAT_HOME": str(folder / f"home-{world.users}")})
     print(f"{world.users:,} taxpayers")
-    async with open_house(settings) as store:
+    async with open_migrated_store(settings) as store:
         async with store.connection() as conn:
             row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
             assert row is not None

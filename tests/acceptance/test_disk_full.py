@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.house import open_house
+from hasat.cli.runtime import open_migrated_store
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
 from support.gib_town import KINDS, Town, bodies, simple_bodies
@@ -95,7 +95,7 @@ def lists(town: Town) -> list[str]:
 
 async def holds(home: Path, town: Town) -> None:
     """The mirror is what the lists say."""
-    async with open_house(settings_of(home)) as store:
+    async with open_migrated_store(settings_of(home)) as store:
         for dataset in KINDS:
             assert await bodies(store, dataset) == simple_bodies(town.lists, dataset)
 
@@ -145,7 +145,7 @@ async def test_a_download_into_a_full_folder(disk: Path, tmp_path: Path, town: T
     try:
         address = f"http://127.0.0.1:{server.server_port}"
         options = ["--pk", f"{address}/PK.zip", "--gb", f"{address}/GB.zip"]
-        async with open_house(settings_of(home)):
+        async with open_migrated_store(settings_of(home)):
             with filled(disk, leave=200_000):
                 code, text = await hasat(home, "gib", "sync", *options)
         assert code != 0
@@ -164,7 +164,7 @@ async def test_a_server_that_cannot_write_its_log_comes_back(disk: Path, town: T
     town.grow(50)
     code, _ = await hasat(home, "gib", "sync", *lists(town))
     assert code == 0
-    async with open_house(settings_of(home)) as store:
+    async with open_migrated_store(settings_of(home)) as store:
 
         async def write() -> None:
             async with store.connection() as conn:

@@ -75,7 +75,7 @@ async def counted(context: RunContext) -> Outcome:
     return Outcome()
 
 
-def catalogue_of(settings: Settings) -> Catalogue:
+def build_catalogue(settings: Settings) -> Catalogue:
     timed = os.environ.get("HASAT_TEST_TIMED") == "1"
     return Catalogue.of(
         [
@@ -92,7 +92,7 @@ async def program(mode: str, *names: str) -> None:
     settings = quick(load_settings())
     configure_logging(settings)
     async with open_store(settings) as store:
-        catalogue = catalogue_of(settings)
+        catalogue = build_catalogue(settings)
         if mode == "hand":
             run = await run_in_foreground(catalogue, store, settings, names[0])
             print(json.dumps({"id": run.id, "outcome": run.outcome, "message": run.message}))
@@ -193,7 +193,7 @@ async def finished(store: Store, run_id: int) -> Run:
 async def test_kill_9_of_a_worker_and_another_takes_its_run_up(
     store: Store, settings: Settings, processes: Processes
 ) -> None:
-    queued = await queue_run(store, catalogue_of(settings), "lasting")
+    queued = await queue_run(store, build_catalogue(settings), "lasting")
     workers = {
         worker.pid: worker for worker in (processes.start("worker"), processes.start("worker"))
     }
@@ -214,7 +214,7 @@ async def test_kill_9_of_a_worker_and_another_takes_its_run_up(
 async def test_a_job_that_kills_its_worker_three_times_is_set_aside(
     store: Store, settings: Settings, processes: Processes
 ) -> None:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     deadly_run = await queue_run(store, catalogue, "deadly")
     workers = [processes.start("worker") for _ in range(3)]
     await until(lambda: all(worker.poll() == 9 for worker in workers), "three workers to die")
@@ -233,7 +233,7 @@ async def test_sigterm_lets_a_worker_finish_and_a_frozen_one_cannot_spoil_anythi
     store: Store, settings: Settings, processes: Processes
 ) -> None:
     """The worker is frozen until others have taken its run, then thawed in mid-work."""
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     queued = await queue_run(store, catalogue, "lasting")
     frozen = processes.start("worker")
     await until(lambda: processes.entered(queued.id), "the run to begin")
@@ -270,7 +270,7 @@ async def test_by_hand_and_by_worker_never_at_once_and_a_killed_hand_is_not_take
         return runs[0] if runs and processes.entered(runs[0].id) else None
 
     run = await until(one_run, "the run by hand to begin")
-    queued = await queue_run(store, catalogue_of(settings), "lasting")
+    queued = await queue_run(store, build_catalogue(settings), "lasting")
     busy = processes.start("hand", "lasting")
     said = await processes.said(busy)
     assert said["outcome"] == "skipped"
@@ -289,7 +289,7 @@ async def test_by_hand_and_by_worker_never_at_once_and_a_killed_hand_is_not_take
 async def test_after_kill_9_of_the_only_worker_a_run_by_hand_waits_and_goes_on(
     store: Store, settings: Settings, processes: Processes
 ) -> None:
-    queued = await queue_run(store, catalogue_of(settings), "lasting")
+    queued = await queue_run(store, build_catalogue(settings), "lasting")
     worker = processes.start("worker")
     await until(lambda: processes.entered(queued.id), "the run to begin")
     worker.kill()
@@ -358,7 +358,7 @@ async def test_the_job_is_never_in_two_hands_however_processes_die(
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     queued = [(await queue_run(store, catalogue, "touchy")).id for _ in range(8)]
     workers = [processes.start("worker") for _ in range(3)]
     for _ in range(3):
@@ -384,7 +384,7 @@ async def test_postgresql_restarts_under_a_worker_and_nothing_is_lost(
     async with server.lease() as url:
         environment = {"HASAT_HOME": str(tmp_path), "HASAT_DATABASE_URL": url}
         settings = quick(load_settings(environ=environment))
-        catalogue = catalogue_of(settings)
+        catalogue = build_catalogue(settings)
         processes = Processes(url, tmp_path)
         try:
             async with open_store(settings) as store:

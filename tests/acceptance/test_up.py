@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.cli.family import Family
+from hasat.cli.supervisor import Supervisor
 from hasat.errors import HasatError
 from support.house import House, eventually
 
@@ -95,27 +95,27 @@ async def test_a_process_that_is_killed_as_it_gets_ready_is_started_again(
 ) -> None:
     lives = tmp_path / "lives"
     lives.touch()
-    family = Family({"child": [sys.executable, "-c", _CHILD, str(lives), when]})
-    await family.start()
+    supervisor = Supervisor({"child": [sys.executable, "-c", _CHILD, str(lives), when]})
+    await supervisor.start()
     try:
         async with asyncio.timeout(60):
             while lives.read_text() != "xxx":  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.05)
-            await family.ready()
-        assert not family.ending
+            await supervisor.wait_ready()
+        assert not supervisor.ending
     finally:
-        family.drain()
-        await family.until_over()
+        supervisor.drain()
+        await supervisor.wait_ended()
 
 
 @pytest.mark.anyio
-async def test_a_process_that_cannot_start_ends_the_family() -> None:
-    family = Family({"child": [sys.executable, "-c", "raise SystemExit(7)"]})
-    await family.start()
+async def test_a_process_that_cannot_start_ends_the_supervisor() -> None:
+    supervisor = Supervisor({"child": [sys.executable, "-c", "raise SystemExit(7)"]})
+    await supervisor.start()
     async with asyncio.timeout(60):
-        await family.until_ending()
+        await supervisor.wait_ending()
     with pytest.raises(HasatError, match=r"could not start \(exit code 7\)"):
-        await family.until_over()
+        await supervisor.wait_ended()
 
 
 def test_a_second_signal_stops_at_once(house: House) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.feed.dataset import Dataset
 from hasat.feed.reconcile import Reconcile
 from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker
@@ -45,7 +45,7 @@ def lists_in(home: Path) -> dict[str, str]:
 
 
 def catalogue_with_toys(settings: Settings) -> Catalogue:
-    jobs = {job.name: job for job in catalogue_of(settings)}
+    jobs = {job.name: job for job in build_catalogue(settings)}
     jobs["gib_sync"] = replace(jobs["gib_sync"], params=lists_in(settings.home))
     return Catalogue.of([*jobs.values(), COMMITS_TOYS], settings)
 
@@ -71,7 +71,7 @@ def die_after(commits: int) -> None:
 
 async def work() -> None:
     settings = load_settings()
-    async with open_store(settings, migrations_of()) as store:
+    async with open_store(settings, source_migrations()) as store:
         await Worker(catalogue_with_toys(settings), store, settings).run()
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from hasat.budget import Budget
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.fetch import Fetcher
 from hasat.jobs import Outcome
 from hasat.settings import Settings
@@ -154,7 +154,7 @@ async def collecting_from(
         section = {"api_key": "k", "base_url": api.address, "tracked_leagues": tracked, **more}
         football = type(base.football).model_validate(base.football.model_dump() | section)
         settings = base.model_copy(update={"football": football})
-        async with open_store(settings, migrations_of()) as store:
+        async with open_store(settings, source_migrations()) as store:
             yield Collector(store, settings, api, hands)
 
 

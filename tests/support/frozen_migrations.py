@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.store.migrate import known_migrations
 
 LOCK = Path(__file__).parents[1] / "upgrade" / "migrations.lock"
@@ -13,7 +13,7 @@ LOCK = Path(__file__).parents[1] / "upgrade" / "migrations.lock"
 
 def present() -> dict[str, str]:
     """Return the checksum of every migration file of the platform and the built-in sources."""
-    known = known_migrations(migrations_of())
+    known = known_migrations(source_migrations())
     return {str(one): one.checksum for one in known if one.immutable}
 
 

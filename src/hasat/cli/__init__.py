@@ -1,4 +1,4 @@
-"""What a person types: one module per command group."""
+"""The command line: the root command, which loads a module when one of its commands is called."""
 
 import sys
 from importlib import import_module
@@ -9,75 +9,76 @@ import typer.main
 from typer.core import TyperGroup
 
 from hasat import __version__
-from hasat.cli import manners
+from hasat.cli import context, output
 from hasat.errors import HasatError
 from hasat.messages import change_text
 from hasat.text import mask_addresses
 
 __all__ = ["app", "main"]
 
-# The modules of the commands, each loaded when one of its commands is called for.
-_MODULES = {
-    "archive": ("archive",),
-    "audit": ("audit",),
-    "config": ("config",),
-    "db": ("db",),
-    "demo": ("demo",),
-    "doctor": ("doctor",),
-    "football": ("football",),
-    "gib": ("gib",),
-    "jobs": ("jobs",),
-    "keys": ("keys",),
-    "mcp": ("mcp",),
-    "quota": ("quota",),
-    "replica": ("replica",),
-    "roles": ("up", "serve", "worker"),
-    "simulate": ("sim",),
-    "tkgm": ("tkgm",),
-    "webhooks": ("webhooks",),
+_COMMANDS = {
+    "archive": "commands.archive:app",
+    "audit": "commands.access:audit",
+    "config": "commands.config:app",
+    "db": "commands.db:app",
+    "demo": "commands.demo:demo",
+    "doctor": "commands.doctor:doctor",
+    "football": "sources.football:app",
+    "gib": "sources.gib:app",
+    "jobs": "commands.jobs:app",
+    "keys": "commands.access:app",
+    "mcp": "commands.processes:mcp",
+    "quota": "commands.quota:quota",
+    "replica": "commands.replica:replica",
+    "serve": "commands.processes:serve",
+    "sim": "commands.sim:app",
+    "tkgm": "sources.tkgm:app",
+    "up": "commands.processes:up",
+    "webhooks": "commands.webhooks:app",
+    "worker": "commands.processes:worker",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-class _WhenCalled(TyperGroup):
-    """Commands that are loaded when they are called for: most need only one module of many."""
+class _LazyGroup(TyperGroup):
+    """A group that imports the module of a command when the command is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(_MODULE_OF)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _MODULE_OF:
+        if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"hasat.cli.{_MODULE_OF[cmd_name]}")
-        if hasattr(module, "app"):
-            group = typer.main.get_group(module.app)
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        found = getattr(import_module(f"hasat.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            group = typer.main.get_group(found)
             group.name = cmd_name
             return group
-        shelf = typer.Typer()
-        module.add_to(shelf)
-        return typer.main.get_group(shelf).commands[cmd_name]
+        single = typer.Typer()
+        single.command()(found)
+        return typer.main.get_group(single).commands[cmd_name]
 
 
 app = typer.Typer(
     name="hasat",
-    cls=_WhenCalled,
+    cls=_LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help=f"""Harvests public sources within their limits and hands every change on.
+    help=f"""Mirror public sources within their limits and publish every change.
 
-Start with `hasat up`, look with `hasat doctor`.
+Start with `hasat up`; check the installation with `hasat doctor`.
 
-{manners.EXIT_CODES}""",
+{output.EXIT_CODES}""",
 )
 
 
 @app.callback()
 def _globals(
     ctx: typer.Context,
-    home: Annotated[str | None, typer.Option(help="Where data lives (HASAT_HOME).")] = None,
+    home: Annotated[str | None, typer.Option(help="Data folder (HASAT_HOME).")] = None,
     config: Annotated[
-        str | None, typer.Option(help="The folder of YAML files (HASAT_CONFIG).")
+        str | None, typer.Option(help="Folder of the YAML files (HASAT_CONFIG).")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     pairs: Annotated[
@@ -88,12 +89,12 @@ def _globals(
         bool, typer.Option("--version", is_eager=True, callback=lambda on: _show_version(on))
     ] = False,
 ) -> None:
-    flags = manners.parse_pairs(pairs or [])
+    flags = context.parse_pairs(pairs or [])
     for name, value in (("home", home), ("config", config), ("log.level", log_level)):
         if value is not None:
             flags[name] = value
     ctx.obj = flags
-    manners.create_private_files(ctx)
+    context.create_private_files(ctx)
 
 
 def _show_version(on: bool) -> None:
@@ -103,22 +104,22 @@ def _show_version(on: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line; every ending is an exit code and, if it went wrong, a sentence."""
+    """Run the command line; report an error as one sentence, its remedy and an exit code."""
     try:
         app()
     except HasatError as error:
-        _end(error)
+        _exit(error)
     except OSError as error:
         from hasat.store.disk import explain_disk_full
 
         if (full := explain_disk_full(error)) is None:
             raise
-        _end(full)
+        _exit(full)
 
 
-def _end(error: HasatError) -> NoReturn:
+def _exit(error: HasatError) -> NoReturn:
     message = change_text(error.message, mask_addresses)
-    manners.note(f"hasat: {manners.localized(message)}")
+    output.note(f"hasat: {output.localize(message)}")
     if error.remedy:
-        manners.note(f"       {manners.localized(error.remedy)}")
+        output.note(f"       {output.localize(error.remedy)}")
     sys.exit(error.exit_code)

@@ -6,7 +6,7 @@ from typing import Any
 import typer.main
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from hasat.cli import app, manners
+from hasat.cli import app, output
 
 _HEAD = f"""# Commands
 
@@ -15,7 +15,7 @@ Written by `scripts/docs` from the commands themselves; a test fails when it is 
 Data goes to stdout, remarks and progress to stderr. `--json` prints data as one JSON document.
 `hasat --install-completion` sets shell completion up.
 
-{" ".join(manners.EXIT_CODES.split())}
+{" ".join(output.EXIT_CODES.split())}
 """
 
 

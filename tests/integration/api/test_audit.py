@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from hasat.api import create_app
 from hasat.api.keys import create_key
 from hasat.cli import app as command_line
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import run_in_foreground
 from hasat.jobs.queue import queue_run
@@ -139,11 +139,11 @@ RECORDED_COMMANDS: dict[str, tuple[Sequence[str], Sequence[tuple[str, str, str]]
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 def app_of(settings: Settings, store: Store) -> FastAPI:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     app = create_app(settings, store, catalogue, all_sources())
     add_pages(app, settings, store, catalogue, all_sources())
     return app
@@ -215,7 +215,7 @@ async def test_every_form_of_a_page_has_a_code_and_every_code_a_text() -> None:
 
 
 async def test_every_tool_that_operates_has_a_code(settings: Settings, store: Store) -> None:
-    shop = ToolContext(store, settings, catalogue_of(settings))
+    shop = ToolContext(store, settings, build_catalogue(settings))
     assistant = ToolServers(shop, all_sources())
     reading, operating = [
         {tool.name for tool in await server.list_tools()} for server in assistant.servers
@@ -270,10 +270,10 @@ def test_each_command_that_changes_state_leaves_a_record(
     async def no_scan(*_args: Any, **_options: Any) -> Any:
         raise ConflictError("No endpoint is asked in this test.")
 
-    monkeypatch.setattr("hasat.cli.tkgm_scan.run_scan", no_scan)
+    monkeypatch.setattr("hasat.cli.sources.tkgm_scan.run_scan", no_scan)
 
     async def prepare() -> None:
-        async with open_store(settings, migrations_of()) as store:
+        async with open_store(settings, source_migrations()) as store:
             await hold(store)
 
     background.call(prepare)
@@ -475,7 +475,7 @@ async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, stor
 
 async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> None:
     await hold(store)
-    shop = ToolContext(store, settings, catalogue_of(settings))
+    shop = ToolContext(store, settings, build_catalogue(settings))
     assistant = ToolServers(shop, all_sources())
     async with Client(assistant.operating) as client:
         answer = await client.call_tool("run_job", {"job_name": "housekeeping"})
@@ -536,7 +536,7 @@ async def test_change_and_record_are_one_transaction(store: Store) -> None:
 
 
 async def test_what_nobody_asked_for_is_not_recorded(settings: Settings, store: Store) -> None:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     await queue_run(store, catalogue, "housekeeping")
     assert await list_audit(store) == []
     async with audited(store, OPS, "run.start", "housekeeping"):
@@ -588,7 +588,7 @@ async def test_housekeeping_deletes_what_is_past_its_retention(
             " SELECT gen_random_uuid(), now() - make_interval(days => age), 'ops', 'key', '-',"
             " 'run.stop', 'done' FROM unnest(ARRAY[800, 731, 729, 1]) AS age"
         )
-    run = await run_in_foreground(catalogue_of(settings), store, settings, "housekeeping")
+    run = await run_in_foreground(build_catalogue(settings), store, settings, "housekeeping")
     assert run.detail["forget_audit"] == 2
     async with store.connection() as conn:
         # Whatever is asked for, 30 days stay.

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hasat.api import create_app
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
@@ -34,7 +34,7 @@ def _asked_for() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 async def test_every_metric_asked_for_is_told(settings: Settings, store: Store) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.deliver.watch import announce_archive_failures
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
@@ -40,7 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def migrations() -> tuple[MigrationSet, ...]:
-    return migrations_of()
+    return source_migrations()
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_every_dataset_of_every_source_is_archived_without_being_asked(
 ) -> None:
     filled = [one for one in all_datasets() if one.name != "injuries"]
     never_filled = [one for one in all_datasets() if one.name == "injuries"]
-    async with worker(store, settings, catalogue_of(settings)):
+    async with worker(store, settings, build_catalogue(settings)):
         for dataset in filled:
             await commit(store, BODIES.get(dataset.name, {}), dataset=dataset)
         await archived(store, settings, filled)
@@ -234,7 +234,7 @@ async def test_archives_of_a_worker_that_is_killed_are_written_by_another(
     finally:
         process.kill()
         await process.wait()
-    async with worker(store, settings, catalogue_of(settings)):
+    async with worker(store, settings, build_catalogue(settings)):
         await archived(store, settings, [parcels])
     kept = await list_archives(store, "parcels")
     assert {one.format for one in kept} == {"ndjson", "parquet"}

@@ -11,7 +11,7 @@ import pytest
 from mcp.client import Client
 
 from hasat.api import create_app
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.errors import UsageError
 from hasat.fetch.addresses import PrivateAddressError
 from hasat.jobs import Run, Worker
@@ -34,7 +34,7 @@ PRIVATE = ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433")
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 class Server:
@@ -70,7 +70,7 @@ async def internal() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     app = create_app(settings, store, catalogue, all_sources())
     add_pages(app, settings, store, catalogue, all_sources())
     async with client_of(app) as client:
@@ -87,7 +87,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 async def executed(store: Store, settings: Settings, run_id: int) -> Run:
     """Let a worker execute what is queued."""
-    engine = Worker(catalogue_of(settings), store, settings, poll_seconds=0.05)
+    engine = Worker(build_catalogue(settings), store, settings, poll_seconds=0.05)
     working = asyncio.create_task(engine.run())
     try:
         async with asyncio.timeout(60):
@@ -131,7 +131,7 @@ async def test_the_api_takes_no_file(
 async def test_an_assistant_gives_no_file(
     settings: Settings, store: Store, files: tuple[str, str]
 ) -> None:
-    assistant = ToolServers(ToolContext(store, settings, catalogue_of(settings)), all_sources())
+    assistant = ToolServers(ToolContext(store, settings, build_catalogue(settings)), all_sources())
     told = []
     async with Client(assistant.operating) as client:
         for path in files:
@@ -221,7 +221,7 @@ async def test_what_the_operator_configured_is_trusted(
     url = f"http://127.0.0.1:{internal.port}/pk.zip"
     gib = settings.gib.model_copy(update={"pk_list_url": url, "gb_list_url": url})
     configured = settings.model_copy(update={"gib": gib})
-    queued = await queue_run(store, catalogue_of(configured), "gib_sync")
+    queued = await queue_run(store, build_catalogue(configured), "gib_sync")
     await executed(store, configured, queued.id)
     assert internal.connections > 0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.errors import BrokenAnswerError, UnavailableError
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.ingest.rebuild import rebuild
@@ -46,7 +46,7 @@ QUOTA = (
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 def _team(number: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.errors import BrokenAnswerError
 from hasat.jobs import RunContext
 from hasat.sources.football.datasets import MAY_BE_OVER
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 async def test_a_match_that_an_answer_left_out_is_asked_for_again_a_day_later(

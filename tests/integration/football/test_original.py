@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet, open_store
 from support.football_api import (
@@ -35,7 +35,7 @@ USED_UP = "You have reached the request limit for the day."
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 class World:
@@ -158,7 +158,7 @@ async def test_only_the_apis_word_makes_a_match_fresh(collecting: Collecting) ->
         async with here.store.connection() as conn:
             await conn.execute("TRUNCATE core.fixtures")
         await rebuild(here.store, here.settings)
-        async with open_store(here.settings, migrations_of()) as store:
+        async with open_store(here.settings, source_migrations()) as store:
             assert await store.now() == here.hands.now
         assert await here.rows("SELECT status_short FROM core.fixtures") == [("2H",)]
         assert await here.rows(INFERRED) == []

@@ -24,7 +24,7 @@ import pytest
 from psycopg import sql
 
 from hasat.budget import Budget
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.fetch import Fetcher
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
@@ -54,7 +54,7 @@ KILLED = ("fixtures_backfill_league_season", "fixture_details_backfill_90d")
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 @dataclass
@@ -237,7 +237,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
         for number in range(DAYS):
             midnight = START + timedelta(days=number)
             # A process that ends at midnight UTC, and the next one.
-            async with open_store(here.settings(), migrations_of()) as store:
+            async with open_store(here.settings(), source_migrations()) as store:
                 days = Days(JOBS, store, here.settings(), here.hands, here.hands.now)
                 faults.switch_on("errors-in-200", share=0.05)
                 faults.switch_on("error", share=0.05)
@@ -253,7 +253,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
                 await days.until(midnight + timedelta(hours=23, minutes=59), STEP)
             faults.switch_off()
             await here.hands.turn_to(midnight + timedelta(days=1))
-        async with open_store(here.settings(), migrations_of()) as store:
+        async with open_store(here.settings(), source_migrations()) as store:
             now = here.hands.now
             days = Days(JOBS, store, here.settings(), here.hands, now - timedelta(days=1))
             await days.until(now + timedelta(hours=20), STEP)
@@ -327,7 +327,7 @@ async def test_what_the_api_publishes_later_arrives_too(
     options = {"daily": 75_000, "leagues": 3, "cup_every": 9, "odd_percent": 0, "tables_after": 5}
     async with season(database, tmp_path, monkeypatch, **options) as here:
         follow(here, range(3))
-        async with open_store(here.settings(), migrations_of()) as store:
+        async with open_store(here.settings(), source_migrations()) as store:
             days = Days(JOBS, store, here.settings(), here.hands, START)
             # The first round is played in two days; the second is two days away.
             await days.until(START + timedelta(days=2, hours=12), timedelta(hours=1))
@@ -364,7 +364,7 @@ async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
             }
             if turn > 12:
                 here.environ["BACKFILL_FIXTURES_WINDOW_DAYS"] = "30"
-            async with open_store(here.settings(), migrations_of()) as store:
+            async with open_store(here.settings(), source_migrations()) as store:
                 days = Days(JOBS, store, here.settings(), here.hands, START)
                 # As its cron has it: every ten minutes.
                 await here.hands.sleep(600)
@@ -375,7 +375,7 @@ async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
             assert outcome is not None
             if turn > 12 and left == [(3,)]:
                 break
-        async with open_store(here.settings(), migrations_of()) as store:
+        async with open_store(here.settings(), source_migrations()) as store:
             found = dict(await rows(store, "SELECT fixture_id, body FROM core.fixtures"))
         assert found.keys() == here.api.world.matches.keys()
         for match in here.api.world.matches.values():

@@ -36,7 +36,7 @@ class Gate:
         return Outcome(rows_changed=1)
 
 
-def catalogue_of(settings: Settings, work: Any, **job: Any) -> Catalogue:
+def build_catalogue(settings: Settings, work: Any, **job: Any) -> Catalogue:
     return Catalogue.of([Job("sample", work, "Sample.", **job)], settings)
 
 
@@ -70,7 +70,7 @@ async def test_a_job_runs_by_hand_without_a_worker_even_when_disabled(
         await context.progress(2, 3, "second")
         return Outcome(rows_changed=5, detail=dict(context.params))
 
-    catalogue = catalogue_of(settings, work, enabled=False, params={"batch": 1, "days": 2})
+    catalogue = build_catalogue(settings, work, enabled=False, params={"batch": 1, "days": 2})
     run = await run_in_foreground(
         catalogue, store, settings, "sample", {"days": 9}, lambda *step: seen.append(step)
     )
@@ -88,9 +88,9 @@ async def test_what_a_job_raises_is_an_outcome_here_too(store: Store, settings: 
     async def broken(context: RunContext) -> Outcome:
         raise DatabaseError("PostgreSQL is away.")
 
-    run = await run_in_foreground(catalogue_of(settings, idle), store, settings, "sample")
+    run = await run_in_foreground(build_catalogue(settings, idle), store, settings, "sample")
     assert (run.outcome, run.message) == ("nothing", "All is done.")
-    run = await run_in_foreground(catalogue_of(settings, broken), store, settings, "sample")
+    run = await run_in_foreground(build_catalogue(settings, broken), store, settings, "sample")
     assert (run.outcome, run.message) == ("failed", "PostgreSQL is away.")
 
 
@@ -98,7 +98,7 @@ async def test_a_job_that_is_going_on_is_not_run_twice_and_its_run_is_named(
     store: Store, settings: Settings
 ) -> None:
     gate = Gate()
-    catalogue = catalogue_of(settings, gate)
+    catalogue = build_catalogue(settings, gate)
     async with working(catalogue, store, settings):
         working_on = await queue_run(store, catalogue, "sample")
         await gate.entered.wait()
@@ -114,7 +114,7 @@ async def test_a_job_that_is_going_on_is_not_run_twice_and_its_run_is_named(
 
 async def test_of_two_hands_one_runs_the_job(store: Store, settings: Settings) -> None:
     gate = Gate()
-    catalogue = catalogue_of(settings, gate)
+    catalogue = build_catalogue(settings, gate)
     first = asyncio.create_task(run_in_foreground(catalogue, store, settings, "sample"))
     await gate.entered.wait()
     second = await run_in_foreground(catalogue, store, settings, "sample")
@@ -164,7 +164,7 @@ async def test_a_holder_that_no_longer_answers_is_waited_for_and_then_replaced(
     async def work(context: RunContext) -> Outcome:
         return Outcome()
 
-    catalogue = catalogue_of(settings, work)
+    catalogue = build_catalogue(settings, work)
     run = await run_in_foreground(catalogue, store, settings, "sample", on_remark=remarks.append)
     assert run.outcome == "done"
     assert "gone:1" in remarks[0]
@@ -176,7 +176,7 @@ async def test_ctrl_c_is_recorded_as_interrupted_and_the_lock_is_free_again(
     store: Store, settings: Settings
 ) -> None:
     gate = Gate()
-    catalogue = catalogue_of(settings, gate)
+    catalogue = build_catalogue(settings, gate)
     task = asyncio.create_task(run_in_foreground(catalogue, store, settings, "sample"))
     await gate.entered.wait()
     task.cancel()
@@ -202,7 +202,7 @@ async def test_a_run_by_hand_can_be_stopped_from_elsewhere(
                 raise ValueError("torn out of my work") from None
             raise
 
-    catalogue = catalogue_of(settings, work)
+    catalogue = build_catalogue(settings, work)
     task = asyncio.create_task(run_in_foreground(catalogue, store, settings, "sample"))
     await gate.entered.wait()
     (run,) = await list_runs(store)
@@ -216,5 +216,5 @@ async def test_a_run_by_hand_can_be_stopped_from_elsewhere(
 
 async def test_a_job_that_does_not_exist_leaves_no_record(store: Store, settings: Settings) -> None:
     with pytest.raises(NotFoundError):
-        await run_in_foreground(catalogue_of(settings, Gate()), store, settings, "sampel")
+        await run_in_foreground(build_catalogue(settings, Gate()), store, settings, "sampel")
     assert await list_runs(store) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
@@ -29,7 +29,7 @@ USER = (
 
 @pytest.fixture
 def migrations() -> tuple[MigrationSet, ...]:
-    return migrations_of()
+    return source_migrations()
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def clock(store: Store) -> TurnedClock:
     return TurnedClock(store)
 
 
-def catalogue_of(settings: Settings, **job: Any) -> Catalogue:
+def build_catalogue(settings: Settings, **job: Any) -> Catalogue:
     job = {"cron": "* * * * *", "zone": "UTC"} | job
     return Catalogue.of([Job("sample", work, "Sample.", **job)], settings)
 
@@ -90,7 +90,7 @@ def minute(n: float) -> datetime:
 async def test_a_job_seen_for_the_first_time_counts_from_now(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     await tick(catalogue, store)
     assert await fired(store) == []
     await clock.turn(minute(1))
@@ -102,14 +102,14 @@ async def test_the_next_look_is_at_the_next_due_time_but_never_far_away(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     await clock.turn(minute(1) - timedelta(seconds=0.5))
-    assert await tick(catalogue_of(settings), store) == 0.5
-    assert await tick(catalogue_of(settings, cron="0 0 1 1 *"), store) == 2.0
+    assert await tick(build_catalogue(settings), store) == 0.5
+    assert await tick(build_catalogue(settings, cron="0 0 1 1 *"), store) == 2.0
 
 
 async def test_many_workers_fire_a_due_time_once(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings, overlap="queue")
+    catalogue = build_catalogue(settings, overlap="queue")
     async with open_retrying_pool(store) as one, open_retrying_pool(store) as two:
         schedules = [Schedule(catalogue, link, 2.0) for link in (one, two, one, two)]
         await schedules[0].tick()
@@ -127,7 +127,7 @@ async def test_an_outage_is_made_up_for_once_or_not_at_all(
     missed: Literal["once", "skip"],
     expected: list[datetime],
 ) -> None:
-    catalogue = catalogue_of(settings, cron="0 * * * *", missed=missed)
+    catalogue = build_catalogue(settings, cron="0 * * * *", missed=missed)
     await tick(catalogue, store)
     await clock.turn(minute(302))
     await tick(catalogue, store)
@@ -142,23 +142,23 @@ async def test_an_outage_is_made_up_for_once_or_not_at_all(
 async def test_a_changed_or_reenabled_schedule_counts_from_now(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    await tick(catalogue_of(settings, cron="0 14 * * *"), store)
+    await tick(build_catalogue(settings, cron="0 14 * * *"), store)
     await clock.turn(minute(60))
-    await tick(catalogue_of(settings, cron="30 12 * * *"), store)  # would have been due at 12:30
+    await tick(build_catalogue(settings, cron="30 12 * * *"), store)  # would have been due at 12:30
     assert await fired(store) == []
-    await tick(catalogue_of(settings, enabled=False), store)
+    await tick(build_catalogue(settings, enabled=False), store)
     await clock.turn(minute(600))
-    await tick(catalogue_of(settings), store)
+    await tick(build_catalogue(settings), store)
     assert await fired(store) == []
     await clock.turn(minute(601))
-    await tick(catalogue_of(settings), store)
+    await tick(build_catalogue(settings), store)
     assert await fired(store) == [minute(601)]
 
 
 async def test_a_clock_turned_back_fires_no_due_time_twice(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings, overlap="queue")
+    catalogue = build_catalogue(settings, overlap="queue")
     await tick(catalogue, store)
     for n in (1, 2, 3, 1, 2, 3, 4):
         await clock.turn(minute(n))
@@ -169,7 +169,7 @@ async def test_a_clock_turned_back_fires_no_due_time_twice(
 async def test_while_a_run_is_open_due_times_are_skipped_and_counted_in_one_record(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     async with open_retrying_pool(store) as link:
         schedule = Schedule(catalogue, link, look_every=2.0)
         await schedule.tick()
@@ -190,7 +190,7 @@ async def test_while_a_run_is_open_due_times_are_skipped_and_counted_in_one_reco
 async def test_a_job_that_may_queue_keeps_every_due_time(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings, overlap="queue", params={"batch": 3})
+    catalogue = build_catalogue(settings, overlap="queue", params={"batch": 3})
     await tick(catalogue, store)
     for n in (1, 2, 3):
         await clock.turn(minute(n))
@@ -203,7 +203,7 @@ async def test_a_job_that_may_queue_keeps_every_due_time(
 async def test_a_run_by_hand_also_makes_the_schedule_skip(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     by_hand = await queue_run(store, catalogue, "sample")
     await tick(catalogue, store)
     await clock.turn(minute(1))
@@ -214,7 +214,7 @@ async def test_a_run_by_hand_also_makes_the_schedule_skip(
 async def test_the_database_itself_refuses_a_second_firing(
     store: Store, settings: Settings
 ) -> None:
-    job = catalogue_of(settings).get("sample")
+    job = build_catalogue(settings).get("sample")
     for expected in (True, False):
         async with store.connection() as connection:
             run = await enqueue(connection, job, trigger="schedule", scheduled_for=minute(1))
@@ -227,7 +227,7 @@ async def test_the_database_itself_refuses_a_second_firing(
 async def test_lane_source_and_zone_are_stored_with_the_job(
     store: Store, settings: Settings
 ) -> None:
-    await tick(catalogue_of(settings, lane="backfill", source="football"), store)
+    await tick(build_catalogue(settings, lane="backfill", source="football"), store)
     async with store.connection() as connection:
         cursor = await connection.execute("SELECT job, source, lane, cron, zone FROM jobs.schedule")
         assert await cursor.fetchall() == [("sample", "football", "backfill", "* * * * *", "UTC")]

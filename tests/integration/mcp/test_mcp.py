@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from hasat.api import create_app
 from hasat.api.keys import create_key
 from hasat.budget import Budget, Remaining
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.http.listener import Listener, bind
 from hasat.jobs import run_in_foreground
 from hasat.mcp import ToolServers
@@ -50,7 +50,7 @@ OPERATING = {"run_job", "stop_run", "approve_held_run", "reject_held_run"}
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def assistant_of(settings: Settings, store: Store) -> ToolServers:
-    return ToolServers(ToolContext(store, settings, catalogue_of(settings)), all_sources())
+    return ToolServers(ToolContext(store, settings, build_catalogue(settings)), all_sources())
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> Any:
@@ -138,7 +138,7 @@ async def test_matches_and_what_is_inferred_about_them(settings: Settings, store
         assert none["items"] == []
         # To try out what would be marked marks nothing.
         name, params = "auto_finish_stale_fixtures", {"dry_run": True}
-        tried = await run_in_foreground(catalogue_of(settings), store, settings, name, params)
+        tried = await run_in_foreground(build_catalogue(settings), store, settings, name, params)
         assert tried.outcome == "done"
         assert (await told(client, "auto_finish_stats"))["auto_finished"] == 0
         async with store.connection() as conn:
@@ -348,7 +348,7 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
     settings = settings.model_copy(update={"authentication": locked})
     _, reader = await create_key(store, "reader")
     _, operator = await create_key(store, "operator", "operate")
-    app = create_app(settings, store, catalogue_of(settings), all_sources())
+    app = create_app(settings, store, build_catalogue(settings), all_sources())
     listening = bind("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with serve_streamable(app, assistant_of(settings, store), "/mcp"):

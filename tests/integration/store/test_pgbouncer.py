@@ -9,7 +9,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from hasat.api import create_app
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.deliver.loop import Deliverer
 from hasat.jobs import run_in_foreground
 from hasat.jobs.platform_jobs import ARCHIVES_JOB
@@ -66,17 +66,19 @@ async def test_sync_changes_archive_webhook_and_replica(
         folder = tmp_path / "lists"
         folder.mkdir(exist_ok=True)
         lists = {box.lower(): str(path) for box, path in publisher.write(folder).items()}
-        run = await run_in_foreground(catalogue_of(settings), store, settings, "gib_sync", lists)
+        run = await run_in_foreground(build_catalogue(settings), store, settings, "gib_sync", lists)
         assert (run.outcome, run.error) == ("done", None)
 
     async with (
-        open_store(settings, migrations_of()) as store,
+        open_store(settings, source_migrations()) as store,
         Deliverer(store, settings, first_pause_seconds=0.01).running(),
     ):
         await synchronise(store)
-        archiving = await run_in_foreground(catalogue_of(settings), store, settings, ARCHIVES_JOB)
+        archiving = await run_in_foreground(
+            build_catalogue(settings), store, settings, ARCHIVES_JOB
+        )
         assert (archiving.outcome, archiving.error) == ("done", None)
-        app = create_app(settings, store, catalogue_of(settings), all_sources())
+        app = create_app(settings, store, build_catalogue(settings), all_sources())
         async with answering(app) as address, httpx2.AsyncClient(base_url=address) as client:
             digest = (await client.get("/api/v1/einvoice/digest")).json()
             archives = (await client.get("/api/v1/einvoice/archives")).json()

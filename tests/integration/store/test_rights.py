@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.errors import DatabaseError
 from hasat.store.migrate import migrate
 from hasat.store.store import connect
@@ -32,7 +32,7 @@ class Guest:
 
     async def migrate(self) -> list[str]:
         async with await connect(self.url) as connection:
-            return await migrate(connection, migrations_of())
+            return await migrate(connection, source_migrations())
 
 
 @pytest.fixture

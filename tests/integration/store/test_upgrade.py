@@ -18,7 +18,7 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
 from hasat.api import create_app
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sim import Simulation, simulate
@@ -103,7 +103,7 @@ async def _client(settings: Settings) -> Client:
 @pytest.fixture
 async def store(settings: Settings) -> AsyncIterator[Store]:
     """The upgraded database."""
-    async with open_store(settings, migrations_of()) as store:
+    async with open_store(settings, source_migrations()) as store:
         yield store
 
 
@@ -201,7 +201,10 @@ async def test_a_backup_of_an_earlier_release_can_be_restored(
         done = house.call("db", "restore", str(release / "backup.dump"))
         assert done.returncode == 0, done.stderr
         settings = empty.settings(tmp_path)
-        async with open_store(settings, migrations_of()) as store, api(store, settings) as client:
+        async with (
+            open_store(settings, source_migrations()) as store,
+            api(store, settings) as client,
+        ):
             for name, fact in facts["datasets"].items():
                 found = await _get(client, f"{name}/digest")
                 assert (found["digest"], found["count"]) == (fact["digest"], fact["count"])
@@ -211,7 +214,7 @@ async def test_a_backup_of_an_earlier_release_can_be_restored(
 async def test_an_upgraded_database_has_all_that_a_new_one_has(
     store: Store, server_url: str
 ) -> None:
-    async with throw_away_database(server_url, migrations_of()) as fresh:
+    async with throw_away_database(server_url, source_migrations()) as fresh:
         expected = await _shape(fresh.url)
         assert not expected - await _shape(store.url)
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ _WRITES = (
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 async def test_every_view_rejects_writes_with_a_reason(store: Store) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.cli.tkgm_endpoint import serve_endpoint
+from hasat.cli.sources.tkgm_endpoints import serve_endpoint
 from hasat.errors import SettingsError
 from hasat.fetch import Outcome, Response
 from hasat.settings import Settings, load_settings

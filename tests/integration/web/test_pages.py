@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from hasat.api import create_app
 from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
-from hasat.cli.house import catalogue_of, migrations_of
+from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.deliver import Event, announce
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import hand_out, list_deliveries, note_failed, subscribe
@@ -53,7 +53,7 @@ PREVIEW = {
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    return migrations_of()
+    return source_migrations()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def app_of(settings: Settings, store: Store) -> FastAPI:
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     app = create_app(settings, store, catalogue, all_sources())
     add_pages(app, settings, store, catalogue, all_sources())
     return app

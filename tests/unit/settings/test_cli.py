@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from hasat.cli import config
+from hasat.cli.commands import config
 from hasat.errors import SettingsError, UsageError
 from hasat.settings.reference import reference
 

@@ -6,7 +6,7 @@ tells operators to stop everything first (docs/how-to/high-availability.md).
 
 import re
 
-from hasat.cli.house import migrations_of
+from hasat.cli.runtime import source_migrations
 from hasat.store.migrate import Migration, known_migrations
 
 MARK = "-- Stop workers and servers first:"
@@ -34,7 +34,7 @@ def _is_checked(migration: Migration) -> bool:
 
 
 def test_new_migrations_only_add_or_say_that_they_do_not() -> None:
-    checked = filter(_is_checked, known_migrations(migrations_of()))
+    checked = filter(_is_checked, known_migrations(source_migrations()))
     assert {str(one): found for one in checked if (found := breaks(one.text))} == {}
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 from starlette.requests import Request
 
-from hasat.cli.house import catalogue_of
+from hasat.cli.runtime import build_catalogue
 from hasat.fetch.outcomes import Outcome
 from hasat.settings import load_settings
 from hasat.sources.tkgm.scan.scan_request import AIMS
@@ -48,7 +48,7 @@ def test_every_text_of_a_template_exists_and_none_is_left_over() -> None:
 
 def test_every_job_outcome_and_quality_has_its_text() -> None:
     settings = load_settings(environ={})
-    shown = {f"job.{name}": job.summary for name, job in catalogue_of(settings).jobs.items()}
+    shown = {f"job.{name}": job.summary for name, job in build_catalogue(settings).jobs.items()}
     assert {name: texts()[name][0] for name in shown} == shown
     named = {f"ended.{one}" for one in Outcome} | {f"quality.{one}" for one in AIMS}
     assert named <= texts().keys()

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hasat.cli import manners
-from hasat.cli.house import acting, archive_without_workers, open_house
-from hasat.cli.jobs import shown_progress
+from hasat.cli import context, output
+from hasat.cli.runtime import archive_without_workers, open_migrated_store, with_audit
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def rebuild(
         bool,
         typer.Option("--force", help="Also if the answers say far less than what was published."),
     ] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Make CORE of RAW again, without asking the API.
 
@@ -47,9 +46,9 @@ def rebuild(
 
     Example: `hasat football rebuild --json`
     """
-    settings = manners.settings_of(ctx)
-    result = manners.run_async(_rebuild(settings, force=force))
-    manners.emit(result, json=json, human=lambda: _told(result))
+    settings = context.get_settings(ctx)
+    result = context.run_async(_rebuild(settings, force=force))
+    output.emit(result, json=json, human=lambda: _told(result))
 
 
 async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
@@ -57,14 +56,16 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
 
     started = time.monotonic()
     # One connection reads while another writes.
-    async with open_house(settings, pool_size=max(2, settings.database.pool_size)) as store:
-        with shown_progress("football rebuild") as tell:
+    async with open_migrated_store(
+        settings, pool_size=max(2, settings.database.pool_size)
+    ) as store:
+        with output.progress_bar("football rebuild") as tell:
 
             def on_progress(answers: int) -> None:
                 if tell is not None:
                     tell(answers, None, "answers")
 
-            rebuilding = acting(
+            rebuilding = with_audit(
                 "football.rebuild",
                 "football",
                 lambda store: make_again(store, settings, force=force, on_progress=on_progress),

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hasat.cli.house import migrations_of, open_house
-from hasat.cli.manners import JsonFlag, emit, note, run_async, settings_of
+from hasat.cli import context, output
+from hasat.cli.runtime import open_migrated_store, source_migrations
 from hasat.errors import HasatError, UsageError
 from hasat.feed.archive import write_archives
 from hasat.feed.changes import is_filled
@@ -34,7 +34,7 @@ FileArgument = Annotated[Path, typer.Argument(help="The backup.", show_default=F
 
 
 @app.command()
-def url(ctx: typer.Context, json: JsonFlag = False) -> None:
+def url(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """Print the database's address, with its password if it has one.
 
     The embedded server is started if needed and stays up until `hasat db stop`, so that the address
@@ -42,8 +42,8 @@ def url(ctx: typer.Context, json: JsonFlag = False) -> None:
 
     Examples: `hasat db url` · `psql "$(hasat db url)"` · `hasat db url --json`
     """
-    found, embedded = run_async(_url(settings_of(ctx)))
-    emit({"url": found, "embedded": embedded}, json=json, human=lambda: _line(found))
+    found, embedded = context.run_async(_url(context.get_settings(ctx)))
+    output.emit({"url": found, "embedded": embedded}, json=json, human=lambda: _line(found))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -52,17 +52,17 @@ def psql(ctx: typer.Context) -> None:
 
     Examples: `hasat db psql` · `hasat db psql -c 'SELECT count(*) FROM jobs.run'`
     """
-    raise typer.Exit(run_async(_psql(settings_of(ctx), ctx.args)))
+    raise typer.Exit(context.run_async(_psql(context.get_settings(ctx), ctx.args)))
 
 
 @app.command()
-def migrate(ctx: typer.Context, json: JsonFlag = False) -> None:
+def migrate(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """Bring the database up to date; every start does this by itself.
 
     Examples: `hasat db migrate` · `hasat db migrate --json`
     """
-    applied = run_async(_migrate(settings_of(ctx)))
-    emit(
+    applied = context.run_async(_migrate(context.get_settings(ctx)))
+    output.emit(
         {"applied": applied},
         json=json,
         human=lambda: _line("\n".join(applied) or "The database is up to date."),
@@ -70,13 +70,13 @@ def migrate(ctx: typer.Context, json: JsonFlag = False) -> None:
 
 
 @app.command()
-def backup(ctx: typer.Context, file: FileArgument, json: JsonFlag = False) -> None:
+def backup(ctx: typer.Context, file: FileArgument, json: output.JsonFlag = False) -> None:
     """Write the whole database to a file, while Hasat goes on working.
 
     Examples: `hasat db backup monday.dump` · `hasat db backup /backups/hasat.dump --json`
     """
-    size = run_async(_backup(settings_of(ctx), file))
-    emit(
+    size = context.run_async(_backup(context.get_settings(ctx), file))
+    output.emit(
         {"file": file.absolute(), "bytes": size},
         json=json,
         human=lambda: _line(f"Backed up to {file} ({size / 1e6:.1f} MB)."),
@@ -88,7 +88,7 @@ def restore_command(
     ctx: typer.Context,
     file: FileArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Replace what is there.")] = False,
-    json: JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Put a backup in place of what is in the database; all of it or, on an error, nothing.
 
@@ -96,8 +96,10 @@ def restore_command(
 
     Examples: `hasat db restore monday.dump` · `hasat db restore monday.dump --yes`
     """
-    run_async(_restore(settings_of(ctx), file, replace=yes))
-    emit({"restored": file.absolute()}, json=json, human=lambda: _line(f"Restored from {file}."))
+    context.run_async(_restore(context.get_settings(ctx), file, replace=yes))
+    output.emit(
+        {"restored": file.absolute()}, json=json, human=lambda: _line(f"Restored from {file}.")
+    )
 
 
 @app.command()
@@ -110,15 +112,15 @@ def stop(
             help="Also while Hasat processes use it; those that go on working start it again.",
         ),
     ] = False,
-    json: JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Stop the embedded server, if one is left running.
 
     Examples: `hasat db stop` · `hasat db stop --force`
     """
-    stopped = run_async(_stop(settings_of(ctx), force=force))
+    stopped = context.run_async(_stop(context.get_settings(ctx), force=force))
     said = "The database server has stopped." if stopped else "The database server is not running."
-    emit({"stopped": stopped}, json=json, human=lambda: _line(said))
+    output.emit({"stopped": stopped}, json=json, human=lambda: _line(said))
 
 
 async def _url(settings: Settings) -> tuple[str, bool]:
@@ -139,7 +141,7 @@ async def _psql(settings: Settings, arguments: list[str]) -> int:
 
 async def _migrate(settings: Settings) -> list[str]:
     async with reach(settings) as reached:
-        return await bring_up_to_date(reached, migrations_of())
+        return await bring_up_to_date(reached, source_migrations())
 
 
 async def _backup(settings: Settings, file: Path) -> int:
@@ -155,11 +157,11 @@ async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
             records = await read_all(connection)
         try:
             binaries = settings.database.binaries
-            await restore(reached, file, binaries, migrations_of(), replace=replace)
+            await restore(reached, file, binaries, source_migrations(), replace=replace)
         except HasatError as error:
             await _record_refusal(reached.url, entry, error)
             raise
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             await carry_over(store, records)
             async with store.connection() as connection:
                 await entry.write(connection)
@@ -176,7 +178,7 @@ async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> Non
 async def _archive_all(settings: Settings) -> None:
     """Write what followers start over from; a worker makes up for what cannot be written now."""
     try:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             for dataset in all_datasets():
                 async with store.connection() as connection:
                     if not await is_filled(connection, dataset.name):
@@ -184,9 +186,9 @@ async def _archive_all(settings: Settings) -> None:
                 try:
                     await write_archives(store, settings, dataset)
                 except (HasatError, OSError) as error:
-                    note(f"{dataset.name} could not be archived: {error}")
+                    output.note(f"{dataset.name} could not be archived: {error}")
     except HasatError as error:
-        note(f"The datasets could not be archived: {error}")
+        output.note(f"The datasets could not be archived: {error}")
 
 
 async def _stop(settings: Settings, *, force: bool) -> bool:

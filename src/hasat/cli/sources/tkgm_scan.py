@@ -9,8 +9,7 @@ from typing import Any
 from rich.text import Text
 from shapely.geometry import shape
 
-from hasat.cli import manners
-from hasat.cli.jobs import shown_progress
+from hasat.cli import context, output
 from hasat.errors import HeldError, OutOfQuotaError
 from hasat.fetch import RequestContext
 from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
@@ -66,7 +65,7 @@ async def run_scan(
         async def foretell(forecast: Forecast) -> None:
             nonlocal told
             told = forecast
-            manners.note(forecast_text(forecast, (await scan.course()).quota_left))
+            output.note(forecast_text(forecast, (await scan.course()).quota_left))
 
         scan.foretell = None if only_estimate else foretell
         code, message = 0, None
@@ -89,7 +88,7 @@ async def run_scan(
         "picture": None,
     }
     if files.wanted and not only_estimate:
-        with manners.umask(files.umask):
+        with context.umask(files.umask):
             result |= await _write(store, scan, wish, files)
     return result, code
 
@@ -115,7 +114,7 @@ async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Course], Awaitable[None]] | None]:
-    with shown_progress("tkgm scan") as on_progress:
+    with output.progress_bar("tkgm scan") as on_progress:
         if on_progress is None:
             yield None
             return

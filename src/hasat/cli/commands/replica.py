@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasat.cli import manners
+from hasat.cli import context, output
 from hasat.errors import NotFoundError, NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from hasat.replica import Replica, Report
 
 _PATIENCE_SECONDS = 120.0
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(replica)
 
 
 def replica(
@@ -42,7 +38,7 @@ def replica(
         str | None,
         typer.Option(metavar="KEY", help="API key of the server; better in HASAT_REPLICA_KEY."),
     ] = None,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Keep a dataset of a Hasat server in a database of yours, always equal.
 
@@ -56,9 +52,9 @@ def replica(
     """
     from hasat.replica import Replica
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     if get is not None:
-        manners.emit(_looked_up(to, dataset, get), json=True, human=lambda: "")
+        output.emit(_looked_up(to, dataset, get), json=True, human=lambda: "")
     elif source is None:
         raise UsageError(
             msg("A replica needs to know what it follows."),
@@ -70,11 +66,11 @@ def replica(
             source,
             to,
             key=key or _key_of(settings),
-            tell=manners.note,
+            tell=output.note,
             patience=_PATIENCE_SECONDS if once else inf,
         )
-        with manners.umask(manners.umask_for(ctx)):
-            code = manners.run_async(_run(following, once=once, verify=verify, json=json))
+        with context.umask(context.umask_for(ctx)):
+            code = context.run_async(_run(following, once=once, verify=verify, json=json))
         raise typer.Exit(code)
 
 
@@ -82,7 +78,7 @@ async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) ->
     async with following:
         report = await (following.verify() if verify else following.catch_up())
         if verify:
-            manners.note("Every row is what the server holds.")
+            output.note("Every row is what the server holds.")
         _show(report, json=json)
         if once:
             return 0 if report.new or verify else NothingToDoError.exit_code
@@ -92,7 +88,7 @@ async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) ->
 
 
 def _show(report: "Report", *, json: bool) -> None:
-    manners.emit(
+    output.emit(
         {**asdict(report), "new": report.new},
         json=json,
         human=lambda: (

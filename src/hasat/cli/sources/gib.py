@@ -7,9 +7,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hasat.cli import manners
-from hasat.cli.house import acting, archive_without_workers, catalogue_of, in_house, open_house
-from hasat.cli.jobs import shown_progress
+from hasat.cli import context, output
+from hasat.cli.runtime import (
+    archive_without_workers,
+    build_catalogue,
+    open_migrated_store,
+    run_with_store,
+    with_audit,
+)
 from hasat.clock import parse_local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.dataset import Dataset
@@ -39,7 +44,7 @@ def sync(
     gb: Annotated[
         str | None, typer.Option(metavar="SRC", help="The GB list: a file or an address.")
     ] = None,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Bring both datasets to what the lists say, now.
 
@@ -47,30 +52,30 @@ def sync(
     run, 1 when it failed. Examples: `hasat gib sync` · `hasat gib sync --pk pk.zip --gb gb.zip`
     """
     params = {key: value for key, value in (("pk", pk), ("gb", gb)) if value is not None}
-    _run(manners.settings_of(ctx), params, "run.start", json=json)
+    _run(context.get_settings(ctx), params, "run.start", json=json)
 
 
 @app.command()
 def approve(
     ctx: typer.Context,
     run: RunArgument,
-    reason: manners.ReasonOption = None,
-    json: manners.JsonFlag = False,
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
 ) -> None:
     """Apply the lists of a run that the guard held, exactly as they were.
 
     Where only another machine has the lists, the approval is queued for a worker there.
     Example: `hasat gib approve 42 --reason "The list was cleaned up"`
     """
-    _run(manners.settings_of(ctx), {"approve": run}, "hold.approve", reason=reason, json=json)
+    _run(context.get_settings(ctx), {"approve": run}, "hold.approve", reason=reason, json=json)
 
 
 @app.command()
 def reject(
     ctx: typer.Context,
     run: RunArgument,
-    reason: manners.ReasonOption = None,
-    json: manners.JsonFlag = False,
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
 ) -> None:
     """Drop a run that the guard held; it cannot be approved afterwards.
 
@@ -78,11 +83,13 @@ def reject(
     """
     from hasat.sources.gib.sync.held import reject as drop_held
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    drop = acting("hold.reject", run, lambda store: drop_held(store, settings, run), reason=reason)
-    in_house(settings, drop)
-    manners.emit(
+    drop = with_audit(
+        "hold.reject", run, lambda store: drop_held(store, settings, run), reason=reason
+    )
+    run_with_store(settings, drop)
+    output.emit(
         {"run": run, "state": "rejected"}, json=json, human=lambda: f"Run {run} is dropped."
     )
 
@@ -91,26 +98,28 @@ def reject(
 def runs(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """The synchronisations that are kept, newest first; held ones wait for a decision.
 
     Examples: `hasat gib runs` · `hasat gib runs --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
     async def read() -> list[dict[str, Any]]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             found = await list_runs(store, job="gib_sync", limit=limit)
             async with store.connection() as conn:
                 cursor = await conn.execute("SELECT run, state FROM gib.held")
                 held: dict[int, str] = dict(await cursor.fetchall())
         return [{**_result(run), "decision": held.get(run.id)} for run in found]
 
-    results = manners.run_async(read())
+    results = context.run_async(read())
 
     def human() -> Table:
-        table = Table("run", "outcome", "decision", "einvoice +/~/-", "edespatch +/~/-", "message")
+        table = output.table(
+            "run", "outcome", "decision", "einvoice +/~/-", "edespatch +/~/-", "message"
+        )
         for result in results:
             counts = [
                 "/".join(str(one[kind]) for kind in ("added", "modified", "removed"))
@@ -125,19 +134,19 @@ def runs(
             )
         return table
 
-    manners.emit(results, json=json, human=human)
+    output.emit(results, json=json, human=human)
 
 
 @app.command()
-def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -> None:
+def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) -> None:
     """One synchronisation; for a held one, everything the guard looked at.
 
     Example: `hasat gib show 42`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
     async def read() -> tuple[Run, tuple[Any, ...] | None]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             found = await get_run(store, run)
             async with store.connection() as conn:
                 cursor = await conn.execute(
@@ -145,7 +154,7 @@ def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -
                 )
                 return found, await cursor.fetchone()
 
-    found, held = manners.run_async(read())
+    found, held = context.run_async(read())
     if found.job != "gib_sync":
         raise NotFoundError(
             msg("Run {run} is a run of {job}, not of the lists.", run=run, job=found.job)
@@ -153,7 +162,7 @@ def show(ctx: typer.Context, run: RunArgument, json: manners.JsonFlag = False) -
     result = _result(found)
     if held is not None:
         result |= {"decision": held[0], "preview": held[1]}
-    manners.emit(result, json=json, human=lambda: _told(result))
+    output.emit(result, json=json, human=lambda: _told(result))
 
 
 @app.command()
@@ -165,7 +174,7 @@ def lookup(
         str | None,
         typer.Option("--as-of", metavar="TIME", help="As observed then, such as 2026-02-19T10:00."),
     ] = None,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Show a taxpayer: as he is, or as he was observed to be at a time.
 
@@ -175,13 +184,13 @@ def lookup(
     from hasat.sources.gib.identifiers import check_identifier
     from hasat.sources.gib.lookups import look_up, look_up_as_of, not_there, taxpayer
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     check_identifier(identifier)
     at = None if as_of is None else parse_local_time(as_of)
 
     async def read() -> dict[str, Any]:
         found = {}
-        async with open_house(settings) as store, store.connection() as conn:
+        async with open_migrated_store(settings) as store, store.connection() as conn:
             for one in _chosen(dataset):
                 if at is None:
                     there = await look_up(conn, one, [identifier])
@@ -194,8 +203,8 @@ def lookup(
             raise not_there(names, identifier, "" if at is None else " of that time")
         return found
 
-    found = manners.run_async(read())
-    manners.emit(
+    found = context.run_async(read())
+    output.emit(
         found,
         json=json,
         human=lambda: Text("\n\n".join(_card(name, one) for name, one in found.items())),
@@ -212,7 +221,7 @@ def search(
     dataset: DatasetOption = None,
     page: Annotated[int, typer.Option(min=1, max=10**6, help="Which page.")] = 1,
     size: Annotated[int, typer.Option(min=1, max=100, help="Taxpayers on a page.")] = 20,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Find taxpayers by a part of their title or identifier, or by an alias.
 
@@ -224,7 +233,7 @@ def search(
     from hasat.sources.gib.search import LEAST_LETTERS, search_state
     from hasat.sources.gib.search import search as search_dataset
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     if not text and alias is None:
         raise UsageError(msg("Nothing to search for."), remedy=msg("Give a text, or --alias."))
     if alias is None and len(text) < LEAST_LETTERS:
@@ -235,7 +244,7 @@ def search(
 
     async def read() -> tuple[dict[str, Any], str | None]:
         results = {}
-        async with open_house(settings) as store, store.connection() as conn:
+        async with open_migrated_store(settings) as store, store.connection() as conn:
             for one in _chosen(dataset):
                 await head_of(conn, one.name)
                 found = await search_dataset(
@@ -255,14 +264,14 @@ def search(
                 }
             return results, (await search_state(conn)).remark()
 
-    results, remark = manners.run_async(read())
+    results, remark = context.run_async(read())
     if remark is not None:
-        manners.note(remark)
+        output.note(remark)
 
     def human() -> Group:
         parts: list[RenderableType] = []
         for name, result in results.items():
-            table = Table("identifier", "title", "aliases")
+            table = output.table("identifier", "title", "aliases")
             for item in result["items"]:
                 names = sorted({alias["name"] for alias in item["aliases"]})
                 more = f" and {len(names) - 2} more" if len(names) > 2 else ""
@@ -273,7 +282,7 @@ def search(
                 parts.append(table)
         return Group(*parts)
 
-    manners.emit(results, json=json, human=human)
+    output.emit(results, json=json, human=human)
 
 
 def _chosen(name: str | None) -> tuple[Dataset, ...]:
@@ -314,28 +323,28 @@ def _run(
         async with store.connection() as conn:
             machine = await machine_of_held(conn, params)
         if machine not in (None, machine_of(settings.home)):
-            return await queue_run(store, catalogue_of(settings), "gib_sync", params)
-        with shown_progress("gib sync") as on_progress:
+            return await queue_run(store, build_catalogue(settings), "gib_sync", params)
+        with output.progress_bar("gib sync") as on_progress:
             return await run_in_foreground(
-                catalogue_of(settings),
+                build_catalogue(settings),
                 store,
                 settings,
                 "gib_sync",
                 params,
                 on_progress,
-                manners.note,
+                output.note,
             )
 
     async def perform() -> Run:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             named = params.get("approve", "gib_sync")
-            run = await acting(action, named, run_list, reason=reason)(store)
+            run = await with_audit(action, named, run_list, reason=reason)(store)
             if run.state == "finished":
                 await archive_without_workers(store, settings)
             return run
 
-    result = _result(manners.run_async(perform()))
-    manners.emit(result, json=json, human=lambda: _told(result))
+    result = _result(context.run_async(perform()))
+    output.emit(result, json=json, human=lambda: _told(result))
     raise typer.Exit(_EXIT.get(result["outcome"], 1))
 
 

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from hasat.cli import manners
-from hasat.cli.house import acting, in_house, open_house
+from hasat.cli import context, output
+from hasat.cli.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, storage_of, write_archives
 from hasat.feed.archive.catalog import NoArchiveError, list_archives
@@ -22,15 +22,15 @@ DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Such as
 
 
 @app.command("list")
-def list_(ctx: typer.Context, dataset: DatasetArgument, json: manners.JsonFlag = False) -> None:
+def list_(ctx: typer.Context, dataset: DatasetArgument, json: output.JsonFlag = False) -> None:
     """The archives that are kept, newest first.
 
     Example: `hasat archive list einvoice`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     name = _named(dataset).name
 
-    _emit(in_house(settings, lambda store: list_archives(store, name)), json=json)
+    _emit(run_with_store(settings, lambda store: list_archives(store, name)), json=json)
 
 
 @app.command()
@@ -40,24 +40,24 @@ def write(
     anew: Annotated[
         bool, typer.Option("--anew", help="Also if the newest archive is up to date.")
     ] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Write the newest archive if it is missing or behind, and let old ones expire.
 
     Examples: `hasat archive write einvoice` · `hasat archive write einvoice --anew`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     wanted = _named(dataset)
 
-    writing = acting(
+    writing = with_audit(
         "archive.write",
         wanted.name,
         lambda store: write_archives(store, settings, wanted, force=anew),
         takes_long=True,
     )
-    written = in_house(settings, writing)
+    written = run_with_store(settings, writing)
     if not written:
-        manners.note(f"{wanted.name} has not changed since its newest archive.")
+        output.note(f"{wanted.name} has not changed since its newest archive.")
     _emit(written, json=json)
 
 
@@ -68,7 +68,7 @@ def verify_(
     everything: Annotated[
         bool, typer.Option("--all", help="Every archive, not only the newest.")
     ] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Read archives back and recompute what they say of themselves; exits 1 if one is faulty.
 
@@ -76,12 +76,12 @@ def verify_(
     """
     from hasat.feed.archive.verification import Verification, verify
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     name = _named(dataset).name
 
     async def perform() -> list[Verification]:
         place = storage_of(settings)
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             found = await list_archives(store, name)
         if not found:
             raise NoArchiveError(
@@ -91,8 +91,8 @@ def verify_(
         newest = [one for one in found if everything or one.batch == found[0].batch]
         return [await verify(place, archive) for archive in newest]
 
-    findings = manners.run_async(perform())
-    manners.emit(
+    findings = context.run_async(perform())
+    output.emit(
         [{"fileName": one.name, "faults": list(one.faults)} for one in findings],
         json=json,
         human=lambda: Text(
@@ -120,7 +120,7 @@ def _emit(archives: Sequence[Archive], *, json: bool) -> None:
     listed: list[dict[str, Any]] = [archive.summary() for archive in archives]
 
     def human() -> Table:
-        table = Table("file", "bytes", "records", "change", "holds the state of")
+        table = output.table("file", "bytes", "records", "change", "holds the state of")
         for one in listed:
             table.add_row(
                 one["fileName"],
@@ -131,4 +131,4 @@ def _emit(archives: Sequence[Archive], *, json: bool) -> None:
             )
         return table
 
-    manners.emit(listed, json=json, human=human)
+    output.emit(listed, json=json, human=human)

@@ -1,26 +1,27 @@
 """`hasat jobs`: what runs when, what has run, and running it now."""
 
-import logging
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from json import dumps, loads
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from hasat.cli import manners
-from hasat.cli.house import acting, archive_without_workers, catalogue_of, in_house, open_house
+from hasat.cli import context, output
+from hasat.cli.runtime import (
+    archive_without_workers,
+    build_catalogue,
+    open_migrated_store,
+    run_with_store,
+    with_audit,
+)
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Job, Run, run_in_foreground
 from hasat.jobs.catalogue import unknown_params
-from hasat.jobs.context import OnProgress
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import (
     count_live_workers,
@@ -38,14 +39,16 @@ _EXIT = {"done": 0, "nothing": 3, "skipped": 3, "held": 4, "out_of_quota": 5, "i
 
 
 @app.command("list")
-def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """Every job: when it is due next, and how its last run ended.
 
     Examples: `hasat jobs list` · `hasat jobs list --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    entries = in_house(settings, lambda store: schedule_overview(store, catalogue_of(settings)))
+    entries = run_with_store(
+        settings, lambda store: schedule_overview(store, build_catalogue(settings))
+    )
     value = [
         {
             "name": entry.job.name,
@@ -62,7 +65,7 @@ def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
     ]
 
     def human() -> Table:
-        table = _table("job", "source", "lane", "cron", "next due", "last run", "outcome")
+        table = output.table("job", "source", "lane", "cron", "next due", "last run", "outcome")
         for entry in entries:
             job, last = entry.job, entry.last_run
             due = _moment(entry.next_due, settings) if job.enabled else "off"
@@ -79,7 +82,7 @@ def list_jobs(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
             )
         return table
 
-    manners.emit(value, json=json, human=human)
+    output.emit(value, json=json, human=human)
 
 
 @app.command("run")
@@ -95,8 +98,8 @@ def run_now(
     queue: Annotated[
         bool, typer.Option("--queue", help="Leave it to a worker, and print the run's number.")
     ] = False,
-    reason: manners.ReasonOption = None,
-    json: manners.JsonFlag = False,
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
 ) -> None:
     """Run a job here and now; needs no worker, and works for disabled jobs too.
 
@@ -106,20 +109,20 @@ def run_now(
     `hasat jobs run gib_sync --queue` · `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs
     run --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     name = name or settings.jobs.job_id
     if name is None:
         raise UsageError(
             msg("Which job?"), remedy=msg("Name it, or set JOB_ID; `hasat jobs list` shows them.")
         )
-    chosen = {key: _value(text) for key, text in manners.parse_pairs(param or []).items()}
+    chosen = {key: _value(text) for key, text in context.parse_pairs(param or []).items()}
 
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     params = _params(settings, catalogue.get(name), chosen)
     if queue:
         _emit_queued(
             settings,
-            acting(
+            with_audit(
                 "run.queue",
                 name,
                 lambda store: queue_run(store, catalogue, name, params, behind_others=False),
@@ -130,23 +133,23 @@ def run_now(
         return
 
     async def run_here(store: Store) -> Run:
-        with shown_progress(name) as on_progress:
+        with output.progress_bar(name) as on_progress:
             return await run_in_foreground(
-                catalogue, store, settings, name, params, on_progress, manners.note
+                catalogue, store, settings, name, params, on_progress, output.note
             )
 
     async def perform() -> Run:
-        async with open_house(settings) as store:
-            run = await acting("run.start", name, run_here, reason=reason)(store)
+        async with open_migrated_store(settings) as store:
+            run = await with_audit("run.start", name, run_here, reason=reason)(store)
             await archive_without_workers(store, settings)
             return run
 
     try:
-        done = manners.run_async(perform())
+        done = context.run_async(perform())
     except typer.Exit:
-        manners.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
+        output.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
         raise
-    manners.emit(_public(done, settings), json=json, human=lambda: _one(done, settings))
+    output.emit(_public(done, settings), json=json, human=lambda: _one(done, settings))
     raise typer.Exit(_EXIT.get(done.outcome or "", 1))
 
 
@@ -156,28 +159,30 @@ def history(
     name: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
     failed: Annotated[bool, typer.Option("--failed", help="Only runs that went wrong.")] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """The runs that are kept, newest first.
 
     Examples: `hasat jobs history` · `hasat jobs history housekeeping --failed --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
     async def read() -> list[Run]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             runs = await list_runs(store, job=name, bad=failed, limit=limit)
             if name is not None and not runs:
                 # Runs of a job that is gone are shown; a name that never was is an error.
-                catalogue_of(settings).get(name)
+                build_catalogue(settings).get(name)
             return runs
 
-    runs = manners.run_async(read())
+    runs = context.run_async(read())
 
     def human() -> Table | Text:
         if not runs:
             return Text("There are no such runs.")
-        table = _table("run", "job", "by", "started", "finished", "outcome", "rows", "message")
+        table = output.table(
+            "run", "job", "by", "started", "finished", "outcome", "rows", "message"
+        )
         for run in runs:
             table.add_row(
                 str(run.id),
@@ -191,41 +196,41 @@ def history(
             )
         return table
 
-    manners.emit([_public(run, settings) for run in runs], json=json, human=human)
+    output.emit([_public(run, settings) for run in runs], json=json, human=human)
 
 
 @app.command()
 def show(
     ctx: typer.Context,
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")],
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Everything known about one run.
 
     Example: `hasat jobs show 42 --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    found = in_house(settings, lambda store: get_run(store, run))
-    manners.emit(_public(found, settings), json=json, human=lambda: _one(found, settings))
+    found = run_with_store(settings, lambda store: get_run(store, run))
+    output.emit(_public(found, settings), json=json, human=lambda: _one(found, settings))
 
 
 @app.command()
 def retry(
     ctx: typer.Context,
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The finished run to repeat.")],
-    reason: manners.ReasonOption = None,
-    json: manners.JsonFlag = False,
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
 ) -> None:
     """Queue a new run with the parameters of a finished one; a worker takes it up.
 
     Example: `hasat jobs retry 42`
     """
-    settings = manners.settings_of(ctx)
-    retry = acting(
+    settings = context.get_settings(ctx)
+    retry = with_audit(
         "run.retry",
         run,
-        lambda store: retry_run(store, catalogue_of(settings), run),
+        lambda store: retry_run(store, build_catalogue(settings), run),
         reason=reason,
     )
     _emit_queued(settings, retry, json=json)
@@ -235,18 +240,18 @@ def retry(
 def stop(
     ctx: typer.Context,
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run to stop.")],
-    reason: manners.ReasonOption = None,
-    json: manners.JsonFlag = False,
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
 ) -> None:
     """Stop a run: one that waits at once, one that works within seconds. What it did stays.
 
     Example: `hasat jobs stop 42`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    stop = acting("run.stop", run, lambda store: stop_run(store, run), reason=reason)
-    asked = in_house(settings, stop)
-    manners.emit(
+    stop = with_audit("run.stop", run, lambda store: stop_run(store, run), reason=reason)
+    asked = run_with_store(settings, stop)
+    output.emit(
         _public(asked, settings),
         json=json,
         human=lambda: Text(f"Run {asked.id} of {asked.job}: {asked.message}"),
@@ -259,13 +264,13 @@ def _emit_queued(
     """Queue a run and say which it is, and whether there is anybody to take it up."""
 
     async def queue_it() -> tuple[Run, int]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             return await queue(store), await count_live_workers(store, settings)
 
-    queued, workers = manners.run_async(queue_it())
+    queued, workers = context.run_async(queue_it())
     if not workers:
-        manners.note("No worker is running; start one with `hasat worker` or `hasat up`.")
-    manners.emit(
+        output.note("No worker is running; start one with `hasat worker` or `hasat up`.")
+    output.emit(
         _public(queued, settings),
         json=json,
         human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
@@ -312,13 +317,6 @@ def _one(run: Run, settings: Settings) -> Table:
     return table
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading)
-    return table
-
-
 def _public(run: Run, settings: Settings) -> dict[str, Any]:
     """A run as JSON shows it, with its times in the scheduler's zone."""
     return {
@@ -334,36 +332,3 @@ def _local(value: datetime | None, settings: Settings) -> datetime | None:
 def _moment(value: datetime | None, settings: Settings) -> str:
     local = _local(value, settings)
     return local.strftime("%Y-%m-%d %H:%M:%S") if local else "-"
-
-
-@contextmanager
-def shown_progress(name: str) -> Iterator[OnProgress | None]:
-    """A bar on stderr, for a person at a terminal only."""
-    if not manners.is_terminal():
-        yield None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=manners.stderr(), transient=True) as bars, _logs_above_bars():
-        bar = bars.add_task(name, total=None)
-
-        def on_progress(done: float, total: float | None, note: str) -> None:
-            bars.update(bar, completed=done, total=total, description=f"{name} {note}".strip())
-
-        yield on_progress
-
-
-@contextmanager
-def _logs_above_bars() -> Iterator[None]:
-    """Log lines through the stderr that the bars have put in place, or they would mix with them."""
-    handlers = [
-        handler
-        for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
-    ]
-    for handler in handlers:
-        handler.setStream(sys.stderr)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.setStream(sys.__stderr__)

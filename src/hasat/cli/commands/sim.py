@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hasat.cli import manners
-from hasat.cli.family import Parent
+from hasat.cli import context, output
+from hasat.cli.supervisor import Parent
 
 app = typer.Typer(no_args_is_help=True, help="Upstreams to practise on, on loopback only.")
 
@@ -25,7 +25,7 @@ SpeedFlag = Annotated[
 
 
 @app.command("list")
-def list_upstreams(json: manners.JsonFlag = False) -> None:
+def list_upstreams(json: output.JsonFlag = False) -> None:
     """The upstreams that can be simulated, and the faults each can show.
 
     Example: `hasat sim list --json`
@@ -39,12 +39,12 @@ def list_upstreams(json: manners.JsonFlag = False) -> None:
     ]
 
     def human() -> Table:
-        table = Table("upstream", "what it is", "faults")
+        table = output.table("upstream", "what it is", "faults")
         for one in all_simulators().values():
             table.add_row(one.name, one.summary, ", ".join({**COMMON, **one.faults}))
         return table
 
-    manners.emit(found, json=json, human=human)
+    output.emit(found, json=json, human=human)
 
 
 @app.command()
@@ -63,7 +63,7 @@ def run(
     Its clock and faults are turned over HTTP: GET ADDRESS/_sim shows them, POST /_sim/clock and
     PUT or DELETE /_sim/faults/NAME change them. Example: `hasat sim run gib --seed 7`
     """
-    _serve(ctx, name, port, seed, speed, manners.parse_pairs(option or []))
+    _serve(ctx, name, port, seed, speed, context.parse_pairs(option or []))
 
 
 @app.command()
@@ -115,7 +115,7 @@ def story(
     from hasat.clock import system_clock
     from hasat.demo import Past, Story
 
-    manners.settings_of(ctx)
+    context.get_settings(ctx)
     folder.mkdir(parents=True, exist_ok=True)
     _until_told_to_end(Story(folder, Past.read(folder, system_clock())).told(port))
 
@@ -127,7 +127,7 @@ def _serve(
     from hasat.sim.clock import TurnableClock
     from hasat.sources.registry import simulator_named
 
-    manners.settings_of(ctx)
+    context.get_settings(ctx)
     clock = TurnableClock(speed=speed)
     simulation = Simulation(simulator_named(name), seed=seed, clock=clock, options=options)
 
@@ -141,10 +141,10 @@ def _until_told_to_end(serving: AbstractAsyncContextManager[str]) -> None:
         over = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, over.set)
-        async with Parent.watched() as parent, serving as address:
+        async with Parent.connect() as parent, serving as address:
             parent.when_gone(over.set)
-            if not parent.ready():
+            if not parent.report_ready():
                 print(address, flush=True)
             await over.wait()
 
-    manners.run_async(serve())
+    context.run_async(serve())

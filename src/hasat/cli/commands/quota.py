@@ -14,8 +14,8 @@ from rich.text import Text
 
 from hasat.budget import Quota
 from hasat.budget import reopen as reopen_day
-from hasat.cli import manners
-from hasat.cli.house import acting, open_house
+from hasat.cli import context, output
+from hasat.cli.runtime import open_migrated_store, with_audit
 from hasat.clock import zone
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
@@ -26,10 +26,6 @@ _WATCH_SECONDS = 2.0
 _BAR = 30
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command()(quota)
-
-
 def quota(
     ctx: typer.Context,
     upstream: Annotated[str | None, typer.Argument(help="Only this upstream.")] = None,
@@ -37,7 +33,7 @@ def quota(
     reopen: Annotated[
         bool, typer.Option("--reopen", help="Reopen the day that the upstream closed.")
     ] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """What is left at each upstream, who spent it, and what the day will come to.
 
@@ -46,28 +42,30 @@ def quota(
 
     Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota football --reopen`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     if reopen and upstream is None:
         raise UsageError(
             msg("--reopen needs an upstream."), remedy=msg("hasat quota football --reopen")
         )
 
     async def once() -> list[Quota]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             quotas = await _read(store, settings, upstream)
             if not reopen or upstream is None:
                 return quotas
-            reopening = acting("quota.reopen", upstream, lambda store: reopen_day(store, upstream))
+            reopening = with_audit(
+                "quota.reopen", upstream, lambda store: reopen_day(store, upstream)
+            )
             await reopening(store)
             return await _read(store, settings, upstream)
 
     if watch:
-        manners.run_async(_watch(settings, upstream, json=json))
+        context.run_async(_watch(settings, upstream, json=json))
         return
     from hasat.api.quota import document
 
-    quotas = manners.run_async(once())
-    manners.emit(document(quotas), json=json, human=lambda: told(quotas))
+    quotas = context.run_async(once())
+    output.emit(document(quotas), json=json, human=lambda: told(quotas))
 
 
 async def _read(store: Store, settings: Settings, upstream: str | None) -> list[Quota]:
@@ -89,7 +87,7 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
 async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> None:
     from hasat.api.quota import document
 
-    async with open_house(settings) as store:
+    async with open_migrated_store(settings) as store:
         if json:
             while True:
                 print(dumps(document(await _read(store, settings, upstream))), flush=True)
@@ -152,7 +150,9 @@ def _headlines(quota: Quota) -> list[str]:
 
 
 def _lanes(quota: Quota) -> Table:
-    table = _table("lane", "spent", "may spend", "kept for others", "keeps", "waits", "refused")
+    table = output.table(
+        "lane", "spent", "may spend", "kept for others", "keeps", "waits", "refused", numeric=True
+    )
     for lane in quota.lanes:
         table.add_row(
             f"{lane.name} (paced)" if lane.paced else lane.name,
@@ -167,7 +167,7 @@ def _lanes(quota: Quota) -> Table:
 
 
 def _spenders(quota: Quota) -> Table:
-    table = _table("job", "lane", "spent", "requests", "refused")
+    table = output.table("job", "lane", "spent", "requests", "refused", numeric=True)
     for each in quota.spenders:
         table.add_row(
             each.job, each.lane, f"{each.spent:,}", f"{each.grants:,}", f"{each.refusals:,}"
@@ -176,7 +176,7 @@ def _spenders(quota: Quota) -> Table:
 
 
 def _endpoints(quota: Quota) -> Table:
-    table = _table("endpoint", "spent", "of", "state")
+    table = output.table("endpoint", "spent", "of", "state", numeric=True)
     for each in quota.endpoints:
         state = ""
         if each.exhausted_at:
@@ -185,13 +185,6 @@ def _endpoints(quota: Quota) -> Table:
             state = f"rests until {_time(quota, each.rest_until)}"
         limit = "" if each.day_limit is None else f"{each.day_limit:,}"
         table.add_row(each.name, f"{each.spent:,}", limit, state)
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
     return table
 
 

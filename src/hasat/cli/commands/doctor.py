@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hasat.api import findings
 from hasat.api.findings import Finding, Grade
-from hasat.cli import manners
+from hasat.cli import context, output
 from hasat.errors import HasatError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -21,19 +21,15 @@ _MARKS: dict[Grade, tuple[str, str]] = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command()(doctor)
-
-
-def doctor(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+def doctor(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """Check everything a start needs; each finding comes with its remedy.
 
     Exits 1 if something would keep Hasat from starting.
 
     Examples: `hasat doctor` · `hasat doctor --json`
     """
-    found = manners.run_async(examine(ctx))
-    manners.emit([asdict(one) for one in found], json=json, human=lambda: _told(found))
+    found = context.run_async(examine(ctx))
+    output.emit([asdict(one) for one in found], json=json, human=lambda: _told(found))
     if any(finding.grade == "failure" for finding in found):
         raise typer.Exit(1)
 
@@ -42,7 +38,7 @@ async def examine(ctx: typer.Context) -> list[Finding]:
     """All findings; a check that cannot be made because an earlier one failed is left out."""
     found = [findings.check_python()]
     try:
-        settings = manners.settings_of(ctx)
+        settings = context.get_settings(ctx)
     except SettingsError as error:
         return [*found, Finding("settings", "failure", error.message, error.remedy)]
     found += findings.check_machine(settings)
@@ -55,9 +51,9 @@ async def examine(ctx: typer.Context) -> list[Finding]:
 
 
 async def _jobs(settings: Settings) -> Finding:
-    from hasat.cli.house import catalogue_of
+    from hasat.cli.runtime import build_catalogue
 
-    return findings.check_jobs(catalogue_of(settings), settings)
+    return findings.check_jobs(build_catalogue(settings), settings)
 
 
 async def _port(settings: Settings) -> Finding:
@@ -76,10 +72,10 @@ async def _port(settings: Settings) -> Finding:
 
 
 async def _database(settings: Settings) -> list[Finding]:
-    from hasat.cli.house import open_house
+    from hasat.cli.runtime import open_migrated_store
     from hasat.sources.registry import all_sources
 
-    async with open_house(settings) as store:
+    async with open_migrated_store(settings) as store:
         return await findings.check_database(store, settings, all_sources())
 
 

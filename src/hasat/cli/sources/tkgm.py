@@ -6,24 +6,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from hasat.cli import manners, tkgm_endpoint, tkgm_places, tkgm_workers
-from hasat.cli.house import acting, archive_without_workers, in_house, open_house
-from hasat.cli.tkgm_places import area_of, mahalle_id
-from hasat.errors import NotFoundError, UsageError
+from hasat.cli import context, output
+from hasat.cli.runtime import (
+    archive_without_workers,
+    open_migrated_store,
+    run_with_store,
+    with_audit,
+)
+from hasat.cli.sources import tkgm_endpoints
+from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
     from hasat.sources.tkgm.export import Fetched
+    from hasat.sources.tkgm.geometry import Area
+    from hasat.sources.tkgm.places import Found
     from hasat.sources.tkgm.registry.client import Registry
     from hasat.store import Store
 
+_FILES = {".geojson", ".json", ".kml", ".kmz", ".gpkg", ".shp", ".fgb", ".zip", ".gml"}
+
 app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
-app.command()(tkgm_endpoint.endpoint)
-app.command()(tkgm_places.places)
-app.command()(tkgm_workers.workers)
+app.command()(tkgm_endpoints.endpoint)
+app.command()(tkgm_endpoints.workers)
 
 WorkersFlag = Annotated[
     Path | None,
@@ -53,7 +62,7 @@ def parcel(
     parsel: Annotated[str | None, typer.Option(help="The parcel's number.")] = None,
     workers: WorkersFlag = None,
     fresh: FreshFlag = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """The parcel at a point, or the one of a number.
 
@@ -62,7 +71,7 @@ def parcel(
     `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15` ·
     `hasat tkgm parcel --mahalle "Ankara/Çankaya/Remzi Oğuz Arık" --ada 2705 --parsel 15`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
     async def ask() -> dict[str, Any]:
         from hasat.fetch import RequestContext
@@ -93,8 +102,8 @@ def parcel(
             )
         return found
 
-    feature = manners.run_async(ask())
-    manners.emit(feature, json=json, human=lambda: _told_parcel(feature))
+    feature = context.run_async(ask())
+    output.emit(feature, json=json, human=lambda: _told_parcel(feature))
 
 
 @app.command()
@@ -135,7 +144,7 @@ def scan(
         Literal["hold", "accept", "reject"],
         typer.Option(help="When many parcels known before seem to be gone."),
     ] = "hold",
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Find all parcels of an area, within the budgets of your endpoints.
 
@@ -147,17 +156,17 @@ def scan(
     `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast --estimate` ·
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
-    from hasat.cli.tkgm_scan import Files, run_scan, told_scan
+    from hasat.cli.sources.tkgm_scan import Files, run_scan, told_scan
     from hasat.sources.tkgm.scan.scan_request import Wish
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     wish = Wish(area_of(settings, area), quality, method, step, max_queries)
-    files = Files(out, unknown, picture, manners.umask_for(ctx, out, unknown, picture))
+    files = Files(out, unknown, picture, context.umask_for(ctx, out, unknown, picture))
     files.check()
 
     async def work() -> tuple[dict[str, Any], int]:
         async with _registry(settings, workers) as (store, registry):
-            scanning = acting(
+            scanning = with_audit(
                 "scan.start",
                 area,
                 lambda store: run_scan(
@@ -171,8 +180,8 @@ def scan(
             await archive_without_workers(store, settings)
             return done
 
-    result, code = manners.run_async(work())
-    manners.emit(result, json=json, human=lambda: told_scan(result))
+    result, code = context.run_async(work())
+    output.emit(result, json=json, human=lambda: told_scan(result))
     raise typer.Exit(code)
 
 
@@ -186,30 +195,75 @@ def export(
     turkish: Annotated[
         bool, typer.Option("--turkish", help="CSV for Excel in Turkey: ; decimal commas, BOM.")
     ] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Write the parcels that are known to a file; asks no upstream.
 
     Examples: `hasat tkgm export parcels.gpkg` · `hasat tkgm export p.csv --turkish`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     ground = None if area is None else area_of(settings, area)
 
-    mask = manners.umask_for(ctx, out)
+    mask = context.umask_for(ctx, out)
 
     async def work(store: "Store") -> int:
         from hasat.sources.tkgm.queries import known_parcels
 
         parcels = await known_parcels(store, ground)
-        with manners.umask(mask):
+        with context.umask(mask):
             return _write(parcels, out, turkish=turkish)
 
-    count = in_house(settings, work)
-    manners.emit(
+    count = run_with_store(settings, work)
+    output.emit(
         {"file": str(out), "parcels": count},
         json=json,
         human=lambda: f"{count:,} parcels are in {out}.",
     )
+
+
+@app.command()
+def places(
+    ctx: typer.Context,
+    path: Annotated[
+        str | None, typer.Argument(help="A province, or province/district; none for all provinces.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ask the registry, whatever it said lately.")
+    ] = False,
+    json: output.JsonFlag = False,
+) -> None:
+    """The provinces, districts or neighbourhoods of the registry, with their ids.
+
+    The lists come from the registry itself (tkgm.registry.url) and are kept for
+    tkgm.lists_age. Examples: `hasat tkgm places` · `hasat tkgm places Ankara/Çankaya`
+    """
+    settings = context.get_settings(ctx)
+
+    async def ask() -> "list[Found]":
+        from hasat.sources.tkgm.places import Places
+
+        async with open_migrated_store(settings) as store:
+            return await Places(store, settings, fresh=fresh).within(path)
+
+    found = context.run_async(ask())
+    rows: list[dict[str, Any]] = [
+        {
+            "id": one.place.id,
+            "name": one.place.name,
+            "kind": one.kind,
+            "path": "/".join(one.path),
+            "bbox": None if one.place.boundary is None else list(one.place.boundary.bounds),
+        }
+        for one in found
+    ]
+
+    def human() -> RenderableType:
+        table = output.table("id", "name", "path")
+        for row in rows:
+            table.add_row(str(row["id"]), row["name"], row["path"])
+        return table
+
+    output.emit(rows, json=json, human=human)
 
 
 def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
@@ -230,7 +284,7 @@ async def _registry(
             msg("There are no endpoints to ask."),
             remedy=msg("Name your workers.json with --workers or tkgm.workers_file."),
         )
-    async with open_house(settings) as store, registry(store, settings, file) as found:
+    async with open_migrated_store(settings) as store, registry(store, settings, file) as found:
         yield store, found
 
 
@@ -244,3 +298,47 @@ def _told_parcel(feature: dict[str, Any]) -> Text:
     lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
     lines.append(f"told at {told['fetchedAt'][:19].replace('T', ' ')} UTC")
     return Text("\n".join(lines))
+
+
+def area_of(settings: Settings, text: str) -> "Area":
+    """The area of a file, a box, or a place of the registry by its name."""
+    from hasat.sources.tkgm.geometry import read_area
+
+    is_box = "," in text and "/" not in text
+    if is_box or Path(text).is_file() or Path(text).suffix.lower() in _FILES:
+        return read_area(text)
+
+    async def ask() -> "Found":
+        from hasat.sources.tkgm.places import Places
+
+        async with open_migrated_store(settings) as store:
+            return await Places(store, settings).find(text)
+
+    try:
+        return context.run_async(ask()).boundary
+    except SettingsError as error:
+        raise UsageError(
+            msg(
+                "{text!r} is neither a file nor a box, and cannot be looked up as a place. {error}",
+                text=text,
+                error=error.message,
+            ),
+            remedy=error.remedy,
+        ) from error
+
+
+async def mahalle_id(store: "Store", settings: Settings, text: str) -> int:
+    """The id of a neighbourhood, given as such or by its name."""
+    if text.isdecimal():
+        return int(text)
+    from hasat.sources.tkgm.places import Places
+
+    found = await Places(store, settings).find(text)
+    if found.kind != "neighbourhood":
+        raise UsageError(
+            msg("{text!r} is a {kind}, not a neighbourhood.", text=text, kind=found.kind),
+            remedy=msg(
+                "`hasat tkgm places {path!r}` lists what is in it.", path="/".join(found.path)
+            ),
+        )
+    return found.place.id

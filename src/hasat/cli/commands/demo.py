@@ -18,9 +18,9 @@ import typer
 import yaml
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hasat.cli import manners
-from hasat.cli.house import catalogue_of
-from hasat.cli.roles import flags_of, run_up, say_ready
+from hasat.cli import context, output
+from hasat.cli.commands.processes import announce, run_up
+from hasat.cli.runtime import build_catalogue
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import Catalogue, Run
 from hasat.settings import Settings
@@ -50,10 +50,6 @@ _LOOK_SECONDS = 1.0
 _DRAIN_SECONDS = 3
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command()(demo)
-
-
 def demo(ctx: typer.Context) -> None:
     """Show Hasat at work in the folder .demo, without touching anything else.
 
@@ -67,7 +63,7 @@ def demo(ctx: typer.Context) -> None:
     from hasat.http.listener import local_address
     from hasat.web.story import WORDS, spoken
 
-    flags = flags_of(ctx)
+    flags = context.get_flags(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
     # The story is told below; what works behind it only speaks up when something is wrong.
     if "HASAT_LOG_LEVEL" not in os.environ:
@@ -88,18 +84,18 @@ def demo(ctx: typer.Context) -> None:
     past.write(home)
     (home / "workers.json").write_text(json.dumps(workers_of(upstreams)), "utf-8")
     _write_settings(home / "config", settings_for(upstreams, home, past), now, past.lived)
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     mine.write_text(local_address(settings), "utf-8")
-    manners.note(words["starting"])
-    manners.note(words["folder"].format(home=home))
+    output.note(words["starting"])
+    output.note(words["folder"].format(home=home))
     beside = {"sim story": ["sim", "story", "--port", str(port), "--folder", str(home)]}
 
     async def begin(store: Store) -> None:
-        say_ready(settings, store, language)
+        announce(settings, store, language)
         _tell_story(settings, upstreams, language)
         await _harvest(store, settings, words)
 
-    manners.run_async(run_up(settings, flags, beside, begin))
+    context.run_async(run_up(settings, flags, beside, begin))
 
 
 def _alone_in(home: Path, words: Mapping[str, str]) -> Path:
@@ -162,20 +158,20 @@ def _tell_story(settings: Settings, upstreams: str, language: "Language") -> Non
     zone = ZoneInfo(settings.jobs.timezone)
     where = local_address(settings)
     words = WORDS[language]
-    manners.note("")
-    manners.note(words["look"].format(where=where))
+    output.note("")
+    output.note(words["look"].format(where=where))
     for one in told(settings, datetime.now(UTC)):
         look = one.scene.look
         look = f"curl '{where}{look}'" if look.startswith("/") else look
-        manners.note(f"  {one.scene.title[language]} ({one.when(language, zone)})")
-        manners.note(f"    {look}")
-    manners.note(words["commands"].format(zone=zone.key))
+        output.note(f"  {one.scene.title[language]} ({one.when(language, zone)})")
+        output.note(f"    {look}")
+    output.note(words["commands"].format(zone=zone.key))
     bin_folder = shlex.quote(str(Path(sys.executable).parent))
     home = shlex.quote(str(settings.home))
-    manners.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
-    manners.note(f"{words['break']} curl -X PUT {upstreams}/gib/_sim/faults/half-list")
-    manners.note(f"{words['mend']} curl -X DELETE {upstreams}/gib/_sim/faults/half-list")
-    manners.note("")
+    output.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
+    output.note(f"{words['break']} curl -X PUT {upstreams}/gib/_sim/faults/half-list")
+    output.note(f"{words['mend']} curl -X DELETE {upstreams}/gib/_sim/faults/half-list")
+    output.note("")
 
 
 async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -> None:
@@ -185,7 +181,7 @@ async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
 
-    catalogue = catalogue_of(settings)
+    catalogue = build_catalogue(settings)
     scan = await _scan(store, settings, catalogue)
     for name in _FIRST:
         await queue_run(store, catalogue, name)
@@ -202,12 +198,12 @@ async def _harvest(store: Store, settings: Settings, words: Mapping[str, str]) -
                     await queue_run(store, catalogue, later.pop())
             show(counts)
     if scan.outcome != "done":
-        manners.note(
+        output.note(
             f"The scan of the town ended as {scan.outcome}; `hasat jobs show {scan.id}` says why. "
             "The next start goes on with it."
         )
     told = ", ".join(f"{count} {words[name]}" for name, count in counts.items())
-    manners.note(words["harvested"].format(told=told))
+    output.note(words["harvested"].format(told=told))
 
 
 async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
@@ -241,7 +237,7 @@ def _bars(
     expected: Mapping[str, int], words: Mapping[str, str]
 ) -> Iterator[Callable[[Mapping[str, int]], None]]:
     """A bar for each, for a person at a terminal only."""
-    if not manners.is_terminal():
+    if not output.is_terminal():
         yield lambda counts: None
         return
     columns = (
@@ -249,7 +245,7 @@ def _bars(
         BarColumn(),
         TextColumn("{task.completed:,}"),
     )
-    with Progress(*columns, console=manners.stderr()) as bars:
+    with Progress(*columns, console=output.stderr()) as bars:
         ids = {name: bars.add_task(words[name], total=total) for name, total in expected.items()}
 
         def show(counts: Mapping[str, int]) -> None:

@@ -6,11 +6,10 @@ from uuid import uuid4
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from hasat.cli import manners
-from hasat.cli.house import acting, in_house, open_house
+from hasat.cli import context, output
+from hasat.cli.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.clock import system_clock, zone
 from hasat.deliver import Event
 from hasat.deliver.endpoints import endpoint_named, endpoints_of
@@ -29,15 +28,15 @@ LimitFlag = Annotated[int, typer.Option(min=1, max=1000, help="How many at the m
 
 
 @app.command("list")
-def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """The endpoints, what they want to know, and how many messages wait, arrived or died.
 
     Examples: `hasat webhooks list` · `hasat webhooks list --json`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
     async def read() -> list[dict[str, Any]]:
-        async with open_house(settings) as store:
+        async with open_migrated_store(settings) as store:
             counted = {tally.endpoint: tally for tally in await tallies(store)}
         rows: list[dict[str, Any]] = [
             {
@@ -56,7 +55,7 @@ def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
                 row[state] = getattr(tally, state, 0)
         return rows
 
-    rows = manners.run_async(read())
+    rows = context.run_async(read())
 
     def human() -> RenderableType:
         if not rows:
@@ -64,7 +63,7 @@ def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
                 "Nobody is told. Set webhooks.enabled, and webhooks.http, webhooks.slack or "
                 "webhooks.endpoints."
             )
-        table = _table("endpoint", "format", "host", "events", "waiting", "delivered", "dead")
+        table = output.table("endpoint", "format", "host", "events", "waiting", "delivered", "dead")
         for row in rows:
             table.add_row(
                 row["name"],
@@ -75,7 +74,7 @@ def list_(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
             )
         return table
 
-    manners.emit(rows, json=json, human=human)
+    output.emit(rows, json=json, human=human)
 
 
 @app.command()
@@ -86,13 +85,13 @@ def deliveries(
         Literal["waiting", "delivered", "dead"] | None, typer.Option(help="Only in this state.")
     ] = None,
     limit: LimitFlag = 20,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """What was sent to whom, newest first.
 
     Examples: `hasat webhooks deliveries` · `hasat webhooks deliveries --state waiting`
     """
-    _show(manners.settings_of(ctx), endpoint, state, limit, json=json)
+    _show(context.get_settings(ctx), endpoint, state, limit, json=json)
 
 
 @app.command("dead-letters")
@@ -100,13 +99,13 @@ def dead_letters(
     ctx: typer.Context,
     endpoint: EndpointFlag = None,
     limit: LimitFlag = 20,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """What could not be delivered and is no longer tried; `replay` sends it again.
 
     Example: `hasat webhooks dead-letters --endpoint http`
     """
-    _show(manners.settings_of(ctx), endpoint, "dead", limit, json=json)
+    _show(context.get_settings(ctx), endpoint, "dead", limit, json=json)
 
 
 @app.command()
@@ -115,21 +114,21 @@ def show(
     delivery: Annotated[
         int, typer.Argument(min=1, max=2**63 - 1, help="The number that `deliveries` shows.")
     ],
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """One delivery with its message.
 
     Example: `hasat webhooks show 17`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    found = in_house(settings, lambda store: get_delivery(store, delivery))
+    found = run_with_store(settings, lambda store: get_delivery(store, delivery))
     told = {**found.public(), "payload": dict(found.payload)}
 
     def human() -> Text:
         return Text("\n".join(f"{name}: {value}" for name, value in told.items()))
 
-    manners.emit(told, json=json, human=human)
+    output.emit(told, json=json, human=human)
 
 
 @app.command()
@@ -143,7 +142,7 @@ def replay(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     endpoint: EndpointFlag = None,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Send deliveries once more, under their old ids; a worker does it at once.
 
@@ -153,17 +152,17 @@ def replay(
         raise UsageError(
             msg("Name the deliveries to send again, or use --all for all dead letters.")
         )
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
 
-    replaying = acting(
+    replaying = with_audit(
         "delivery.replay",
         ", ".join(map(str, numbers or [])) or endpoint or "all",
         lambda store: replay_deliveries(store, numbers or None, endpoint),
     )
-    sent = in_house(settings, replaying)
+    sent = run_with_store(settings, replaying)
     if not sent:
         raise NothingToDoError(msg("There is nothing to send again."))
-    manners.emit(
+    output.emit(
         {"replayed": sent},
         json=json,
         human=lambda: Text(f"{len(sent)} wait to be sent again: {', '.join(map(str, sent))}"),
@@ -174,13 +173,13 @@ def replay(
 def send_test(
     ctx: typer.Context,
     endpoint: Annotated[str, typer.Argument(help="An endpoint that `list` shows.")],
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Send one test message to an endpoint now, past the outbox; exits 1 if it is not taken.
 
     Example: `hasat webhooks test http`
     """
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     wanted = endpoint_named(settings, endpoint)
     now = system_clock()
     event = Event("Test", "Info", "Deneme mesajı: bu adres bildirimleri alıyor.")
@@ -194,8 +193,8 @@ def send_test(
             now=now,
         )
 
-    answer = manners.run_async(send())
-    manners.emit(
+    answer = context.run_async(send())
+    output.emit(
         {"endpoint": endpoint, "status": answer.status, "error": answer.error},
         json=json,
         human=lambda: Text(answer.error or f"{wanted.host} took it and answered {answer.status}."),
@@ -212,14 +211,16 @@ def _show(
     *,
     json: bool,
 ) -> None:
-    found = in_house(
+    found = run_with_store(
         settings, lambda store: list_deliveries(store, endpoint=endpoint, state=state, limit=limit)
     )
 
     def human() -> RenderableType:
         if not found:
             return Text("There are none.")
-        table = _table("number", "endpoint", "event", "at", "state", "failed tries", "last answer")
+        table = output.table(
+            "number", "endpoint", "event", "at", "state", "failed tries", "last answer"
+        )
         for one in found:
             table.add_row(
                 str(one.id),
@@ -232,14 +233,7 @@ def _show(
             )
         return table
 
-    manners.emit([one.public() for one in found], json=json, human=human)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading)
-    return table
+    output.emit([one.public() for one in found], json=json, human=human)
 
 
 def _names(rows: list[dict[str, Any]]) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hasat.cli import manners
+from hasat.cli import context, output
 from hasat.errors import SettingsError, UsageError
 from hasat.messages import msg
 
@@ -26,7 +26,7 @@ def show(
         typer.Argument(metavar="[KEY]...", help="Settings or sections; all when none is named."),
     ] = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each came from.")] = False,
-    json: manners.JsonFlag = False,
+    json: output.JsonFlag = False,
 ) -> None:
     """Show the settings in force; secrets are hidden.
 
@@ -35,7 +35,7 @@ def show(
     """
     from hasat.settings.show import as_text, shown_values
 
-    settings = manners.settings_of(ctx)
+    settings = context.get_settings(ctx)
     values = _chosen(shown_values(settings), keys or [])
     origins = {key: settings.origin(key) for key in values}
 
@@ -55,11 +55,11 @@ def show(
         key: {"value": value, "origin": origins[key].kind, "where": origins[key].where}
         for key, value in values.items()
     }
-    manners.emit(whole if origin else values, json=json, human=human)
+    output.emit(whole if origin else values, json=json, human=human)
 
 
 @app.command()
-def check(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
+def check(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """Check flags, environment and files; every problem is named at once.
 
     Exits with 0 when all is well and with 2 otherwise. Remarks are about what has no effect.
@@ -67,22 +67,22 @@ def check(ctx: typer.Context, json: manners.JsonFlag = False) -> None:
     Examples: `hasat config check` · `hasat --config ./deploy/config.example config check --json`
     """
     try:
-        settings = manners.settings_of(ctx)
+        settings = context.get_settings(ctx)
     except SettingsError as error:
         if not json:
             raise
         problems = error.message.splitlines()
-        manners.emit({"problems": problems, "files": [], "remarks": []}, json=True, human=str)
+        output.emit({"problems": problems, "files": [], "remarks": []}, json=True, human=str)
         raise typer.Exit(error.exit_code) from error
     files, remarks = list(settings.files), list(settings.remarks)
 
     def human() -> str:
         for remark in remarks:
-            manners.note(remark)
+            output.note(remark)
         read = f"Read {', '.join(files)}." if files else "There are no configuration files."
         return f"The settings are in order. {read}"
 
-    manners.emit({"problems": [], "files": files, "remarks": remarks}, json=json, human=human)
+    output.emit({"problems": [], "files": files, "remarks": remarks}, json=json, human=human)
 
 
 @app.command()

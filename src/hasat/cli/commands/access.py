@@ -1,0 +1,220 @@
+"""`hasat keys` and `hasat audit`: who may use the HTTP API, and who did what."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from hasat.api.keys import CACHE_SECONDS, ApiKey, create_key, limit_key, list_keys, revoke_key
+from hasat.cli import context, output
+from hasat.cli.runtime import run_with_store, with_audit
+from hasat.clock import zone
+from hasat.errors import UsageError
+from hasat.messages import msg
+from hasat.settings.kinds import parse_duration
+from hasat.store.audit import list_audit
+
+app = typer.Typer(help="Manage the keys of the HTTP API.", no_args_is_help=True)
+
+MAX_PER_MINUTE = 1_000_000
+PerMinute = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=MAX_PER_MINUTE,
+        help="Requests a minute, 0 for any number; serve.requests_per_minute if not given.",
+    ),
+]
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the caller; shown in lists and logs.")],
+    scope: Annotated[
+        Literal["read", "operate"],
+        typer.Option(help="Permissions; operate includes read."),
+    ] = "read",
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d or 12h.")
+    ] = None,
+    per_minute: PerMinute = None,
+    json: output.JsonFlag = False,
+) -> None:
+    """Create an API key. It is printed once and cannot be shown again.
+
+    Examples: `hasat keys create grafana` · `hasat keys create ops --scope operate --expires 90d` ·
+    `hasat keys create loader --per-minute 6000`
+    """
+    lifetime = None
+    if expires is not None:
+        try:
+            lifetime = parse_duration(expires)
+        except ValueError as error:
+            raise UsageError(
+                msg("--expires {expires!r} {error}.", expires=expires, error=error)
+            ) from error
+        if not lifetime:
+            raise UsageError(msg("--expires must be longer than zero."))
+
+    create = with_audit(
+        "key.create",
+        name,
+        lambda store: create_key(store, name, scope, lifetime, per_minute=per_minute),
+    )
+    key, token = run_with_store(context.get_settings(ctx), create)
+    if not json:
+        output.note(
+            f"Key {key.id} for {key.name!r} ({key.scope}). Store it now: it is not shown again."
+        )
+    output.emit({**key.public(), "key": token}, json=json, human=lambda: Text(token))
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
+    """List the API keys, including revoked and expired ones.
+
+    Examples: `hasat keys list` · `hasat keys list --json`
+    """
+    settings = context.get_settings(ctx)
+    keys = run_with_store(settings, list_keys)
+    default = settings.serve.requests_per_minute
+    output.emit([key.public() for key in keys], json=json, human=lambda: _table(keys, default))
+
+
+@app.command()
+def limit(
+    ctx: typer.Context,
+    key: Annotated[str, typer.Argument(help="The id, or the name if only one active key has it.")],
+    per_minute: Annotated[
+        str, typer.Argument(metavar="N", help="Requests a minute, 0 for any number, or `default`.")
+    ],
+    json: output.JsonFlag = False,
+) -> None:
+    """Change the rate limit of an API key; running servers apply it within seconds.
+
+    Examples: `hasat keys limit grafana 120` · `hasat keys limit k3v7qzt2ma default`
+    """
+    wanted = _parse_limit(per_minute)
+    settings = context.get_settings(ctx)
+    change = with_audit("key.limit", key, lambda store: limit_key(store, key, wanted))
+    changed = run_with_store(settings, change)
+    shown = _format_limit(changed, settings.serve.requests_per_minute)
+    output.emit(
+        changed.public(),
+        json=json,
+        human=lambda: Text(
+            f"Key {changed.id} of {changed.name!r}: {shown} requests a minute. "
+            f"Running servers apply it within {CACHE_SECONDS:.0f} seconds."
+        ),
+    )
+
+
+@app.command()
+def revoke(
+    ctx: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `list` shows.")],
+    json: output.JsonFlag = False,
+) -> None:
+    """Revoke an API key; running servers refuse it within seconds.
+
+    Example: `hasat keys revoke k3v7qzt2ma`
+    """
+    revoke = with_audit("key.revoke", key_id, lambda store: revoke_key(store, key_id))
+    key = run_with_store(context.get_settings(ctx), revoke)
+    output.emit(
+        key.public(),
+        json=json,
+        human=lambda: Text(
+            f"Revoked key {key.id} of {key.name!r}. "
+            f"Running servers refuse it within {CACHE_SECONDS:.0f} seconds."
+        ),
+    )
+
+
+def audit(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of records.")] = 50,
+    actor: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only actions of this key or user.")
+    ] = None,
+    action: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Only this code, or its first word: hold.approve, run."),
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option(min=1, max=2**62, help="Only records with a lower number.")
+    ] = None,
+    json: output.JsonFlag = False,
+) -> None:
+    """List recorded actions, newest first: who, from where, what, why and with what outcome.
+
+    Examples: `hasat audit` · `hasat audit --action hold` · `hasat audit --actor ops --json`
+    """
+    from hasat.api.audit import document
+
+    settings = context.get_settings(ctx)
+    found = run_with_store(
+        settings,
+        lambda store: list_audit(store, actor=actor, action=action, before=before, limit=limit),
+    )
+
+    def human() -> RenderableType:
+        if not found:
+            return Text("No results.")
+        table = output.table(
+            "record", "at", "actor", "by", "from", "action", "object", "outcome", "reason"
+        )
+        for one in found:
+            at = one.at.astimezone(zone(settings.jobs.timezone))
+            cells = (one.actor, one.actor_kind, one.address, one.action, one.object, one.outcome)
+            table.add_row(
+                str(one.id),
+                f"{at:%Y-%m-%d %H:%M:%S}",
+                *map(Text, cells),
+                Text(one.reason or ""),
+            )
+        return table
+
+    output.emit([document(one) for one in found], json=json, human=human)
+
+
+def _parse_limit(text: str) -> int | None:
+    if text == "default":
+        return None
+    if re.fullmatch("[0-9]{1,7}", text) is None or int(text) > MAX_PER_MINUTE:
+        raise UsageError(
+            msg(
+                "{text!r} is not a whole number from 0 to {max_per_minute}, or `default`.",
+                text=text,
+                max_per_minute=MAX_PER_MINUTE,
+            )
+        )
+    return int(text)
+
+
+def _format_limit(key: ApiKey, default: int) -> str:
+    limit = default if key.per_minute is None else key.per_minute
+    return f"{limit or 'unlimited'}{' (default)' if key.per_minute is None else ''}"
+
+
+def _table(keys: Sequence[ApiKey], default: int) -> RenderableType:
+    if not keys:
+        return Text("There are no keys. Create one with `hasat keys create NAME`.")
+    table = output.table(
+        "id", "name", "scope", "state", "per minute", "created", "last used", "expires"
+    )
+    for key in keys:
+        days = (_format_day(time) for time in (key.created_at, key.last_used_at, key.expires_at))
+        table.add_row(
+            key.id, Text(key.name), key.scope, key.state, _format_limit(key, default), *days
+        )
+    return table
+
+
+def _format_day(time: datetime | None) -> str:
+    return f"{time.astimezone():%Y-%m-%d}" if time else "-"

@@ -1,0 +1,306 @@
+"""The long-running commands: `up` (all in one), `serve` (HTTP), `worker` (jobs) and `mcp`."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hasat.cli import context, output
+from hasat.cli.runtime import build_catalogue, health_checks, open_migrated_store
+from hasat.cli.supervisor import Parent, Supervisor
+from hasat.errors import DatabaseAwayError
+from hasat.settings import Settings
+from hasat.store import Store
+
+if TYPE_CHECKING:
+    from hasat.web.story import Language
+
+HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
+PortFlag = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port to listen on (HASAT_PORT).")
+]
+
+_DATABASE_WAIT_SECONDS = 30.0
+
+
+def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
+    """Run everything on this machine: database, HTTP and jobs.
+
+    Ctrl-C or SIGTERM lets running work finish; a second one stops at once.
+
+    Examples: `hasat up` · `hasat up --port 9000` · `HASAT_DATABASE_URL=postgresql://... hasat up`
+    """
+    settings = _settings(ctx, host, port)
+    context.run_async(run_up(settings, context.get_flags(ctx)))
+
+
+def serve(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
+    """Serve the API and the dashboard; runs no jobs.
+
+    Examples: `hasat serve` · `hasat serve --host 0.0.0.0` (needs a key: `hasat keys create NAME`)
+    """
+    context.run_async(_serve(_settings(ctx, host, port)))
+
+
+def worker(ctx: typer.Context) -> None:
+    """Run jobs when they are due and deliver notifications; any number on any machines.
+
+    Example: `HASAT_DATABASE_URL=postgresql://... hasat worker`
+    """
+    context.run_async(_worker(_settings(ctx)))
+
+
+def mcp(
+    ctx: typer.Context,
+    operate: Annotated[
+        bool,
+        typer.Option("--operate", help="Offer tools that change state to callers without a key."),
+    ] = False,
+) -> None:
+    """Offer the MCP tools to an assistant: over stdio, or over HTTP if MCP_TRANSPORT says so.
+
+    On this machine the tools only read unless --operate is given; over HTTP the caller's key
+    decides, as in the API. `hasat serve` offers them too, at /mcp.
+
+    Examples: `hasat mcp` · `hasat mcp --operate` ·
+    `MCP_TRANSPORT=sse FASTMCP_PORT=8000 hasat mcp`
+    """
+    settings = context.get_settings(ctx)
+    offer = _mcp_stdio if settings.mcp.transport == "stdio" else _mcp_http
+    context.run_async(offer(settings, operate))
+
+
+def _settings(ctx: typer.Context, host: str | None = None, port: int | None = None) -> Settings:
+    for key, value in (("serve.host", host), ("serve.port", port)):
+        if value is not None:
+            context.get_flags(ctx)[key] = str(value)
+    return context.get_settings(ctx)
+
+
+async def run_up(
+    settings: Settings,
+    flags: dict[str, str],
+    extra: Mapping[str, Sequence[str]] | None = None,
+    when_ready: Callable[[Store], Awaitable[None]] | None = None,
+) -> None:
+    """Run the API and a worker, and the `hasat` commands in `extra`, until a signal.
+
+    `when_ready` runs once all processes are ready; it has to announce that itself.
+    """
+    from hasat.http.listener import check_port_free
+
+    async with _wait_for_store(settings) as store:
+        from hasat.api import check_authentication_configured
+
+        await check_authentication_configured(settings, store)
+        check_port_free(settings)
+        command = [sys.executable, "-m", "hasat"]
+        for key, value in flags.items():
+            command += ["--set", f"{key}={value}"]
+        supervisor = Supervisor(
+            {role: [*command, role] for role in ("serve", "worker")}
+            | {name: [*command, *arguments] for name, arguments in (extra or {}).items()}
+        )
+        async with _signals(supervisor.drain, supervisor.stop_now):
+            await supervisor.start()
+            await supervisor.wait_ready()
+            if when_ready is None and not supervisor.ending:
+                announce(settings, store)
+            async with _when_ready(supervisor, when_ready, store):
+                await supervisor.wait_ended()
+
+
+def announce(settings: Settings, store: Store, language: "Language" = "en") -> None:
+    """Print the addresses of everything that runs."""
+    from hasat.http.listener import local_address
+    from hasat.web.story import WORDS
+
+    words = WORDS[language]
+    where = local_address(settings)
+    embedded = f"{words['embedded']}, " if store.embedded else ""
+    addresses = {
+        "status": f"{where}/api/v1/status",
+        "metrics": f"{where}/metrics",
+        "tools": f"{where}{settings.mcp.mount_path} (MCP)",
+        "database": f"{embedded}{store.label}",
+        "jobs": "hasat jobs list",
+    }
+    output.note(words["ready"].format(where=where))
+    for name, address in addresses.items():
+        output.note(f"  {words[name]:<10} {address}")
+    output.note(words["stop"])
+
+
+@asynccontextmanager
+async def _when_ready(
+    supervisor: Supervisor, action: Callable[[Store], Awaitable[None]] | None, store: Store
+) -> AsyncIterator[None]:
+    """Run `action` while the processes run; either one ends the other."""
+    if action is None or supervisor.ending:
+        yield
+        return
+    acting = asyncio.ensure_future(action(store))
+    acting.add_done_callback(
+        lambda done: supervisor.drain() if not done.cancelled() and done.exception() else None
+    )
+    ending = asyncio.create_task(supervisor.wait_ending(), name="ending")
+    ending.add_done_callback(lambda _: acting.cancel())
+    try:
+        yield
+    finally:
+        ending.cancel()
+        await asyncio.wait({ending})
+        acting.cancel()
+        await asyncio.wait({acting})
+    if not acting.cancelled():
+        acting.result()
+
+
+async def _serve(settings: Settings) -> None:
+    from hasat.api import check_authentication_configured, create_app
+    from hasat.api.routes import build_routes
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, bind, local_address
+    from hasat.mcp import ToolServers
+    from hasat.mcp.http import serve_streamable
+    from hasat.sources.registry import ToolContext, all_sources
+    from hasat.web import add_pages
+
+    opened = _wait_for_store(settings, for_requests=True)
+    async with opened as store, Parent.connect() as parent:
+        await check_authentication_configured(settings, store)
+        catalogue = build_catalogue(settings)
+        app = create_app(settings, store, catalogue, all_sources())
+        add_pages(app, settings, store, catalogue, all_sources())
+        assistant = ToolServers(ToolContext(store, settings, catalogue), all_sources())
+        listening = bind(settings.serve.host, settings.serve.port)
+        limits = ConnectionLimits.of(settings)
+        listener = Listener(app, listening, on_drain=app.state.notifier.close, limits=limits)
+        parent.when_gone(listener.drain)
+        async with (
+            serve_streamable(app, assistant, settings.mcp.mount_path),
+            _signals(listener.drain, listener.stop_now, parent),
+        ):
+            build_routes(app)
+            await listener.start()
+            if not parent.report_ready():
+                output.note(f"Hasat serves at {local_address(settings)}")
+            await listener.until_over()
+
+
+async def _worker(settings: Settings) -> None:
+    from hasat.deliver.loop import Deliverer
+    from hasat.jobs import Worker
+
+    async with _wait_for_store(settings) as store, Parent.connect() as parent:
+        engine = Worker(build_catalogue(settings), store, settings)
+        deliverer = Deliverer(store, settings, health=health_checks(store, settings))
+        parent.when_gone(engine.drain)
+        async with _signals(engine.drain, engine.stop_now, parent), deliverer.running():
+            if not parent.report_ready():
+                output.note(f"Hasat works on the jobs of {store.label}")
+            await engine.run()
+
+
+async def _mcp_stdio(settings: Settings, operate: bool) -> None:
+    from hasat.mcp import ToolServers
+    from hasat.sources.registry import ToolContext, all_sources
+
+    async with open_migrated_store(settings, for_requests=True) as store:
+        tools = ToolContext(store, settings, build_catalogue(settings))
+        assistant = ToolServers(tools, all_sources())
+        server = assistant.operating if operate else assistant.reading
+        await server.run_stdio_async()
+
+
+async def _mcp_http(settings: Settings, operate: bool) -> None:
+    from fastapi import FastAPI
+
+    from hasat.api import check_authentication_configured
+    from hasat.api.app import add_middleware
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, bind, local_address
+    from hasat.mcp import ToolServers
+    from hasat.mcp.http import SSE_PATH, add_sse, serve_streamable
+    from hasat.sources.registry import ToolContext, all_sources
+
+    # Authentication depends on the address that is served, which is the one of the tools here.
+    address = {"host": settings.mcp.host, "port": settings.mcp.port}
+    served = settings.model_copy(update={"serve": settings.serve.model_copy(update=address)})
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_migrated_store(settings, for_requests=True))
+        await check_authentication_configured(served, store)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+        add_middleware(app, served, store)
+        tools = ToolContext(store, settings, build_catalogue(settings))
+        assistant = ToolServers(tools, all_sources(), local_operates=operate)
+        if settings.mcp.transport == "sse":
+            path = SSE_PATH
+            add_sse(app, assistant)
+        else:
+            path = settings.mcp.mount_path
+            await stack.enter_async_context(serve_streamable(app, assistant, path))
+        listening = bind(settings.mcp.host, settings.mcp.port)
+        listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, listener.drain)
+        await listener.start()
+        output.note(f"Hasat offers its tools at {local_address(served)}{path}")
+        await listener.until_over()
+
+
+@asynccontextmanager
+async def _wait_for_store(
+    settings: Settings, *, for_requests: bool = False
+) -> AsyncIterator[Store]:
+    """Open the store; wait for a configured server that is still starting."""
+    async with AsyncExitStack() as stack:
+        yield await _enter_store(stack, settings, for_requests=for_requests)
+
+
+async def _enter_store(stack: AsyncExitStack, settings: Settings, *, for_requests: bool) -> Store:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _DATABASE_WAIT_SECONDS
+    pause = 0.5
+    while True:
+        try:
+            opened = open_migrated_store(settings, for_requests=for_requests)
+            return await stack.enter_async_context(opened)
+        except DatabaseAwayError as error:
+            left = deadline - loop.time()
+            if settings.database.url is None or left < 0:
+                raise
+            output.note(f"{error.message} Trying again for {left:.0f} seconds.")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+@asynccontextmanager
+async def _signals(
+    drain: Callable[[], object], stop_now: Callable[[], object], parent: Parent | None = None
+) -> AsyncIterator[None]:
+    """Drain on the first SIGTERM or SIGINT, stop on the second; a child prints no note."""
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def on_signal() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            if parent is None or parent.is_missing:
+                output.note("Finishing what is running; press Ctrl-C again to stop at once.")
+            drain()
+        else:
+            stop_now()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,149 @@
+"""`hasat tkgm workers` and `hasat tkgm endpoint`: the endpoints in use, and serving one."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from hasat.cli import context, output
+from hasat.cli.runtime import open_migrated_store, run_with_store
+from hasat.cli.supervisor import Parent
+from hasat.errors import SettingsError
+from hasat.messages import msg
+from hasat.settings import Settings
+
+if TYPE_CHECKING:
+    from hasat.fetch import EndpointReport
+
+
+def endpoint(
+    ctx: typer.Context,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="The registry to ask (tkgm.registry.url).")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on (tkgm.endpoint.host).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on (tkgm.endpoint.port).")
+    ] = None,
+) -> None:
+    """Answer questions about parcels for those who have the key, by asking the registry.
+
+    Permission to ask the registry is your duty. Requests stay within tkgm.registry.daily and
+    tkgm.registry.per_minute, and what the registry refuses is refused: nothing is asked from
+    another address instead. The key is read from HASAT_TKGM_ENDPOINT_API_KEY or a file.
+
+    Example: `hasat tkgm endpoint --registry https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api`
+    """
+    flags: dict[str, str] = ctx.find_root().obj
+    given = {"registry.url": registry, "endpoint.host": host, "endpoint.port": port}
+    flags |= {f"tkgm.{key}": str(value) for key, value in given.items() if value is not None}
+    context.run_async(serve_endpoint(context.get_settings(ctx)))
+
+
+async def serve_endpoint(settings: Settings) -> None:
+    """Until a signal ends it."""
+    from hasat.http.connections import ConnectionLimits
+    from hasat.http.listener import Listener, bind
+    from hasat.sources.tkgm.registry.client import direct
+    from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
+
+    wanted = settings.tkgm.endpoint
+    if wanted.api_key is None:
+        raise SettingsError(
+            msg("There is no key that askers must show."),
+            remedy=msg(
+                "Set HASAT_TKGM_ENDPOINT_API_KEY or HASAT_TKGM_ENDPOINT_API_KEY_FILE, "
+                "and the same as api_key in their workers.json."
+            ),
+        )
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    async with (
+        Parent.connect() as parent,
+        open_migrated_store(settings) as store,
+        direct(store, settings) as registry,
+    ):
+        parent.when_gone(over.set)
+        app = endpoint_app(registry, settings, wanted.api_key.get_secret_value())
+        listening = bind(wanted.host, wanted.port)
+        listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
+        await listener.start()
+        if not parent.report_ready():
+            output.note(
+                f"The endpoint answers at http://{wanted.host}:{wanted.port}, up to "
+                f"{settings.tkgm.registry.daily:,} points a day."
+            )
+        await over.wait()
+        listener.drain()
+        await listener.until_over()
+
+
+def workers(ctx: typer.Context, json: output.JsonFlag = False) -> None:
+    """How each endpoint has done: answers, failures, second tries, latencies, and whether it rests.
+
+    What is left of each one's day is in `hasat quota tkgm`. Examples: `hasat tkgm workers` ·
+    `hasat tkgm workers --json`
+    """
+    from hasat.fetch import read_endpoints
+
+    settings = context.get_settings(ctx)
+
+    reports = run_with_store(settings, lambda store: read_endpoints(store, "tkgm"))
+    documents = [_document(report) for report in reports]
+    output.emit(documents, json=json, human=lambda: _told(reports))
+
+
+def _document(report: "EndpointReport") -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "successes": report.successes,
+        "failures": report.failures,
+        "hedges": report.hedges,
+        "hedgesWon": report.hedges_won,
+        "cancelled": report.cancelled,
+        "points": report.points,
+        "restUntil": report.rest_until,
+        "restCause": report.rest_cause,
+        "lastOutcome": report.last_outcome,
+        "lastAt": report.last_at,
+        "seconds": {
+            kind: {f"p{100 * share:g}": value for share, value in quantiles.items()}
+            for kind, quantiles in report.latencies().items()
+        },
+    }
+
+
+def _told(reports: "Sequence[EndpointReport]") -> RenderableType:
+    if not reports:
+        return Text("No endpoint was asked yet. Name them in a workers.json (docs/how-to/tkgm.md).")
+    headings = ("endpoint", "ok", "failures", "hedges", "won", "points today", "p50", "p99", "")
+    table = output.table(*headings, numeric=True)
+    for report in reports:
+        latencies = report.latencies()
+        usual = latencies.get("single") or next(iter(latencies.values()), {})
+        rest = ""
+        if report.rest_until is not None:
+            rest = f"rests until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
+        table.add_row(
+            report.url,
+            f"{report.successes:,}",
+            f"{report.failures:,}",
+            f"{report.hedges:,}",
+            f"{report.hedges_won:,}",
+            f"{report.points:,}",
+            _milliseconds(usual.get(0.5)),
+            _milliseconds(usual.get(0.99)),
+            rest,
+        )
+    return table
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1000:,.0f} ms"
