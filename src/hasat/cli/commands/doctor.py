@@ -106,8 +106,8 @@ def _told(found: list[Finding]) -> Text:
     for finding in found:
         mark, colour = _MARKS[finding.grade]
         text.append(mark, style=colour)
-        text.append(f"  {finding.check:<9} {manners.localized(finding.message)}\n")
+        text.append(f"  {finding.check:<9} {output.localize(finding.message)}\n")
         if finding.remedy:
-            text.append(f"{'':16}{manners.localized(finding.remedy)}\n", style="italic")
+            text.append(f"{'':16}{output.localize(finding.remedy)}\n", style="italic")
     text.rstrip()
     return text
