@@ -21,8 +21,8 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from hasat.deliver import Event, announce
-from hasat.deliver.loop import Deliverer
+from hasat.deliver import Event, publish_event
+from hasat.deliver.dispatcher import Dispatcher
 from hasat.deliver.outbox import list_deliveries
 from hasat.logs import configure_logging
 from hasat.settings import load_settings
@@ -42,7 +42,7 @@ async def program() -> None:
     settings = load_settings()
     configure_logging(settings)
     async with open_store(settings) as store:
-        deliverer = Deliverer(store, settings, first_pause_seconds=0.02, lease_seconds=0.7)
+        deliverer = Dispatcher(store, settings, first_pause_seconds=0.02, lease_seconds=0.7)
         async with deliverer.running():
             await asyncio.Event().wait()
 
@@ -157,7 +157,7 @@ async def test_every_event_arrives_in_order_whoever_is_killed(
         for _ in range(10):
             async with store.connection() as conn:
                 event = Event("SyncCompleted", "Info", "x", {"n": announced})
-                await announce(conn, event)
+                await publish_event(conn, event)
                 if dice.random() < 0.2:
                     await conn.rollback()
                     continue

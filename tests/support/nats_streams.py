@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 from hasat.deliver.jetstream import JetStreamSink
-from hasat.deliver.lease import let_go
+from hasat.deliver.outbox import release_leases
 from hasat.settings import Settings
 from hasat.store import Store
 from support.feed_toys import TOYS
@@ -26,9 +26,9 @@ async def publish(store: Store, settings: Settings) -> None:
     sink = JetStreamSink(store, settings.nats, holder)
     try:
         async with sink.connected():
-            await sink.round()
+            await sink.publish_pending()
     finally:
-        await let_go(store, holder)
+        await release_leases(store, holder)
 
 
 async def messages(client: Client, stream: str = STREAM) -> list[dict[str, Any]]:

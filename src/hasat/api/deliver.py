@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
-from hasat.deliver.outbox import get_delivery, list_deliveries, replay, tallies
+from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries, replay
 from hasat.deliver.sink_state import load_sink_states
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
 from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
@@ -136,7 +136,7 @@ async def delivery_metrics(store: Store) -> Iterable[Metric]:
     )
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            found = await tallies(store)
+            found = await count_deliveries(store)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
         log.warning("the metrics of deliveries could not be read", reason=str(error))
         return ()

@@ -15,7 +15,7 @@ from hasat.store import MigrationSet, Store, open_store
 from hasat.store.audit import audited, command_actor
 
 if TYPE_CHECKING:
-    from hasat.deliver.watch import Health
+    from hasat.deliver.events import Health
 
 T = TypeVar("T")
 

@@ -1,8 +1,5 @@
-"""Those who want to be told: webhooks through an outbox, and every change to NATS JetStream.
+"""Deliveries: webhooks through an outbox, and every change to NATS JetStream."""
 
-Knows no source by name. Touches PostgreSQL (schema deliver), the endpoints and NATS.
-"""
+from hasat.deliver.events import Event, publish_event
 
-from hasat.deliver.event import Event, announce
-
-__all__ = ["Event", "announce"]
+__all__ = ["Event", "publish_event"]

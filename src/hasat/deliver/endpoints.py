@@ -1,10 +1,10 @@
-"""Who is told: the endpoints that the settings name."""
+"""Webhook endpoints, as the settings declare them."""
 
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from hasat.deliver.event import Kind
+from hasat.deliver.events import Kind
 from hasat.errors import NotFoundError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -13,7 +13,7 @@ from hasat.settings.kinds import check_http_url
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An address that is told, how, and of what. The address may be a secret: show only `host`."""
+    """A receiver of events. The address may be a secret: show only `host`."""
 
     name: str
     url: str
@@ -28,16 +28,19 @@ class Endpoint:
     def host(self) -> str:
         return urlsplit(self.url).hostname or ""
 
-    def wants(self, kind: Kind) -> bool:
-        """Without a filter everything but DatasetChanged, which the original service did not have
-        and nobody who comes from there expects."""
+    def accepts(self, kind: Kind) -> bool:
+        """Return whether it receives this kind of event.
+
+        Without a filter that is every kind but DatasetChanged, which the original service does not
+        have and its receivers do not expect.
+        """
         if self.notify_on:
             return kind in self.notify_on
         return kind != "DatasetChanged"
 
 
 def endpoints_of(settings: Settings) -> tuple[Endpoint, ...]:
-    """Every endpoint that is switched on, by the order of the settings."""
+    """Return the enabled endpoints in the order of the settings."""
     webhooks = settings.webhooks
     if not webhooks.enabled:
         return ()
@@ -78,7 +81,8 @@ def endpoints_of(settings: Settings) -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
-def endpoint_named(settings: Settings, name: str) -> Endpoint:
+def find_endpoint(settings: Settings, name: str) -> Endpoint:
+    """Return the enabled endpoint with that name."""
     endpoints = endpoints_of(settings)
     for endpoint in endpoints:
         if endpoint.name == name:
@@ -87,10 +91,10 @@ def endpoint_named(settings: Settings, name: str) -> Endpoint:
     raise NotFoundError(
         msg("There is no webhook endpoint named {name!r}.", name=name),
         remedy=(
-            msg("These are switched on: {names}.", names=names)
+            msg("Enabled endpoints: {names}.", names=names)
             if names
             else msg(
-                "None is switched on; set webhooks.enabled and webhooks.http or webhooks.slack."
+                "No endpoint is enabled; set webhooks.enabled and webhooks.http or webhooks.slack."
             )
         ),
     )

@@ -1,9 +1,9 @@
-"""Every change of every dataset as a message of NATS JetStream, each exactly once and in order.
+"""Publish every change of every dataset to NATS JetStream, exactly once and in order.
 
-A dataset has a stream of its own. The place to go on from is what the stream's last message says
-(its id is epoch:seq), so a kill at any moment neither skips nor repeats. Every message names the
-stream sequence it must follow: JetStream itself refuses a double, an overtaker, or what a second
-publisher sends that does not know yet that it is no longer the one.
+Each dataset has its own stream. The last message of the stream (its id is epoch:seq) says where to
+continue, so a kill at any moment neither skips nor repeats. Every message names the stream sequence
+it must follow: JetStream rejects duplicates, messages out of order, and those of a second publisher
+that has lost its lease.
 
 An empty stream continues from the position in the database, after a control message: consumers may
 have missed what was deleted, purged or expired. A failure of one stream does not stop the others,
@@ -27,9 +27,8 @@ from nats.js.api import Header, RetentionPolicy, StorageType, StreamConfig, Stre
 from nats.js.errors import BadRequestError, NotFoundError
 
 from hasat.clock import local_time
-from hasat.deliver import lease
-from hasat.deliver.acks import Outgoing, Pipeline
-from hasat.deliver.lease import LEASE_SECONDS
+from hasat.deliver.outbox import LEASE_SECONDS, hold_lease
+from hasat.deliver.pipeline import Outgoing, Pipeline
 from hasat.errors import DatabaseError, UnavailableError
 from hasat.feed.changes import Change, ExpiredError, changes_after, head_of
 from hasat.feed.cursor import Cursor, Head
@@ -39,7 +38,7 @@ from hasat.store import Store
 from hasat.store.queries import load_query
 
 Body = dict[str, Any]
-NATS_AWAY = (NatsError, UnavailableError, TimeoutError)
+NATS_ERRORS = (NatsError, UnavailableError, TimeoutError)
 
 _BATCH = 200
 # Room for headers below the server's limit for a whole message.
@@ -50,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Up to where a dataset was published, and the sequence of its stream's last message.
+    """The published position of a dataset and the sequence of its stream's last message.
 
     Without an epoch, nothing was published yet.
     """
@@ -63,7 +62,7 @@ class StreamPosition:
 
 
 class JetStreamSink:
-    """Publishes what the feeds have and the streams lack."""
+    """Publishes the changes that the streams lack."""
 
     def __init__(
         self, store: Store, settings: Nats, holder: UUID, *, lease_seconds: float = LEASE_SECONDS
@@ -80,7 +79,7 @@ class JetStreamSink:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """A connection for as long as the block lasts; what was in doubt is looked up anew."""
+        """Connect for the duration of the block; positions are read again from the streams."""
         assert self._settings.url is not None
         self._positions.clear()
         try:
@@ -90,19 +89,21 @@ class JetStreamSink:
                 user_credentials=str(self._settings.credentials)
                 if self._settings.credentials
                 else None,
-                # After a break the streams are looked at again, so the connection is made anew.
+                # After a break the positions must be read again, so a new connection is made.
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=1,
-                error_cb=_quietly,
+                error_cb=_log_error,
             )
         except (OSError, NatsError) as error:
-            away = UnavailableError(
+            unavailable = UnavailableError(
                 msg("NATS cannot be reached: {error}.", error=str(error) or type(error).__name__),
-                remedy=msg("See nats.url and whether the server runs; it is tried again."),
+                remedy=msg(
+                    "Check nats.url and that the server is running; the connection is retried."
+                ),
             )
-            await self._save_failure(None, away)
-            raise away from error
+            await self._save_failure(None, unavailable)
+            raise unavailable from error
         self._client = client
         self._jetstream = client.jetstream()
         self._pipeline = Pipeline(client)
@@ -113,19 +114,19 @@ class JetStreamSink:
             self._client = None
             await client.close()
 
-    async def round(self) -> None:
-        """Publish until every dataset is up to date, if this process is the one to do it.
+    async def publish_pending(self) -> None:
+        """Publish until every dataset is up to date, while this process holds the lease.
 
-        Raises the first failure after the other datasets had their turn.
+        Raises the first failure after the other datasets were published.
         """
         failed: Exception | None = None
         for dataset in await self._behind():
             try:
-                while await self._ours() and not await self._publish_some(dataset):
+                while await self._holds_lease() and not await self._publish_some(dataset):
                     pass
             except DatabaseError:
                 raise
-            except NATS_AWAY as error:
+            except NATS_ERRORS as error:
                 await self._save_failure(dataset, error)
                 if self._client is None or not self._client.is_connected:
                     raise
@@ -133,51 +134,51 @@ class JetStreamSink:
         if failed is not None:
             raise failed
 
-    async def _ours(self) -> bool:
+    async def _holds_lease(self) -> bool:
         before, self._held_at = self._held_at, time.monotonic()
-        ours = await lease.hold(self._store, "nats", self._holder, self._lease_seconds)
-        if not ours or self._held_at - before > self._lease_seconds / 2:
-            # Another may have moved the streams meanwhile.
+        held = await hold_lease(self._store, "nats", self._holder, self._lease_seconds)
+        if not held or self._held_at - before > self._lease_seconds / 2:
+            # Another process may have published meanwhile.
             self._positions.clear()
-        return ours
+        return held
 
     async def _behind(self) -> list[str]:
-        """The datasets of which something is not known to be published."""
+        """Return the datasets with changes that are not known to be published."""
         async with self._store.connection() as conn:
             cursor = await conn.execute(load_query("hasat.deliver", "behind"))
             return [row[0] for row in await cursor.fetchall()]
 
     async def _publish_some(self, dataset: str) -> bool:
-        """Publish the next changes; whether the dataset is up to date now."""
+        """Publish the next changes; return whether the dataset is up to date."""
         info = await self._stream(dataset)
-        # While in doubt, the next round asks the stream.
-        place = self._positions.pop(dataset, None)
-        if place is None or info.state.messages == 0:
-            place = await self._recall(dataset, info)
+        # Until this batch is confirmed, the position must be read from the stream.
+        position = self._positions.pop(dataset, None)
+        if position is None or info.state.messages == 0:
+            position = await self._read_position(dataset, info)
         async with self._store.connection() as conn:
             head = await head_of(conn, dataset)
-            cursor = Cursor(dataset, place.epoch or head.epoch, place.seq)
+            cursor = Cursor(dataset, position.epoch or head.epoch, position.seq)
             try:
                 page = await changes_after(conn, dataset, cursor, limit=_BATCH)
             except ExpiredError:
                 page = None
-        if place.epoch is None:
+        if position.epoch is None:
             page = None
         if page is None:
-            place = await self._start_over(dataset, place, head)
-        elif place.is_lost:
-            place = await self._send_control(dataset, place, "gap", cursor)
+            position = await self._start_over(dataset, position, head)
+        elif position.is_lost:
+            position = await self._send_control(dataset, position, "gap", cursor)
         if page is not None and page.changes:
-            place = await self._publish(dataset, place, page.changes)
-        await self._save(dataset, place)
+            position = await self._publish(dataset, position, page.changes)
+        await self._save(dataset, position)
         await self._clear_failure(dataset)
-        self._positions[dataset] = place
+        self._positions[dataset] = position
         return page is not None and page.up_to_date
 
-    async def _recall(self, dataset: str, info: StreamInfo) -> StreamPosition:
-        """Return where the stream ends, or the position in the database if it is empty."""
+    async def _read_position(self, dataset: str, info: StreamInfo) -> StreamPosition:
+        """Return the end of the stream, or the position in the database if it is empty."""
         last = info.state.last_seq
-        # Backwards, because an operator may have deleted single messages at the end.
+        # Backwards: an operator may have deleted single messages at the end.
         for sequence in range(last, max(info.state.first_seq, 1) - 1, -1):
             with suppress(NotFoundError):
                 message = await self._jetstream.get_msg(self._stream_name(dataset), seq=sequence)
@@ -201,7 +202,7 @@ class JetStreamSink:
         except NotFoundError:
             pass
         try:
-            made = await self._jetstream.add_stream(
+            created = await self._jetstream.add_stream(
                 StreamConfig(
                     name=name,
                     description=f"Changes of {dataset}, by Hasat",
@@ -214,30 +215,32 @@ class JetStreamSink:
         except BadRequestError as error:
             raise UnavailableError(
                 msg(
-                    "NATS refuses to make the stream {name}: {description}.",
+                    "NATS refuses to create the stream {name}: {description}.",
                     name=name,
                     description=error.description,
                 ),
-                remedy=msg("Change nats.stream or nats.subject, or make room for it in NATS."),
+                remedy=msg("Change nats.stream or nats.subject, or free space in NATS."),
             ) from error
-        log.info("made a stream in NATS", stream=name)
-        return made
+        log.info("nats.stream_created", stream=name)
+        return created
 
-    async def _start_over(self, dataset: str, place: StreamPosition, head: Head) -> StreamPosition:
+    async def _start_over(
+        self, dataset: str, position: StreamPosition, head: Head
+    ) -> StreamPosition:
         """Continue from the floor: the feed has no change that follows what was published."""
-        if place.epoch is None:
-            why = "gap" if place.is_lost else "start"
-        elif place.epoch != head.epoch:
+        if position.epoch is None:
+            why = "gap" if position.is_lost else "start"
+        elif position.epoch != head.epoch:
             why = "epoch"
         else:
-            why = "gap" if place.seq < head.floor else "rewound"
+            why = "gap" if position.seq < head.floor else "rewound"
         start = Cursor(dataset, head.epoch, head.floor)
-        return await self._send_control(dataset, place, why, start)
+        return await self._send_control(dataset, position, why, start)
 
     async def _send_control(
-        self, dataset: str, place: StreamPosition, why: str, start: Cursor
+        self, dataset: str, position: StreamPosition, why: str, start: Cursor
     ) -> StreamPosition:
-        """Publish that the numbers continue after this cursor, whatever the stream had before."""
+        """Publish that sequence numbers continue after this cursor."""
         body = {
             "control": why,
             "dataset": dataset,
@@ -248,36 +251,36 @@ class JetStreamSink:
         }
         last = await self._send(
             dataset,
-            place.stream_sequence,
-            # Its own id even if the same happens again, or it would be taken for a double.
-            [("control", f"{start.epoch}:{start.seq}:{place.stream_sequence}", start, body)],
+            position.stream_sequence,
+            # A unique id, or a repetition would count as a duplicate.
+            [("control", f"{start.epoch}:{start.seq}:{position.stream_sequence}", start, body)],
         )
         log.info("nats.control_published", dataset=dataset, control=why, seq=start.seq)
         return StreamPosition(start.epoch, start.seq, last)
 
     async def _publish(
-        self, dataset: str, place: StreamPosition, changes: Sequence[Change]
+        self, dataset: str, position: StreamPosition, changes: Sequence[Change]
     ) -> StreamPosition:
-        assert place.epoch is not None
+        assert position.epoch is not None
         last = await self._send(
             dataset,
-            place.stream_sequence,
+            position.stream_sequence,
             [
                 (
                     change.kind,
-                    f"{place.epoch}:{change.seq}",
-                    Cursor(dataset, place.epoch, change.seq),
-                    _told(dataset, place.epoch, change),
+                    f"{position.epoch}:{change.seq}",
+                    Cursor(dataset, position.epoch, change.seq),
+                    _body(dataset, position.epoch, change),
                 )
                 for change in changes
             ],
         )
-        return replace(place, seq=changes[-1].seq, stream_sequence=last)
+        return replace(position, seq=changes[-1].seq, stream_sequence=last)
 
     async def _send(
         self, dataset: str, follows: int, messages: Sequence[tuple[str, str, Cursor, Body]]
     ) -> int:
-        """Publish them; the stream sequence of the last one."""
+        """Publish messages and return the stream sequence of the last one."""
         sequences = await self._pipeline.publish(
             [
                 Outgoing(
@@ -285,28 +288,28 @@ class JetStreamSink:
                     {
                         Header.MSG_ID.value: message_id,
                         Header.EXPECTED_STREAM.value: self._stream_name(dataset),
-                        Header.EXPECTED_LAST_SEQUENCE.value: str(follows + place),
+                        Header.EXPECTED_LAST_SEQUENCE.value: str(follows + offset),
                         "Hasat-Cursor": str(cursor),
                     },
-                    self._encoded(body),
+                    self._encode(body),
                 )
-                for place, (kind, message_id, cursor, body) in enumerate(messages)
+                for offset, (kind, message_id, cursor, body) in enumerate(messages)
             ]
         )
         return sequences[-1]
 
-    def _encoded(self, body: Body) -> bytes:
+    def _encode(self, body: Body) -> bytes:
         encoded = _json(body)
         assert self._client is not None
         if len(encoded) + _HEADER_BYTES > self._client.max_payload:
             encoded = _json({**body, "body": None, "omitted": True})
         return encoded
 
-    async def _save(self, dataset: str, place: StreamPosition) -> None:
+    async def _save(self, dataset: str, position: StreamPosition) -> None:
         async with self._store.connection() as conn:
             await conn.execute(
                 load_query("hasat.deliver", "save_position"),
-                {"dataset": dataset, "epoch": place.epoch, "seq": place.seq},
+                {"dataset": dataset, "epoch": position.epoch, "seq": position.seq},
             )
 
     async def _advance(self, dataset: str, epoch: UUID, seq: int) -> None:
@@ -320,7 +323,7 @@ class JetStreamSink:
             )
 
     async def _save_failure(self, dataset: str | None, error: Exception) -> None:
-        """Store why a dataset cannot be published; without one, of all that are behind."""
+        """Store why a dataset cannot be published; without one, for all that are behind."""
         async with self._store.connection() as conn:
             await conn.execute(
                 load_query("hasat.deliver", "save_failure"),
@@ -341,7 +344,7 @@ class JetStreamSink:
         return f"{self._settings.stream}_{dataset}"
 
 
-def _told(dataset: str, epoch: UUID, change: Change) -> Body:
+def _body(dataset: str, epoch: UUID, change: Change) -> Body:
     return {
         "dataset": dataset,
         "epoch": str(epoch),
@@ -376,5 +379,5 @@ def _json(body: Body) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def _quietly(error: Exception) -> None:
-    log.debug("NATS reports", error=str(error) or type(error).__name__)
+async def _log_error(error: Exception) -> None:
+    log.debug("nats.error", error=str(error) or type(error).__name__)

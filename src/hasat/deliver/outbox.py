@@ -1,4 +1,4 @@
-"""The outbox: which endpoint still has to be told what, and how it went."""
+"""The outbox: deliveries of events to endpoints, their state, and the leases of their senders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.event import Event, Kind, Severity
+from hasat.deliver.events import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
 from hasat.messages import change_text, msg, restored, stored, template
 from hasat.settings.source_tree import Webhooks
@@ -25,8 +25,8 @@ _ADDED_AGAIN = template("The endpoint was removed from the settings and added ag
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A delivery whose turn it is."""
+class DueDelivery:
+    """A delivery that is due."""
 
     id: int
     message_id: UUID
@@ -44,7 +44,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One event for one endpoint, as people look at it."""
+    """One event for one endpoint, with its state."""
 
     id: int
     message_id: UUID
@@ -64,7 +64,7 @@ class Delivery:
     """The template and parameters of the error."""
 
     def public(self) -> dict[str, Any]:
-        """As the API and `--json` show it."""
+        """Return the fields that the API and `--json` show."""
         return {
             "id": self.id,
             "messageId": f"msg_{self.message_id.hex}",
@@ -83,15 +83,15 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """The deliveries of one endpoint."""
+class DeliveryCounts:
+    """The numbers of deliveries of one endpoint by state."""
 
     endpoint: str
     waiting: int
     delivered: int
     dead: int
     oldest_seconds: float
-    """For how long the oldest one waits; 0 if none does."""
+    """Age of the oldest waiting delivery; 0 if there is none."""
 
 
 async def subscribe(store: Store, endpoints: Sequence[Endpoint]) -> None:
@@ -105,7 +105,7 @@ async def subscribe(store: Store, endpoints: Sequence[Endpoint]) -> None:
         )
 
 
-async def renew(store: Store, endpoints: Sequence[Endpoint]) -> None:
+async def renew_subscriptions(store: Store, endpoints: Sequence[Endpoint]) -> None:
     """Record that the endpoints are still configured, whatever other processes have."""
     async with store.connection() as conn:
         await conn.execute(load_query(_PACKAGE, "renew_subscriptions"), _subscriptions(endpoints))
@@ -116,31 +116,34 @@ def _subscriptions(endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
         (endpoint.name, kind)
         for endpoint in endpoints
         for kind in get_args(Kind)
-        if endpoint.wants(kind)
+        if endpoint.accepts(kind)
     ]
     return {"endpoints": [name for name, _ in pairs], "kinds": [kind for _, kind in pairs]}
 
 
-async def hand_out(store: Store) -> int:
-    """Create a delivery of every new event for its subscribers; how many events were new."""
+async def create_deliveries(store: Store) -> int:
+    """Create the deliveries of new events for their subscribers; return the number of events."""
     async with store.connection() as conn:
-        done = await conn.execute(load_query(_PACKAGE, "hand_out"))
+        done = await conn.execute(load_query(_PACKAGE, "create_deliveries"))
         return done.rowcount
 
 
-async def next_delivery(store: Store, endpoint: str) -> Waiting | None:
-    """The endpoint's oldest delivery that waits, if it is due."""
-    async with store.connection() as conn, conn.cursor(row_factory=class_row(Waiting)) as cursor:
+async def next_delivery(store: Store, endpoint: str) -> DueDelivery | None:
+    """Return the endpoint's oldest waiting delivery if it is due."""
+    async with (
+        store.connection() as conn,
+        conn.cursor(row_factory=class_row(DueDelivery)) as cursor,
+    ):
         await cursor.execute(load_query(_PACKAGE, "next_delivery"), {"endpoint": endpoint})
         return await cursor.fetchone()
 
 
-async def note_delivered(store: Store, delivery: int, status: int) -> None:
+async def save_success(store: Store, delivery: int, status: int) -> None:
     async with store.connection() as conn:
         await conn.execute(load_query(_PACKAGE, "delivered"), {"id": delivery, "status": status})
 
 
-async def note_failed(
+async def save_failure(
     store: Store,
     delivery: int,
     webhooks: Webhooks,
@@ -150,7 +153,7 @@ async def note_failed(
     status: int | None = None,
     final: bool = False,
 ) -> State | None:
-    """Write a failed try down; what became of the delivery, or None if it was settled meanwhile."""
+    """Record a failed attempt; return the new state, or None if it was settled meanwhile."""
     error = change_text(error, _storable)
     data = stored(error)
     async with store.connection() as conn:
@@ -179,7 +182,7 @@ async def list_deliveries(
     before: int | None = None,
     limit: int = 100,
 ) -> list[Delivery]:
-    """Deliveries, newest first; `before` goes on after an earlier list."""
+    """Return deliveries, newest first; `before` continues an earlier list."""
     return await _read(store, endpoint=endpoint, state=state, before=before, limit=limit)
 
 
@@ -188,7 +191,7 @@ async def get_delivery(store: Store, delivery: int) -> Delivery:
     if not found:
         raise NotFoundError(
             msg("There is no delivery {delivery}.", delivery=delivery),
-            remedy=msg("`hasat webhooks deliveries` shows those that are kept."),
+            remedy=msg("`hasat webhooks deliveries` lists them; old ones expire."),
         )
     return found[0]
 
@@ -196,11 +199,11 @@ async def get_delivery(store: Store, delivery: int) -> Delivery:
 async def replay(
     store: Store, deliveries: Sequence[int] | None = None, endpoint: str | None = None
 ) -> list[int]:
-    """Send these once more, or all dead letters; what waits already comes after them."""
+    """Send these deliveries again, or all dead letters, before those that are waiting."""
     if deliveries is not None:
         for one in deliveries:
             if (await get_delivery(store, one)).state == "waiting":
-                raise ConflictError(msg("Delivery {one} waits already.", one=one))
+                raise ConflictError(msg("Delivery {one} is already waiting.", one=one))
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "replay"),
@@ -212,21 +215,24 @@ async def replay(
         return sent
 
 
-async def tallies(store: Store) -> list[Tally]:
-    async with store.connection() as conn, conn.cursor(row_factory=class_row(Tally)) as cursor:
+async def count_deliveries(store: Store) -> list[DeliveryCounts]:
+    async with (
+        store.connection() as conn,
+        conn.cursor(row_factory=class_row(DeliveryCounts)) as cursor,
+    ):
         await cursor.execute(load_query(_PACKAGE, "delivery_counts"))
         return await cursor.fetchall()
 
 
-async def tidy(store: Store, webhooks: Webhooks, endpoints: Sequence[Endpoint]) -> None:
-    """Forget what is past its keep; give up what waits for an endpoint that is gone."""
+async def delete_expired(store: Store, webhooks: Webhooks, endpoints: Sequence[Endpoint]) -> None:
+    """Delete expired events; turn deliveries to removed endpoints into dead letters."""
     names = [endpoint.name for endpoint in endpoints]
     async with store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "bury"),
+            load_query(_PACKAGE, "give_up_removed"),
             {"endpoints": names, "max_age": webhooks.max_age, "error": _REMOVED},
         )
-        await conn.execute(load_query(_PACKAGE, "forget"), {"days": webhooks.keep_days})
+        await conn.execute(load_query(_PACKAGE, "delete_expired"), {"days": webhooks.keep_days})
 
 
 async def _read(store: Store, **values: Any) -> list[Delivery]:
@@ -238,3 +244,27 @@ async def _read(store: Store, **values: Any) -> list[Delivery]:
 
 def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd")
+
+
+LEASE_SECONDS = 15.0
+"""How long the work of a killed process waits for another, plus the time of one attempt."""
+
+
+async def hold_lease(store: Store, name: str, holder: UUID, seconds: float) -> bool:
+    """Take or extend a lease; return False while another process holds it.
+
+    It is a row with an end by the database's clock: it needs no session, so it works through
+    PgBouncer, and that of a killed process expires.
+    """
+    async with store.connection() as conn:
+        taken = await conn.execute(
+            load_query("hasat.deliver", "lease_hold"),
+            {"name": name, "holder": holder, "seconds": seconds},
+        )
+        return taken.rowcount == 1
+
+
+async def release_leases(store: Store, holder: UUID) -> None:
+    """Release all leases of this holder, so that others need not wait for their end."""
+    async with store.connection() as conn:
+        await conn.execute("DELETE FROM deliver.lease WHERE holder = %s", [holder])

@@ -1,10 +1,10 @@
--- name: announce
--- Something happened: now, unless it is known when.
+-- name: add_event
+-- Add an event; without a time it happened now.
 INSERT INTO deliver.event (kind, severity, summary, payload, at)
 VALUES (%(kind)s, %(severity)s, %(summary)s, %(payload)s, coalesce(%(at)s, clock_timestamp()))
 
 -- name: behind
--- The datasets of which not everything is known to be published.
+-- The datasets with changes that are not known to be published.
 SELECT h.dataset
   FROM feed.head AS h
   LEFT JOIN deliver.position AS p ON p.sink = 'nats' AND p.dataset = h.dataset
@@ -12,8 +12,8 @@ SELECT h.dataset
    AND (p.epoch, p.seq) IS DISTINCT FROM (h.epoch, h.seq)
  ORDER BY h.dataset
 
--- name: bury
--- What waits for an endpoint that nobody sends to any more is a dead letter when its time is over.
+-- name: give_up_removed
+-- Turn expired deliveries to removed endpoints into dead letters.
 UPDATE deliver.delivery
    SET state = 'dead', settled_at = clock_timestamp(),
        last_error = %(error)s, last_error_data = NULL
@@ -21,14 +21,14 @@ UPDATE deliver.delivery
    AND waiting_since + %(max_age)s < clock_timestamp()
 
 -- name: delivered
--- The endpoint took it.
+-- Record that the endpoint accepted the delivery.
 UPDATE deliver.delivery
    SET state = 'delivered', settled_at = clock_timestamp(), last_status = %(status)s,
        last_error = NULL, last_error_data = NULL
  WHERE id = %(id)s AND state = 'waiting'
 
 -- name: delivery_counts
--- How many deliveries of each endpoint are in which state, and for how long the oldest one waits.
+-- The number of deliveries by endpoint and state, and the age of the oldest waiting one.
 SELECT endpoint,
        count(*) FILTER (WHERE state = 'waiting') AS waiting,
        count(*) FILTER (WHERE state = 'delivered') AS delivered,
@@ -40,7 +40,7 @@ SELECT endpoint,
  ORDER BY endpoint
 
 -- name: failed
--- The endpoint did not take it: once more after a pause, or it is a dead letter.
+-- Record a failed attempt: the delivery is retried after a pause or becomes a dead letter.
 WITH judged AS (
     SELECT id, %(final)s
                OR attempts + 1 >= %(max_attempts)s
@@ -61,16 +61,16 @@ UPDATE deliver.delivery AS d
  WHERE d.id = judged.id
 RETURNING d.state
 
--- name: forget
--- Events past their keep, with their deliveries; none that still waits.
+-- name: delete_expired
+-- Delete expired events and their deliveries, except those that are waiting.
 DELETE FROM deliver.event AS e
  WHERE at < clock_timestamp() - make_interval(days => %(days)s)
    AND handed_out
    AND NOT EXISTS (SELECT FROM deliver.delivery AS d WHERE d.event = e.id AND d.state = 'waiting')
 
--- name: hand_out
+-- name: create_deliveries
 -- Create a delivery of every new event for each endpoint that was subscribed when it happened.
--- Whoever comes second waits here for the first, so deliveries are numbered in one order.
+-- A second process waits here for the first, so deliveries are numbered in one order.
 WITH new AS (
     SELECT id, kind, at FROM deliver.event WHERE NOT handed_out ORDER BY id FOR UPDATE
 ), wanted AS (
@@ -85,7 +85,7 @@ WITH new AS (
 UPDATE deliver.event AS e SET handed_out = true FROM new WHERE e.id = new.id
 
 -- name: lease_hold
--- Take a lease that is free, over or one's own already.
+-- Take a lease that is free, expired or already held by this process.
 INSERT INTO deliver.lease AS l (name, holder, until)
 VALUES (%(name)s, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))
 ON CONFLICT (name) DO UPDATE
@@ -160,7 +160,7 @@ SELECT e.id, mine.endpoint
 ON CONFLICT DO NOTHING
 
 -- name: replay
--- Let settled deliveries wait again, under their old numbers: they go before all newer ones.
+-- Let settled deliveries wait again under their old numbers, before all newer ones.
 UPDATE deliver.delivery
    SET state = 'waiting', settled_at = NULL, attempts = 0,
        waiting_since = clock_timestamp(), next_at = clock_timestamp()
@@ -187,13 +187,13 @@ ON CONFLICT (sink, dataset) DO UPDATE
    SET error = excluded.error, at = excluded.at, attempts = f.attempts + 1
 
 -- name: save_position
--- Up to where a dataset's changes were passed on.
+-- Save the published position of a dataset.
 INSERT INTO deliver.position AS p (sink, dataset, epoch, seq)
 VALUES ('nats', %(dataset)s, %(epoch)s, %(seq)s)
 ON CONFLICT (sink, dataset) DO UPDATE
    SET epoch = excluded.epoch, seq = excluded.seq, at = clock_timestamp()
 
--- name: see_datasets
+-- name: add_seen_datasets
 -- Give every dataset that has a version a position. A new one begins before the first version that
 -- a subscriber may receive, not at the newest: that one is not announced yet.
 INSERT INTO deliver.seen_version (dataset, version)
@@ -263,7 +263,7 @@ UPDATE deliver.delivery AS d
  WHERE d.event = e.id AND d.endpoint = begun.endpoint AND d.state = 'waiting'
 
 -- name: unseen_versions
--- Whether a dataset has a version that was not looked at; asked every second, so nothing is locked.
+-- Return whether a dataset has an unseen version; runs every second, so it locks nothing.
 SELECT EXISTS (
     SELECT FROM feed.head AS h
       LEFT JOIN deliver.seen_version AS s ON s.dataset = h.dataset

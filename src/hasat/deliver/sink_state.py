@@ -13,8 +13,8 @@ MAX_LAG_SECONDS = 300.0
 """A stream that lacks a change for longer than this needs attention."""
 
 REMEDY = msg(
-    "Make room in NATS, or see whether it and a `hasat worker` run. Publishing is retried every "
-    "few seconds; nothing is lost as long as the feed keeps the changes."
+    "Free space in NATS, or check that it and a `hasat worker` are running. Publishing is retried "
+    "every few seconds; nothing is lost while the feed retains the changes."
 )
 
 
@@ -36,7 +36,7 @@ class SinkState:
         return self.error is not None or self.lag_seconds > MAX_LAG_SECONDS
 
     def describe(self, *, with_error: bool = True) -> str:
-        """Return the state as a sentence; the error names places that concern operators only."""
+        """Return the state as a sentence; the error contains details for operators only."""
         lag = (
             msg("The stream of {dataset} is 1 change behind", dataset=self.dataset)
             if self.lag == 1
@@ -58,7 +58,7 @@ class SinkState:
 
 
 async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkState]:
-    """Return the state of every dataset's stream; none if nobody publishes to NATS.
+    """Return the state of every dataset's stream; none if no process publishes to NATS.
 
     That is known from the settings of this process, or because a worker that publishes ran in the
     last ten minutes.

@@ -10,8 +10,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
-from hasat.deliver.jetstream import NATS_AWAY
-from hasat.deliver.loop import Deliverer
+from hasat.deliver.dispatcher import Dispatcher
+from hasat.deliver.jetstream import NATS_ERRORS
 from hasat.errors import UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.settings import Settings, load_settings
@@ -117,7 +117,7 @@ async def test_a_stream_that_lost_its_end_or_all_of_it_is_filled_again(
         await jetstream.delete_msg(STREAM, lost)
     await filled(store, 1, first=10)
     # NATS still remembers their ids and would drop them in silence; here that is noticed.
-    with pytest.raises(NatsError, match="takes a message for one that it has already"):
+    with pytest.raises(NatsError, match="takes a message for a duplicate"):
         await publish(store, settings)
     await jetstream.purge_stream(STREAM)
     await publish(store, settings)
@@ -137,20 +137,20 @@ async def test_a_publisher_that_overslept_its_lease_can_do_no_harm(
     await filled(store, 3)
     slow, quick = sink_of(store, settings), sink_of(store, settings)
     async with slow.connected(), quick.connected():
-        await slow.round()
+        await slow.publish_pending()
         await filled(store, 2, first=3)
         # While another holds the lease, nothing is done.
-        await quick.round()
+        await quick.publish_pending()
         assert len(seqs(await messages(client))) == 6
         async with store.connection() as conn:
             await conn.execute("DELETE FROM deliver.lease")
-        await quick.round()
+        await quick.publish_pending()
         await filled(store, 2, first=5)
         async with store.connection() as conn:
             await conn.execute("DELETE FROM deliver.lease")
-        with pytest.raises(NATS_AWAY):
+        with pytest.raises(NATS_ERRORS):
             # It still believes that the stream ends where it left it.
-            await slow.round()
+            await slow.publish_pending()
     async with store.connection() as conn:
         await conn.execute("DELETE FROM deliver.lease")
     await publish(store, settings)
@@ -204,7 +204,7 @@ async def test_a_stream_that_cannot_be_made_and_a_server_that_is_away_are_told_p
     await make_table(store)
     await run(store, {"a": {"v": 1}})
     await client.jetstream().add_stream(StreamConfig(name="OTHER", subjects=["hasat.>"]))
-    with pytest.raises(UnavailableError, match="refuses to make the stream HASAT_toys"):
+    with pytest.raises(UnavailableError, match="refuses to create the stream HASAT_toys"):
         await publish(store, settings)
     away = load_settings(
         environ={
@@ -228,7 +228,7 @@ async def test_the_loop_follows_and_outlives_the_server(
         }
     )
     await make_table(store)
-    async with Deliverer(store, settings).running():
+    async with Dispatcher(store, settings).running():
         for n in range(2):
             await filled(store, 2, first=10 * n)
             with nats_server(tmp_path / "nats", port) as address:

@@ -15,7 +15,7 @@ from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamCo
 from hasat.api import create_app
 from hasat.api.findings import Finding, check_database
 from hasat.api.keys import create_key
-from hasat.deliver.loop import Deliverer
+from hasat.deliver.dispatcher import Dispatcher
 from hasat.deliver.sink_state import MAX_LAG_SECONDS, SinkState, load_sink_states
 from hasat.errors import UnavailableError
 from hasat.feed.cursor import Cursor
@@ -141,18 +141,18 @@ async def test_a_lagging_consumer_sees_the_gap_before_the_next_change(
     await change(store, 1)
     sink = sink_of(store, settings)
     async with sink.connected():
-        await sink.round()
+        await sink.publish_pending()
         await change(store, 2)
-        await sink.round()
+        await sink.publish_pending()
         assert described(await read(client, 2)) == [("start", 0), (None, 1)]
         await lose(client)
         await change(store, 3)
         if not restarted:
             try:
-                await sink.round()
+                await sink.publish_pending()
             except NatsError:
                 # The sink expected the stream where it had left it.
-                await sink.round()
+                await sink.publish_pending()
     if restarted:
         async with store.connection() as conn:
             await conn.execute("DELETE FROM deliver.lease")
@@ -237,7 +237,7 @@ async def test_a_full_stream_is_visible_and_loses_nothing(
     await jetstream.add_stream(full)
     await make_table(store)
     await run(store, {})
-    async with Deliverer(store, settings).running():
+    async with Dispatcher(store, settings).running():
         await run(store, {str(n): {"v": "x" * 400} for n in range(60)})
 
         async def is_failing() -> bool:
@@ -345,7 +345,7 @@ async def test_a_stream_is_degraded_after_minutes_behind_in_any_process(
     # A process that does not know of NATS learns of it from a worker that publishes.
     elsewhere = configured(database, tmp_path, None)
     assert await load_sink_states(store, elsewhere) == []
-    async with Deliverer(store, settings).running():
+    async with Dispatcher(store, settings).running():
 
         async def is_known() -> bool:
             return bool(await load_sink_states(store, elsewhere))

@@ -13,9 +13,9 @@ import pytest
 
 from hasat.api import create_app
 from hasat.api.keys import create_key
-from hasat.deliver import Event, announce
+from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.outbox import hand_out, note_delivered, note_failed, subscribe
+from hasat.deliver.outbox import create_deliveries, save_failure, save_success, subscribe
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.store import Store
@@ -34,11 +34,11 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
     await subscribe(store, [HTTP])
     async with store.connection() as conn:
         for n in range(4):
-            await announce(conn, Event("SyncCompleted", "Info", f"message {n}", {"n": n}))
-    await hand_out(store)
-    await note_delivered(store, 1, 200)
+            await publish_event(conn, Event("SyncCompleted", "Info", f"message {n}", {"n": n}))
+    await create_deliveries(store)
+    await save_success(store, 1, 200)
     for number in (2, 3):
-        await note_failed(
+        await save_failure(
             store, number, settings.webhooks, error="no", pause_seconds=0, status=410, final=True
         )
     app = create_app(settings, store, Catalogue.of([], settings), [])
@@ -119,5 +119,5 @@ async def test_the_command_line_shows_sends_again_and_tries_an_endpoint(
         receiver.behave = lambda *_: answer(401, b"who are you")
         refused = hasat("test", "http", "--json")
         assert refused.returncode == 1
-        assert json.loads(refused.stdout)["error"] == "It answered 401: who are you"
+        assert json.loads(refused.stdout)["error"] == "It responded with 401: who are you"
         assert [got.json["eventType"] for got in receiver.received] == ["Test"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hasat.deliver import Event, announce
-from hasat.deliver.loop import Deliverer
+from hasat.deliver import Event, publish_event
+from hasat.deliver.dispatcher import Dispatcher
 from hasat.deliver.outbox import list_deliveries, replay
 from hasat.settings import Settings, load_settings
 from hasat.store import Store
@@ -56,7 +56,7 @@ class Workers:
         settings: Settings = load_settings(
             environ=self._environ | {"HASAT_WEBHOOKS_ENDPOINTS": json.dumps(endpoints)}
         )
-        return Deliverer(self._store, settings, first_pause_seconds=0.01).running()
+        return Dispatcher(self._store, settings, first_pause_seconds=0.01).running()
 
     async def idle(self) -> None:
         """Until everything that happened was handed out and sent."""
@@ -129,7 +129,7 @@ async def test_what_was_committed_before_a_webhook_was_configured_is_not_sent(
     await change(store, 1)
     await change(store, 2)
     async with store.connection() as conn:
-        await announce(conn, Event("DatasetChanged", "Info", "older than the endpoint"))
+        await publish_event(conn, Event("DatasetChanged", "Info", "older than the endpoint"))
     async with workers(receiver):
         await workers.subscribed()
         await change(store, 3)
@@ -177,11 +177,11 @@ async def test_a_kind_of_event_that_is_added_later_counts_from_then(
     async with workers(receiver):
         await workers.subscribed()
     async with store.connection() as conn:
-        await announce(conn, Event("SyncCompleted", "Info", "before"))
+        await publish_event(conn, Event("SyncCompleted", "Info", "before"))
     async with workers(receiver, notify_on="SyncCompleted"):
         await workers.idle()
         async with store.connection() as conn:
-            await announce(conn, Event("SyncCompleted", "Info", "after"))
+            await publish_event(conn, Event("SyncCompleted", "Info", "after"))
         await workers.idle()
     assert [one.json["summary"] for one in receiver.received] == ["after"]
 

@@ -18,21 +18,21 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from hasat.deliver import Event, announce
+from hasat.deliver import Event, publish_event
+from hasat.deliver.dispatcher import Dispatcher, pause_after
 from hasat.deliver.endpoints import endpoints_of
-from hasat.deliver.loop import Deliverer, pause_after
-from hasat.deliver.messages import Message
+from hasat.deliver.events import publish_health_changes, publish_versions
 from hasat.deliver.outbox import (
+    count_deliveries,
+    create_deliveries,
+    delete_expired,
     get_delivery,
-    hand_out,
     list_deliveries,
     replay,
     subscribe,
-    tallies,
-    tidy,
 )
-from hasat.deliver.post import Answer, post
-from hasat.deliver.watch import announce_health, announce_versions
+from hasat.deliver.payloads import Payload
+from hasat.deliver.sender import AttemptResult, send
 from hasat.errors import ConflictError, SettingsError
 from hasat.feed.cursor import Cursor
 from hasat.fetch import addresses
@@ -84,14 +84,14 @@ def settings_with(
     )
 
 
-def deliverer(store: Store, settings: Settings, **options: Any) -> Deliverer:
-    return Deliverer(store, settings, first_pause_seconds=0.01, **options)
+def deliverer(store: Store, settings: Settings, **options: Any) -> Dispatcher:
+    return Dispatcher(store, settings, first_pause_seconds=0.01, **options)
 
 
 async def tell(store: Store, *events: Event) -> None:
     for event in events:
         async with store.connection() as conn:
-            await announce(conn, event)
+            await publish_event(conn, event)
 
 
 def numbered(count: int) -> list[Event]:
@@ -122,13 +122,13 @@ async def test_an_event_is_told_if_and_only_if_its_transaction_commits(
     await subscribe(store, endpoints_of(settings))
     with pytest.raises(RuntimeError):
         async with store.connection() as conn:
-            await announce(conn, Event("SyncFailed", "Critical", "never"))
+            await publish_event(conn, Event("SyncFailed", "Critical", "never"))
             raise RuntimeError
     async with store.connection() as conn:
-        await announce(conn, COMPLETED)
+        await publish_event(conn, COMPLETED)
         # Not before the commit either, however long that takes.
         async with deliverer(store, settings).running():
-            assert await hand_out(store) == 0
+            assert await create_deliveries(store) == 0
     async with deliverer(store, settings).running():
         await settled(store, 1)
     assert [one.json["summary"] for one in receiver.received] == [COMPLETED.summary]
@@ -217,8 +217,12 @@ async def test_what_cannot_be_delivered_is_a_dead_letter_and_can_be_replayed(
         await settled(store, 2)
     assert [one.json["payload"]["n"] for one in receiver.received] == [0, 0, 0, 1]
     [dead] = await list_deliveries(store, state="dead")
-    assert (dead.attempts, dead.last_status, dead.last_error) == (3, 500, "It answered 500: no")
-    [tally] = await tallies(store)
+    assert (dead.attempts, dead.last_status, dead.last_error) == (
+        3,
+        500,
+        "It responded with 500: no",
+    )
+    [tally] = await count_deliveries(store)
     assert (tally.waiting, tally.delivered, tally.dead) == (0, 1, 1)
 
     receiver.behave = lambda *_: answer(200)
@@ -331,7 +335,7 @@ async def test_health_is_told_when_it_changes_and_once_over_all_machines(store: 
         async def health(status: str = status) -> dict[str, dict[str, Any]]:
             return {"sync_freshness": {"status": status, "description": "old"}}
 
-        await asyncio.gather(*(announce_health(store, health) for _ in range(5)))
+        await asyncio.gather(*(publish_health_changes(store, health) for _ in range(5)))
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT severity, payload FROM deliver.event ORDER BY id")
         rows = await cursor.fetchall()
@@ -344,10 +348,10 @@ async def test_health_is_told_when_it_changes_and_once_over_all_machines(store: 
 async def test_versions_are_announced_once_by_many(store: Store) -> None:
     await make_table(store)
     await run(store, {"a": {"v": 0}})
-    await announce_versions(store)
+    await publish_versions(store)
     for n in range(1, 6):
         await run(store, {"a": {"v": n}})
-        await asyncio.gather(*(announce_versions(store) for _ in range(4)))
+        await asyncio.gather(*(publish_versions(store) for _ in range(4)))
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT payload FROM deliver.event ORDER BY id")
         assert [row[0]["head"] for row in await cursor.fetchall()] == [0, 1, 2, 3, 4, 5]
@@ -358,7 +362,7 @@ async def test_old_events_are_forgotten_and_what_nobody_sends_is_given_up(
 ) -> None:
     await subscribe(store, endpoints_of(settings))
     await tell(store, *numbered(3))
-    await hand_out(store)
+    await create_deliveries(store)
     async with store.connection() as conn:
         await conn.execute("UPDATE deliver.event SET at = at - interval '31 days' WHERE id < 3")
         await conn.execute(
@@ -367,19 +371,19 @@ async def test_old_events_are_forgotten_and_what_nobody_sends_is_given_up(
         await conn.execute(
             "UPDATE deliver.delivery SET waiting_since = now() - interval '2 days' WHERE event = 3"
         )
-    await tidy(store, settings.webhooks, endpoints_of(settings))
+    await delete_expired(store, settings.webhooks, endpoints_of(settings))
     assert [one.state for one in await list_deliveries(store)] == ["waiting", "waiting"]
-    await tidy(store, settings.webhooks, [])
+    await delete_expired(store, settings.webhooks, [])
     assert [one.state for one in await list_deliveries(store)] == ["dead", "waiting"]
 
 
 # Where messages may go.
 
-HELLO = Message(b"{}", {"Content-Type": "application/json"})
+HELLO = Payload(b"{}", {"Content-Type": "application/json"})
 
 
-async def try_to_post(url: str, *networks: str, **options: Any) -> Answer:
-    return await post(
+async def try_to_post(url: str, *networks: str, **options: Any) -> AttemptResult:
+    return await send(
         url,
         HELLO,
         timeout_seconds=5,
@@ -506,11 +510,11 @@ async def test_answers_and_their_wishes_are_understood(receiver: Receiver) -> No
 
 def test_pauses_grow_to_an_hour_and_heed_the_endpoint() -> None:
     dice = random.Random(1)
-    pauses = [pause_after(n, Answer(500, "x"), 5.0, dice) for n in range(12)]
+    pauses = [pause_after(n, AttemptResult(500, "x"), 5.0, dice) for n in range(12)]
     for n, pause in enumerate(pauses):
         assert 0.8 * min(5 * 3**n, 3600) <= pause <= 1.2 * min(5 * 3**n, 3600)
-    assert pause_after(0, Answer(503, "x", 120.0), 5.0, dice) == 120.0
-    assert pause_after(0, Answer(503, "x", 1e9), 5.0, dice) == 3600.0
+    assert pause_after(0, AttemptResult(503, "x", 120.0), 5.0, dice) == 120.0
+    assert pause_after(0, AttemptResult(503, "x", 1e9), 5.0, dice) == 3600.0
 
 
 def test_settings_name_endpoints_without_doubt(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hasat.cli.runtime import build_catalogue, source_migrations
-from hasat.deliver.watch import announce_archive_failures
+from hasat.deliver.events import publish_archive_failures
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
 from hasat.feed.archive.catalog import due_datasets, failures, is_current, list_archives
@@ -176,7 +176,7 @@ async def test_a_dataset_that_cannot_be_archived_stops_no_other_and_is_tried_aga
     assert await batches(store, dolls) == []
     assert await is_due(store, dolls) == [], "not again at once"
     for _ in range(2):
-        await announce_archive_failures(store)
+        await publish_archive_failures(store)
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT kind, payload ->> 'Dataset' FROM deliver.event")
         assert await cursor.fetchall() == [("MvRefreshFailed", "dolls")]

@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 
 from hasat.api import create_app
 from hasat.cli.runtime import build_catalogue, source_migrations
-from hasat.deliver.loop import Deliverer
+from hasat.deliver.dispatcher import Dispatcher
 from hasat.jobs import run_in_foreground
 from hasat.jobs.platform_jobs import ARCHIVES_JOB
 from hasat.replica import Replica
@@ -71,7 +71,7 @@ async def test_sync_changes_archive_webhook_and_replica(
 
     async with (
         open_store(settings, source_migrations()) as store,
-        Deliverer(store, settings, first_pause_seconds=0.01).running(),
+        Dispatcher(store, settings, first_pause_seconds=0.01).running(),
     ):
         await synchronise(store)
         archiving = await run_in_foreground(

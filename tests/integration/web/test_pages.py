@@ -15,9 +15,9 @@ from hasat.api import create_app
 from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
 from hasat.cli.runtime import build_catalogue, source_migrations
-from hasat.deliver import Event, announce
+from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.outbox import hand_out, list_deliveries, note_failed, subscribe
+from hasat.deliver.outbox import create_deliveries, list_deliveries, save_failure, subscribe
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
 from hasat.sources.football.datasets import DATASETS as FOOTBALL
@@ -107,8 +107,8 @@ async def _live_a_little(store: Store) -> None:
             "INSERT INTO gib.held_input (run, name, path, sha256, size, machine)"
             " SELECT 1, name, name, '', 0, 'attic-1' FROM unnest(ARRAY['PK', 'GB']) AS name"
         )
-        await announce(conn, Event("SyncCompleted", "Info", "message", {}))
-    await hand_out(store)
+        await publish_event(conn, Event("SyncCompleted", "Info", "message", {}))
+    await create_deliveries(store)
 
 
 async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.Response:
@@ -385,7 +385,7 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
 async def test_dead_letters_are_sent_again(
     client: httpx2.AsyncClient, store: Store, settings: Settings
 ) -> None:
-    await note_failed(store, 1, settings.webhooks, error="no", pause_seconds=0, final=True)
+    await save_failure(store, 1, settings.webhooks, error="no", pause_seconds=0, final=True)
     assert "dead letter" in (await _get(client, "/delivery")).text
     sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
     assert sent.headers["location"] == "/delivery?replayed=1"

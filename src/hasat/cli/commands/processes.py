@@ -193,12 +193,12 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _worker(settings: Settings) -> None:
-    from hasat.deliver.loop import Deliverer
+    from hasat.deliver.dispatcher import Dispatcher
     from hasat.jobs import Worker
 
     async with _wait_for_store(settings) as store, Parent.connect() as parent:
         engine = Worker(build_catalogue(settings), store, settings)
-        deliverer = Deliverer(store, settings, health=health_checks(store, settings))
+        deliverer = Dispatcher(store, settings, health=health_checks(store, settings))
         parent.when_gone(engine.drain)
         async with _signals(engine.drain, engine.stop_now, parent), deliverer.running():
             if not parent.report_ready():

@@ -12,11 +12,11 @@ from hasat.cli import context, output
 from hasat.cli.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.clock import system_clock, zone
 from hasat.deliver import Event
-from hasat.deliver.endpoints import endpoint_named, endpoints_of
-from hasat.deliver.messages import message_of
-from hasat.deliver.outbox import get_delivery, list_deliveries, tallies
+from hasat.deliver.endpoints import endpoints_of, find_endpoint
+from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries
 from hasat.deliver.outbox import replay as replay_deliveries
-from hasat.deliver.post import Answer, post
+from hasat.deliver.payloads import build_payload
+from hasat.deliver.sender import AttemptResult, send
 from hasat.errors import NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -37,7 +37,7 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
     async def read() -> list[dict[str, Any]]:
         async with open_migrated_store(settings) as store:
-            counted = {tally.endpoint: tally for tally in await tallies(store)}
+            counted = {tally.endpoint: tally for tally in await count_deliveries(store)}
         rows: list[dict[str, Any]] = [
             {
                 "name": one.name,
@@ -180,20 +180,20 @@ def send_test(
     Example: `hasat webhooks test http`
     """
     settings = context.get_settings(ctx)
-    wanted = endpoint_named(settings, endpoint)
+    wanted = find_endpoint(settings, endpoint)
     now = system_clock()
     event = Event("Test", "Info", "Deneme mesajı: bu adres bildirimleri alıyor.")
 
-    async def send() -> Answer:
-        return await post(
+    async def send_test() -> AttemptResult:
+        return await send(
             wanted.url,
-            message_of(event, uuid4(), now, wanted, settings.webhooks, now=now),
+            build_payload(event, uuid4(), now, wanted, settings.webhooks, now=now),
             timeout_seconds=wanted.timeout_seconds,
             private_networks=settings.webhooks.private_networks,
             now=now,
         )
 
-    answer = context.run_async(send())
+    answer = context.run_async(send_test())
     output.emit(
         {"endpoint": endpoint, "status": answer.status, "error": answer.error},
         json=json,

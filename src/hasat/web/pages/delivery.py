@@ -70,7 +70,7 @@ async def delivery(asked: Asked) -> DeliveryPage:
     except HasatError as error:
         endpoints, wrong = (), str(error)
     known = {one.name: one for one in endpoints}
-    tallies = await _tallies(house, list(known))
+    count_deliveries = await _tallies(house, list(known))
     nats = house.settings.nats
     return DeliveryPage(
         enabled=house.settings.webhooks.enabled,
@@ -85,7 +85,7 @@ async def delivery(asked: Asked) -> DeliveryPage:
                 dead,
                 oldest,
             )
-            for name, waiting, dead, oldest in tallies
+            for name, waiting, dead, oldest in count_deliveries
         ],
         dead=[one.public() for one in await list_deliveries(store, state="dead", limit=_SHOWN)],
         recent=[one.public() for one in await list_deliveries(store, limit=_SHOWN)],

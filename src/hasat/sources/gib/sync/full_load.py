@@ -45,7 +45,7 @@ class Loaded:
     """What was put into the reconcile."""
 
     counts: dict[str, Counts]
-    tallies: dict[str, Tally]
+    count_deliveries: dict[str, Tally]
     states: dict[str, ListState]
     set_aside: dict[str, list[SetAside]]
 

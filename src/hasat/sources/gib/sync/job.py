@@ -11,7 +11,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 from pydantic import Field
 
-from hasat.deliver import Event, announce
+from hasat.deliver import Event, publish_event
 from hasat.errors import ConflictError, HasatError, NotFoundError
 from hasat.feed.guard import Counts
 from hasat.feed.reconcile import BusyError
@@ -177,7 +177,7 @@ async def _tell(context: RunContext, *events: Event) -> None:
     try:
         async with context.store.connection() as conn:
             for event in events:
-                await announce(conn, event)
+                await publish_event(conn, event)
     except (HasatError, psycopg.Error) as error:
         context.log.warning("nobody could be told", reason=str(error))
 
@@ -205,7 +205,9 @@ async def _hold(
         )
         await conn.execute(load_query(_PACKAGE, "supersede_held"), {"most": _MOST_WAITING})
         took = time.monotonic() - began
-        await announce(conn, guard_triggered(context.run_id, error.measures, error.counts, took))
+        await publish_event(
+            conn, guard_triggered(context.run_id, error.measures, error.counts, took)
+        )
         outcome = Outcome("held", detail={"lists": preview["lists"]}, message=error.message)
         await context.conclude(conn, outcome)
     await _tidy_up(context)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from psycopg import AsyncConnection, sql
 
-from hasat.deliver import announce
+from hasat.deliver import publish_event
 from hasat.errors import HeldError
 from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.encoding import pack
@@ -131,7 +131,7 @@ class HeldBackError(HeldError):
 class Found:
     """What both lists said, as far as the sync needs it after the diff."""
 
-    tallies: dict[str, Tally]
+    count_deliveries: dict[str, Tally]
     states: dict[str, ListState]
     set_aside: dict[str, list[SetAside]] = field(default_factory=dict)
 
@@ -140,7 +140,7 @@ class Found:
             box.lower(): ListReport(
                 tally.users, tally.set_aside, tally.bytes, self.states[box].duplicates
             )
-            for box, tally in self.tallies.items()
+            for box, tally in self.count_deliveries.items()
         }
 
 
@@ -200,9 +200,9 @@ async def synchronise(
         version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
         if version.changed or approving is not None:
             await decide_held(work.connection, approving)
-        users = {box: tally.users for box, tally in found.tallies.items()}
+        users = {box: tally.users for box, tally in found.count_deliveries.items()}
         took = time.monotonic() - began
-        await announce(work.connection, sync_completed(users, version.counts, took))
+        await publish_event(work.connection, sync_completed(users, version.counts, took))
         report = Report(
             "committed" if version.changed else "unchanged",
             round(took, 3),
@@ -282,7 +282,7 @@ class _Task:
         await self.tell(0, None, msg("reading both lists anew"))
         loaded = await load_everything(self, spare=bool(self.states))
         self.counts = loaded.counts
-        return Found(loaded.tallies, loaded.states, loaded.set_aside)
+        return Found(loaded.count_deliveries, loaded.states, loaded.set_aside)
 
     async def _differences(self, readings: dict[str, Reading]) -> Found:
         """Merge anew those taxpayers of whom a record came or went, some at a time."""
@@ -416,7 +416,7 @@ def _measures(settings: Settings, task: _Task, found: Found) -> list[Measure]:
         gib.max_allowed_removal_percent, gib.max_modified_percent, gib.max_added_percent
     )
     measures = [*measure_changes(task.counts, limits)]
-    for box, tally in found.tallies.items():
+    for box, tally in found.count_deliveries.items():
         before = task.states.get(box)
         name = _LIST_NAMES[box]
         if before is not None and before is not found.states[box]:

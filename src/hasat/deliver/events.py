@@ -1,16 +1,54 @@
-"""What the delivering loop notices by itself: new versions, missing archives, changed health."""
+"""Events: written to the outbox in the transaction in which they happen.
+
+The dispatcher itself finds new versions, failed archives and changed health.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
 
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
+from psycopg.types.json import Json
 
 from hasat.clock import local_time
-from hasat.deliver.event import Event, Severity, announce
 from hasat.feed.cursor import Cursor
+from hasat.settings.kinds import EventName
 from hasat.store import Store
 from hasat.store.queries import load_query
+
+Severity = Literal["Info", "Warning", "Critical"]
+Kind = Literal[EventName, "Test"]
+"""The original service's six kinds, DatasetChanged, and the test of `hasat webhooks test`."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that endpoints may be notified of; the summary is for people."""
+
+    kind: Kind
+    severity: Severity
+    summary: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime | None = None
+    """When it happened; None for the time of the transaction."""
+
+
+async def publish_event(conn: AsyncConnection[Any], event: Event) -> None:
+    """Write the event to the outbox; it is sent if and only if the transaction commits."""
+    await conn.execute(
+        load_query("hasat.deliver", "add_event"),
+        {
+            "kind": event.kind,
+            "severity": event.severity,
+            # PostgreSQL cannot store NUL; a message about broken input may contain one.
+            "summary": event.summary.replace("\0", "\ufffd"),
+            "payload": Json(dict(event.payload)),
+            "at": event.at,
+        },
+    )
+
 
 Health = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
 """The checks of all sources: a `status` (Healthy, Degraded, Unhealthy) and a `description` each."""
@@ -19,23 +57,23 @@ _PACKAGE = "hasat.deliver"
 _SEVERITIES: dict[str, Severity] = {"Unhealthy": "Critical", "Degraded": "Warning"}
 
 
-async def announce_versions(store: Store) -> int:
-    """Announce DatasetChanged for every version that changed something; how many there were.
+async def publish_versions(store: Store) -> int:
+    """Publish DatasetChanged for every version with changes; return the number of new versions.
 
-    The position moves in the same transaction, so each version is announced once over all machines.
+    The position moves in the same transaction, so all machines together publish each once.
     """
     async with store.connection() as conn:
         cursor = await conn.execute(load_query(_PACKAGE, "unseen_versions"))
         if await cursor.fetchone() == (False,):
             return 0
-        await conn.execute(load_query(_PACKAGE, "see_datasets"))
+        await conn.execute(load_query(_PACKAGE, "add_seen_datasets"))
         await conn.execute("SELECT FROM deliver.seen_version ORDER BY dataset FOR UPDATE")
         async with conn.cursor(row_factory=dict_row) as versions:
             await versions.execute(load_query(_PACKAGE, "new_versions"))
             rows = await versions.fetchall()
         for row in rows:
             if row["added"] or row["modified"] or row["removed"]:
-                await announce(conn, _changed(row))
+                await publish_event(conn, _changed(row))
             await conn.execute(
                 "UPDATE deliver.seen_version SET version = %s WHERE dataset = %s",
                 [row["version"], row["dataset"]],
@@ -43,11 +81,11 @@ async def announce_versions(store: Store) -> int:
     return len(rows)
 
 
-async def announce_archive_failures(store: Store) -> None:
-    """Announce MvRefreshFailed once for every dataset that cannot be archived any more.
+async def publish_archive_failures(store: Store) -> None:
+    """Publish MvRefreshFailed once for every dataset that can no longer be archived.
 
-    The original's event says that what is handed out lags behind what is committed; here that is
-    true of archives alone.
+    The original's event says that served data lags behind committed data; here that applies to
+    archives alone.
     """
     async with store.connection() as conn:
         cursor = await conn.execute(
@@ -55,7 +93,7 @@ async def announce_archive_failures(store: Store) -> None:
             " RETURNING dataset, failures, error"
         )
         for dataset, failures, error in await cursor.fetchall():
-            await announce(
+            await publish_event(
                 conn,
                 Event(
                     "MvRefreshFailed",
@@ -67,8 +105,8 @@ async def announce_archive_failures(store: Store) -> None:
             )
 
 
-async def announce_health(store: Store, health: Health) -> None:
-    """Announce HealthStatusChanged for every check that is no longer what it was last."""
+async def publish_health_changes(store: Store, health: Health) -> None:
+    """Publish HealthStatusChanged for every check whose status has changed."""
     checks = await health()
     async with store.connection() as conn:
         for name, check in sorted(checks.items()):
@@ -92,13 +130,13 @@ async def _compare(conn: AsyncConnection[Any], name: str, check: Mapping[str, An
         "UPDATE deliver.health SET status = %s, since = clock_timestamp() WHERE check_name = %s",
         [status, name],
     )
-    told = "düzeldi" if status == "Healthy" else "bozuldu"
-    await announce(
+    verb = "düzeldi" if status == "Healthy" else "bozuldu"
+    await publish_event(
         conn,
         Event(
             "HealthStatusChanged",
             _SEVERITIES.get(status, "Info"),
-            f"Sağlık kontrolü '{name}' {told}: {row[0]} → {status}.",
+            f"Sağlık kontrolü '{name}' {verb}: {row[0]} → {status}.",
             {
                 "CheckName": name,
                 "PreviousStatus": row[0],

@@ -1,0 +1,223 @@
+"""The dispatcher: sends deliveries in every worker, one worker at a time per endpoint by lease."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from uuid import uuid4
+
+import structlog
+
+from hasat.clock import Clock, system_clock
+from hasat.deliver import outbox
+from hasat.deliver.endpoints import Endpoint, endpoints_of
+from hasat.deliver.events import (
+    Health,
+    publish_archive_failures,
+    publish_health_changes,
+    publish_versions,
+)
+from hasat.deliver.jetstream import NATS_ERRORS, JetStreamSink
+from hasat.deliver.outbox import LEASE_SECONDS
+from hasat.deliver.payloads import build_payload
+from hasat.deliver.sender import AttemptResult, send
+from hasat.deliver.sink_state import save_sink_seen
+from hasat.feed.notifier import ChangeNotifier
+from hasat.jobs.connection import CONNECTION_ERRORS, backoff, wait_for_event
+from hasat.settings import Settings
+from hasat.store import Store
+
+FIRST_PAUSE_SECONDS = 5.0
+_GROWTH = 3.0
+_MAX_PAUSE_SECONDS = 3600.0
+_HEALTH_SECONDS = 15.0
+_RENEW_SECONDS = 5.0
+_CLEANUP_SECONDS = 3600.0
+_POLL_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+def pause_after(failures: int, result: AttemptResult, first: float, jitter: random.Random) -> float:
+    """Return the seconds until the next attempt.
+
+    They grow threefold with jitter up to an hour; a longer Retry-After is honoured up to an hour.
+    """
+    own = min(first * _GROWTH**failures, _MAX_PAUSE_SECONDS) * jitter.uniform(0.8, 1.2)
+    return min(max(own, result.retry_after or 0.0), max(own, _MAX_PAUSE_SECONDS))
+
+
+class Dispatcher:
+    """Sends deliveries to endpoints in order, and changes to NATS."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        health: Health | None = None,
+        clock: Clock = system_clock,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._endpoints = endpoints_of(settings)
+        self._health = health
+        self._clock = clock
+        self._first_pause = first_pause_seconds
+        self._lease_seconds = lease_seconds
+        self._jitter = random.Random()  # noqa: S311 - not for security
+        self._holder = uuid4()
+        self._subscribed = False
+        self._stopping = asyncio.Event()
+        self._new_deliveries = asyncio.Event()
+        self._notifier = ChangeNotifier(store)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Deliver while the block lasts; requests in progress at its end may finish."""
+        async with self._notifier.listening():
+            tasks = [
+                asyncio.create_task(self._repeat(what, step), name=f"deliver: {what}")
+                for what, step in self._steps()
+            ]
+            try:
+                yield
+            finally:
+                self._stopping.set()
+                self._new_deliveries.set()
+                self._notifier.close()
+                _, unfinished = await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS)
+                for task in unfinished:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                with suppress(*CONNECTION_ERRORS):
+                    await outbox.release_leases(self._store, self._holder)
+
+    def _steps(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("outbox", self._create_deliveries),
+            ("subscriptions", self._renew),
+            ("cleanup", self._clean_up),
+        ]
+        if self._health is not None:
+            steps.append(("health", self._check_health))
+        steps += [(one.name, partial(self._send_due, one)) for one in self._endpoints]
+        if self._settings.nats.url is not None:
+            sink = JetStreamSink(
+                self._store, self._settings.nats, self._holder, lease_seconds=self._lease_seconds
+            )
+            steps.append(("nats", partial(self._publish, sink)))
+        return steps
+
+    async def _repeat(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a step; a failure in one round does not prevent the next."""
+        pauses = backoff()
+        while not self._stopping.is_set():
+            try:
+                await step()
+                pauses = backoff()
+                continue
+            except (*CONNECTION_ERRORS, *NATS_ERRORS) as error:
+                log.warning("deliver.paused", step=what, reason=str(error) or type(error).__name__)
+            except Exception:
+                log.exception("deliver.failed", step=what)
+            await wait_for_event(self._stopping, next(pauses))
+
+    async def _create_deliveries(self) -> None:
+        signal = self._notifier.next_signal()
+        if not self._subscribed:
+            await outbox.subscribe(self._store, self._endpoints)
+            self._subscribed = True
+        await publish_versions(self._store)
+        await publish_archive_failures(self._store)
+        if await outbox.create_deliveries(self._store):
+            current, self._new_deliveries = self._new_deliveries, asyncio.Event()
+            current.set()
+        await self._notifier.wait(signal, _POLL_SECONDS)
+
+    async def _renew(self) -> None:
+        if self._subscribed:
+            await outbox.renew_subscriptions(self._store, self._endpoints)
+        if self._settings.nats.url is not None:
+            await save_sink_seen(self._store)
+        await wait_for_event(self._stopping, _RENEW_SECONDS)
+
+    async def _send_due(self, endpoint: Endpoint) -> None:
+        """Send the due deliveries of an endpoint one after the other."""
+        new_deliveries = self._new_deliveries
+        while not (wait := await self._send_next(endpoint)):
+            if self._stopping.is_set():
+                return
+        await wait_for_event(new_deliveries, min(wait, _POLL_SECONDS))
+
+    async def _send_next(self, endpoint: Endpoint) -> float:
+        """Send the next delivery if it is due; return the seconds until the next check."""
+        # Longer than an attempt can take, so that no other process starts one meanwhile.
+        seconds = endpoint.timeout_seconds + self._lease_seconds
+        if await outbox.next_delivery(self._store, endpoint.name) is None:
+            return _POLL_SECONDS
+        started_at = time.monotonic()
+        if not await outbox.hold_lease(
+            self._store, f"webhook {endpoint.name}", self._holder, seconds
+        ):
+            return _POLL_SECONDS
+        # Read again under the lease: another process may just have delivered it.
+        due = await outbox.next_delivery(self._store, endpoint.name)
+        if due is None:
+            return _POLL_SECONDS
+        if time.monotonic() - started_at > self._lease_seconds:
+            # This process was suspended: the lease may end before the attempt does.
+            return 0.0
+        webhooks = self._settings.webhooks
+        now = self._clock()
+        result = await send(
+            endpoint.url,
+            build_payload(due.event, due.message_id, due.at, endpoint, webhooks, now=now),
+            timeout_seconds=endpoint.timeout_seconds,
+            private_networks=webhooks.private_networks,
+            now=now,
+        )
+        if result.error is None:
+            assert result.status is not None
+            await outbox.save_success(self._store, due.id, result.status)
+            return 0.0
+        pause = pause_after(due.attempts, result, self._first_pause, self._jitter)
+        state = await outbox.save_failure(
+            self._store,
+            due.id,
+            webhooks,
+            error=result.error,
+            status=result.status,
+            pause_seconds=pause,
+            final=result.is_final,
+        )
+        log.warning(
+            "delivery.failed",
+            endpoint=endpoint.name,
+            delivery=due.id,
+            reason=result.error,
+            state=state,
+        )
+        return 0.0 if state == "dead" else pause
+
+    async def _publish(self, sink: JetStreamSink) -> None:
+        """Publish changes to NATS while this process holds the lease."""
+        async with sink.connected():
+            while not self._stopping.is_set():
+                signal = self._notifier.next_signal()
+                await sink.publish_pending()
+                await self._notifier.wait(signal, _POLL_SECONDS)
+
+    async def _check_health(self) -> None:
+        assert self._health is not None
+        await publish_health_changes(self._store, self._health)
+        await wait_for_event(self._stopping, _HEALTH_SECONDS)
+
+    async def _clean_up(self) -> None:
+        await outbox.delete_expired(self._store, self._settings.webhooks, self._endpoints)
+        await wait_for_event(self._stopping, _CLEANUP_SECONDS)

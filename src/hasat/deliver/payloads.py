@@ -1,0 +1,172 @@
+"""The requests that webhooks send: the original service's body and headers, or a Slack message.
+
+They are signed in the original's way and by the Standard Webhooks specification.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hasat import __version__
+from hasat.clock import ISTANBUL
+from hasat.deliver.endpoints import Endpoint
+from hasat.deliver.events import Event
+from hasat.settings.source_tree import Webhooks
+
+_PREFIX = "whsec_"
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The body and headers of a request; the id is the same in every attempt."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def build_payload(
+    event: Event,
+    message_id: UUID,
+    at: datetime,
+    endpoint: Endpoint,
+    webhooks: Webhooks,
+    *,
+    now: datetime,
+) -> Payload:
+    """Return the event in the endpoint's format; `now` is the time of the signature."""
+    headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": _AGENT}
+    if endpoint.format == "slack":
+        return Payload(_encoded(slack_body(event, at, endpoint, webhooks)), headers)
+    happened = at.astimezone(ISTANBUL).isoformat(timespec="microseconds")
+    body = _encoded(
+        {
+            "eventType": event.kind,
+            "severity": event.severity,
+            "summary": event.summary,
+            "timestamp": happened,
+            "payload": {
+                **event.payload,
+                "serviceName": webhooks.service_name,
+                "environment": webhooks.environment,
+            },
+        }
+    )
+    stable_id, moment = f"msg_{message_id.hex}", str(int(now.timestamp()))
+    headers |= {
+        "X-Webhook-Event": event.kind,
+        "X-Webhook-Timestamp": happened,
+        "X-Webhook-ServiceName": _header(webhooks.service_name),
+        "X-Webhook-Environment": _header(webhooks.environment),
+        "webhook-id": stable_id,
+        "webhook-timestamp": moment,
+    }
+    if endpoint.secret is not None:
+        original = hmac.new(endpoint.secret.encode(), body, hashlib.sha256).hexdigest()
+        headers["X-Webhook-Signature"] = f"sha256={original}"
+        signed = f"{stable_id}.{moment}.".encode() + body
+        digest = hmac.new(signing_key(endpoint.secret), signed, hashlib.sha256).digest()
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return Payload(body, headers)
+
+
+def signing_key(secret: str) -> bytes:
+    """Return the key of the Standard Webhooks signature.
+
+    It is the Base64 text after `whsec_`; of any other secret it is the bytes themselves.
+    """
+    if secret.startswith(_PREFIX):
+        try:
+            return base64.b64decode(secret.removeprefix(_PREFIX) + "==")
+        except binascii.Error:
+            pass
+    return secret.encode()
+
+
+_AGENT = f"Hasat/{__version__}"
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _header(text: str) -> str:
+    """Escape letters that are not ASCII as JSON does."""
+    return json.dumps(text)[1:-1] if not text.isascii() else text
+
+
+_COLOURS = {"Critical": "#dc3545", "Warning": "#fd7e14", "Info": "#2EB67D"}
+_TITLES = {
+    "SyncCompleted": "✅ GİB Senkronizasyon Raporu",
+    "SyncFailed": "❌ GİB Senkronizasyon Hatası",
+    "SyncPartial": "⚠️ GİB Senkronizasyon Kısmi",
+    "RemovalGuardTriggered": "🛡️ Silme Koruması Tetiklendi",
+    "MvRefreshFailed": "🔄 Arşiv Yazılamadı",
+    "HealthStatusChanged": "💚 Sağlık Durumu Değişti",
+    "DatasetChanged": "📥 Veri Kümesi Değişti",
+    "Test": "👋 Deneme Mesajı",
+}
+_LISTS = {"EInvoice": "🧾 e-Fatura Kullanıcıları", "EDespatch": "📦 e-İrsaliye Kullanıcıları"}
+# Slack rejects a text block of more than 3,000 characters.
+_MAX_TEXT = 2_500
+
+
+def slack_body(
+    event: Event, at: datetime, endpoint: Endpoint, webhooks: Webhooks
+) -> dict[str, Any]:
+    """Return the body for an incoming webhook of Slack, in Turkish like the original's."""
+    title = _TITLES.get(event.kind, event.kind)
+    facts = [
+        f"📅 *{at.astimezone(ISTANBUL):%d.%m.%Y %H:%M}*",
+        f"📍 *{_plain(webhooks.environment)}*",
+        f"⏱️ *{_plain(event.payload.get('Duration', '-'))}*",
+        f"🛠️ *Servis:* `{_plain(webhooks.service_name)}`",
+    ]
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": True}},
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": " | ".join(facts)}]},
+        {"type": "divider"},
+    ]
+    sections = [
+        _counts(heading, event.payload[name])
+        for name, heading in _LISTS.items()
+        if isinstance(event.payload.get(name), Mapping)
+    ] or [_plain(event.summary)]
+    if error := event.payload.get("Error"):
+        sections.append(f"*❌ Hata:*\n```{_plain(error)}```")
+    for text in sections:
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+        blocks.append({"type": "divider"})
+    body: dict[str, Any] = {
+        # Notifications and screen readers show this text instead of the blocks.
+        "text": f"{title}: {_plain(event.summary)}",
+        "attachments": [{"color": _COLOURS[event.severity], "blocks": blocks}],
+    }
+    if endpoint.channel:
+        body["channel"] = endpoint.channel
+    if endpoint.username:
+        body["username"] = endpoint.username
+    return body
+
+
+def _counts(heading: str, counts: Mapping[str, Any]) -> str:
+    total, added, removed, modified = (
+        f"{counts.get(name, 0):,}".replace(",", ".")
+        for name in ("TotalCount", "Added", "Removed", "Modified")
+    )
+    return (
+        f"*{heading}*\n📊 Toplam: `{total}`  |  ✨ Yeni: {added}  |  "
+        f"🗑️ _Silinen: {removed}_  |  🔄 _Değişen: {modified}_"
+    )
+
+
+def _plain(value: Any) -> str:
+    """Escape a text so that Slack finds no link, mention or formatting in it."""
+    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
