@@ -31,7 +31,7 @@ from hasat.errors import DatabaseError, OutOfQuotaError
 from hasat.settings import load_settings
 from hasat.store import Store, open_store
 from hasat.store.store import connect
-from hasat.testing.metered import Metered
+from hasat.testing.http import MeteredUpstream
 
 DAY = datetime(2026, 3, 10, tzinfo=UTC)
 LEAD = timedelta(hours=3)
@@ -250,7 +250,7 @@ async def compressed_day(
     plan = replace(
         plan, seconds=(LEAD + timedelta(days=1, minutes=30)).total_seconds() / plan.speed
     )
-    metered = Metered(plan.day_limit, plan.minute_hard, **character)
+    metered = MeteredUpstream(plan.day_limit, plan.minute_hard, **character)
     async with metered.listening() as port:
         crew = Crew(replace(plan, port=port), "work")
         await crew.start(skews)
@@ -292,7 +292,7 @@ async def saturated_minute(store: Store, home: str, seconds: float) -> dict[str,
     # Noon of the next day, where the pace of backfill is far above the minute's rate.
     began = time.time() - (LEAD + timedelta(hours=12)).total_seconds()
     await replace(plan, began=began).wind(store)
-    metered = Metered(plan.day_limit, plan.minute_hard)
+    metered = MeteredUpstream(plan.day_limit, plan.minute_hard)
     async with metered.listening() as port:
         crew = Crew(replace(plan, port=port, seconds=seconds, high_every=1.0), "work")
         await crew.start()

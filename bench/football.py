@@ -40,15 +40,14 @@ import structlog
 from hasat.budget import Budget
 from hasat.settings import Settings
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.football import client
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.sources.football.simulator.matches import EXTRA, FULL, LATE_RESULT_AFTER, Moment
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, open_store
-from hasat.testing.clock import hands_on
-from hasat.testing.database import database_server, throw_away_database
-from hasat.testing.days import Days
+from hasat.testing.database import database_server, fake_database_clock, throw_away_database
+from hasat.testing.jobs import SimulatedWorker
 
 QUOTA = 75_000
 MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
@@ -65,7 +64,7 @@ SEED_MINUTES_LATE_WITHOUT_LIVE = 90.0
 class Bench:
     """A collector on a turned clock, and the API it asks."""
 
-    days: Days
+    worker: SimulatedWorker
     simulation: Simulation
 
     @property
@@ -83,9 +82,9 @@ class Bench:
     async def exhaust(self, *names: str) -> None:
         """Run jobs by hand until each has nothing to do; where the budget refuses, later again."""
         for name in names:
-            while (outcome := await self.days.run(name)) and outcome.kind != "nothing":
+            while (outcome := await self.worker.run(name)) and outcome.kind != "nothing":
                 if outcome.kind == "out_of_quota":
-                    await self.days.hands.sleep(_LATER_SECONDS)
+                    await self.worker.clock.sleep(_LATER_SECONDS)
             if outcome is None:
                 raise RuntimeError(f"{name} failed.")
 
@@ -99,20 +98,22 @@ async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[
     # As the API's documentation has it: tables an hour after a match.
     world["tables_after"] = 1
     simulation = Simulation(
-        FOOTBALL, seed=3, clock=TurnableClock(start), options={**world, **options}
+        FOOTBALL, seed=3, clock=SettableClock(start), options={**world, **options}
     )
     async with (
         database_server() as server,
         throw_away_database(server, MIGRATIONS) as database,
         simulate(simulation) as address,
-        hands_on(database.url, start, simulation.clock) as hands,
+        fake_database_clock(database.url, start, simulation.clock) as database_clock,
     ):
         with tempfile.TemporaryDirectory() as home:
             settings = _settings(database.settings(Path(home)), address, leagues)
             # Who waits for the budget waits by the turned clock too.
-            client.Budget = partial(Budget, sleep=hands.sleep)  # type: ignore[misc, assignment]
+            client.Budget = partial(Budget, sleep=database_clock.sleep)  # type: ignore[misc, assignment]
             async with open_store(settings, MIGRATIONS) as store:
-                yield Bench(Days(JOBS, store, settings, hands, start), simulation)
+                yield Bench(
+                    SimulatedWorker(JOBS, store, settings, database_clock, start), simulation
+                )
 
 
 def _settings(base: Settings, address: str, leagues: int) -> Settings:
@@ -178,17 +179,17 @@ async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
     Of several days the dearest counts.
     """
     began = time.monotonic()
-    hands = here.days.hands
+    database_clock = here.worker.clock
     await here.exhaust("fixtures_backfill_league_season", "standings_backfill_league_season")
     await _take_as_known(here)
     caught_up = here.requests.total()
-    first = hands.now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = database_clock.now.replace(hour=0, minute=0, second=0, microsecond=0)
     counted_from = first + timedelta(days=2)
-    await here.days.until(counted_from)
+    await here.worker.run_until(counted_from)
     spent: list[Counter[str]] = []
     for number in range(1, days + 1):
         before = here.requests
-        await here.days.until(counted_from + timedelta(days=number))
+        await here.worker.run_until(counted_from + timedelta(days=number))
         spent.append(here.requests - before)
     dearest = max(spent, key=Counter.total)
     facts = {
@@ -204,7 +205,7 @@ async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
 
 async def _take_as_known(here: Bench) -> None:
     """Details and statistics of what was played before: a matter of the first days, not of one."""
-    async with here.days.store.connection() as conn:
+    async with here.worker.store.connection() as conn:
         await conn.execute(
             "UPDATE football.fixture_told SET details_at = told_at"
             " WHERE fixture_id IN (SELECT fixture_id FROM core.fixtures WHERE status_short = 'FT')"
@@ -298,7 +299,7 @@ async def _mirrored(here: Bench, moments: list[Moment]) -> int:
 
 
 async def _rows(here: Bench, query: Any) -> list[Any]:
-    async with here.days.store.connection() as conn:
+    async with here.worker.store.connection() as conn:
         return await (await conn.execute(query)).fetchall()
 
 

@@ -1,4 +1,4 @@
-"""Hasat collects from public sources within their limits and hands every change on."""
+"""Hasat collects from public sources within their limits and publishes every change."""
 
 from importlib.metadata import version
 

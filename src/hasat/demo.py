@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from hasat.clock import Clock, system_clock
-from hasat.sim.frame import Simulation, answering
+from hasat.sim.simulation import Simulation, serve_app
 from hasat.sources.football.simulator.server import FOOTBALL
 from hasat.sources.football.simulator.server import KEY as FOOTBALL_KEY
 from hasat.sources.gib.simulator.server import GIB, PATHS
@@ -149,7 +149,7 @@ class Story:
         )
         happening = asyncio.create_task(self._happen(), name="story")
         try:
-            async with answering(app, port) as address:
+            async with serve_app(app, port) as address:
                 yield address
         finally:
             happening.cancel()

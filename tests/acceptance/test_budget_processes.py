@@ -19,7 +19,7 @@ from hasat.errors import DatabaseError
 from hasat.settings import load_settings
 from hasat.store import Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.metered import Metered
+from hasat.testing.http import MeteredUpstream
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def midday(store: Store) -> Clock:
 async def test_four_processes_spend_the_day_to_the_last_and_not_one_more(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
-    metered = Metered(day_limit=400, minute_limit=1_000_000, clock=midday)
+    metered = MeteredUpstream(day_limit=400, minute_limit=1_000_000, clock=midday)
     async with metered.listening() as port:
         crew = Crew(database, tmp_path, port)
         for number in range(PROCESSES):
@@ -99,7 +99,7 @@ async def test_four_processes_spend_the_day_to_the_last_and_not_one_more(
 async def test_the_minute_holds_for_all_processes_together(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
-    metered = Metered(day_limit=60, minute_limit=700, clock=midday)
+    metered = MeteredUpstream(day_limit=60, minute_limit=700, clock=midday)
     async with metered.listening() as port:
         crew = Crew(database, tmp_path, port)
         for number in range(PROCESSES):
@@ -121,7 +121,7 @@ async def test_the_minute_holds_for_all_processes_together(
 async def test_what_a_killed_process_held_is_spent_and_nothing_else_is_lost(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
-    metered = Metered(day_limit=400, minute_limit=1_000_000, latency=0.01, clock=midday)
+    metered = MeteredUpstream(day_limit=400, minute_limit=1_000_000, latency=0.01, clock=midday)
     async with metered.listening() as port:
         crew = Crew(database, tmp_path, port)
         for number in range(PROCESSES):
@@ -149,7 +149,7 @@ async def test_what_a_killed_process_held_is_spent_and_nothing_else_is_lost(
 async def test_a_cut_connection_to_the_database_costs_at_most_a_grant(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
-    metered = Metered(day_limit=300, minute_limit=1_000_000, latency=0.01, clock=midday)
+    metered = MeteredUpstream(day_limit=300, minute_limit=1_000_000, latency=0.01, clock=midday)
     async with metered.listening() as port:
         crew = Crew(database, tmp_path, port)
         for number in range(2):
@@ -171,7 +171,7 @@ async def test_a_cut_connection_to_the_database_costs_at_most_a_grant(
 async def test_a_foreign_user_of_the_key_is_noticed_and_left_his_part(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
-    metered = Metered(day_limit=300, minute_limit=1_000_000, polite=False, clock=midday)
+    metered = MeteredUpstream(day_limit=300, minute_limit=1_000_000, polite=False, clock=midday)
     for _ in range(100):
         metered.answer()
     async with metered.listening() as port:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.football.simulator.server import FOOTBALL, KEY
 from hasat.testing.database import ThrowAwayDatabase
 
@@ -93,7 +93,7 @@ def world() -> tuple[Simulation, int]:
     start = now - timedelta(days=25)
     options: dict[str, Any] = {"leagues": 2, "teams": 6, "season_start": start.isoformat()}
     options |= {"minute": 60_000, "daily": 10_000_000}
-    clock = TurnableClock(now, speed=0)
+    clock = SettableClock(now, speed=0)
     return Simulation(FOOTBALL, seed=5, clock=clock, options=options), start.year
 
 

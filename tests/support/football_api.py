@@ -1,4 +1,4 @@
-"""API-Football on loopback, in the hands of a test: every answer is what the test says."""
+"""API-Football on loopback, in the database_clock of a test: every answer is what the test says."""
 
 import asyncio
 import json
@@ -21,8 +21,7 @@ from hasat.settings import Settings
 from hasat.sources.football import client
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.store import Store, open_store
-from hasat.testing.clock import Hands, hands_on
-from hasat.testing.database import ThrowAwayDatabase
+from hasat.testing.database import FakeDatabaseClock, ThrowAwayDatabase, fake_database_clock
 from hasat.testing.jobs import perform
 
 NOW = datetime(2026, 11, 14, 12, tzinfo=UTC)
@@ -122,7 +121,7 @@ class Collector:
     store: Store
     settings: Settings
     api: FootballApi
-    hands: Hands
+    database_clock: FakeDatabaseClock
 
     async def run(self, name: str, due: datetime | None = None, **params: Any) -> Outcome:
         """Run a job, by hand or as if it were due."""
@@ -146,16 +145,16 @@ async def collecting_from(
     **more: Any,
 ) -> AsyncIterator[Collector]:
     """Hasat in a database of its own; `more` are settings of the source."""
-    async with football_api(tell) as api, hands_on(database.url, NOW) as hands:
-        monkeypatch.setattr(client, "Budget", partial(Budget, sleep=hands.sleep))
-        monkeypatch.setattr(client, "Fetcher", partial(Fetcher, sleep=hands.sleep))
+    async with football_api(tell) as api, fake_database_clock(database.url, NOW) as database_clock:
+        monkeypatch.setattr(client, "Budget", partial(Budget, sleep=database_clock.sleep))
+        monkeypatch.setattr(client, "Fetcher", partial(Fetcher, sleep=database_clock.sleep))
         base = database.settings(home)
         tracked = [{"id": league, "season": 2026} for league in leagues or (39,)]
         section = {"api_key": "k", "base_url": api.address, "tracked_leagues": tracked, **more}
         football = type(base.football).model_validate(base.football.model_dump() | section)
         settings = base.model_copy(update={"football": football})
         async with open_store(settings, source_migrations()) as store:
-            yield Collector(store, settings, api, hands)
+            yield Collector(store, settings, api, database_clock)
 
 
 def league(number: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The frame of the simulators: loopback servers with a seed, a clock to set and named faults.
+"""The frame of the simulators; each simulator is in its source.
 
-Each simulator is in its source. The product does not use them, except for the demo.
+Only the demo and the tests use them.
 """
 
-from hasat.sim.frame import Simulation, Simulator, simulate
+from hasat.sim.simulation import Simulation, Simulator, simulate
 
 __all__ = ["Simulation", "Simulator", "simulate"]

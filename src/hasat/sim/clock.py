@@ -1,4 +1,4 @@
-"""A clock that can be stopped, turned and sped up, the same way from a test and over HTTP."""
+"""The clock of the simulators, which tests and HTTP requests can set."""
 
 import time
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from hasat.errors import UsageError
 from hasat.messages import msg
 
 
-class TurnableClock:
-    """Callable like every `hasat.clock.Clock`; runs at `speed` times the machine's pace."""
+class SettableClock:
+    """A `hasat.clock.Clock` that runs at `speed` times the pace of the machine."""
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class TurnableClock:
     def speed(self) -> float:
         return self._speed
 
-    def turn_to(self, moment: datetime) -> None:
+    def set_time(self, moment: datetime) -> None:
         """Jump to a moment, forward or back."""
         self._set(moment, self._speed)
 
     def advance(self, seconds: float) -> None:
         self._set(self() + timedelta(seconds=seconds), self._speed)
 
-    def run_at(self, speed: float) -> None:
-        """From now on, a machine second is `speed` seconds here; 0 stops the clock."""
+    def set_speed(self, speed: float) -> None:
+        """Let `speed` seconds pass here in each second of the machine; 0 stops the clock."""
         self._set(self(), speed)
 
     def _set(self, base: datetime, speed: float) -> None:

@@ -16,7 +16,7 @@ from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 from support.archive_tools import GIB, read_ndjson, read_xml, sync, taxpayers
 from support.feed_toys import State, head_of, state_digest
 
@@ -34,8 +34,10 @@ def migrations() -> list[MigrationSet]:
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), [LISTS])
-    assert [one for one in undescribed(app) if "archive" in one or "version" in one] == []
-    async with client_of(app) as client:
+    assert [
+        one for one in undocumented_operations(app) if "archive" in one or "version" in one
+    ] == []
+    async with app_client(app) as client:
         yield client
 
 

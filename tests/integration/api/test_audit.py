@@ -42,7 +42,7 @@ from hasat.store.audit import (
     record_action,
 )
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.login import MAX_REFUSALS_PER_MINUTE
 from hasat.web.pages import ACTIONS as FORMS
@@ -152,7 +152,7 @@ def app_of(settings: Settings, store: Store) -> FastAPI:
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     """A server on loopback, where everybody may operate."""
-    async with client_of(app_of(settings, store)) as client:
+    async with app_client(app_of(settings, store)) as client:
         yield client
 
 
@@ -161,7 +161,7 @@ async def guarded(settings: Settings, store: Store) -> AsyncIterator[httpx2.Asyn
     """A server where callers need a key."""
     serve = settings.serve.model_copy(update={"host": "192.0.2.10"})
     app = app_of(settings.model_copy(update={"serve": serve}), store)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

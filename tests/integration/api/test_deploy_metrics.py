@@ -14,7 +14,7 @@ from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -40,7 +40,7 @@ def migrations() -> Sequence[MigrationSet]:
 async def test_every_metric_asked_for_is_told(settings: Settings, store: Store) -> None:
     sources = all_sources()
     app = create_app(settings, store, Catalogue.of(platform_jobs(), settings), sources)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         await client.get("/healthz")
         told = (await client.get("/metrics")).text
     families = set(re.findall(r"^# HELP (\S+)", told, re.MULTILINE))

@@ -15,7 +15,7 @@ from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
 from hasat.store.queries import load_query
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import TOYS, State, make_table, run, state_digest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -27,7 +27,7 @@ SHOP = Source("toy_shop", "toys", datasets=(TOYS,))
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     await make_table(store)
     app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

@@ -21,7 +21,7 @@ from hasat.jobs import Catalogue, Job, Outcome, RunContext, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -51,7 +51,7 @@ async def serving(
     settings: Settings, store: Store, *sources: Source
 ) -> AsyncIterator[httpx2.AsyncClient]:
     catalogue = Catalogue.of((*platform_jobs(), HOURLY, BY_HAND), settings)
-    async with client_of(create_app(settings, store, catalogue, sources)) as client:
+    async with app_client(create_app(settings, store, catalogue, sources)) as client:
         yield client
 
 

@@ -20,7 +20,7 @@ from hasat.jobs.runs import get_run, list_runs
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 from support.house import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -54,7 +54,7 @@ def application(settings: Settings, store: Store, catalogue: Catalogue) -> FastA
 
 @pytest.fixture
 async def client(application: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client_of(application) as client:
+    async with app_client(application) as client:
         yield client
 
 
@@ -187,7 +187,7 @@ async def test_only_who_may_operate_queues(application: FastAPI, store: Store) -
         "read": (await create_key(store, "reader"))[1],
         "operate": (await create_key(store, "operator", "operate"))[1],
     }
-    async with client_of(application, address="192.0.2.7") as stranger:
+    async with app_client(application, address="192.0.2.7") as stranger:
         for scope, status in (("read", 403), ("operate", 202)):
             who = {"Authorization": f"Bearer {tokens[scope]}"}
             answer = await stranger.post("/api/v1/jobs/count_toys/runs", headers=who)
@@ -196,7 +196,7 @@ async def test_only_who_may_operate_queues(application: FastAPI, store: Store) -
 
 
 async def test_the_api_describes_them(application: FastAPI) -> None:
-    assert undescribed(application) == []
+    assert undocumented_operations(application) == []
 
 
 async def test_approvals_and_the_like_still_wait_their_turn(

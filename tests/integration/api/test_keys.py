@@ -28,7 +28,7 @@ from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -80,7 +80,7 @@ def app_of(settings: Settings, store: Store) -> FastAPI:
 
 @pytest.fixture
 async def client(public: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client_of(app_of(public, store)) as client:
+    async with app_client(app_of(public, store)) as client:
         yield client
 
 
@@ -258,7 +258,7 @@ async def test_each_key_has_its_own_limit(public: Settings, store: Store) -> Non
     _, first = await create_key(store, "first")
     _, second = await create_key(store, "second")
     app = app_of(with_serve(public, requests_per_minute=3), store)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         statuses = [
             (await client.get("/api/v1/toys", headers=bearer(first))).status_code for _ in range(5)
         ]
@@ -270,7 +270,7 @@ async def test_on_loopback_keys_are_not_needed_but_looked_at(
     settings: Settings, store: Store
 ) -> None:
     key, token = await create_key(store, "grafana")
-    async with client_of(app_of(settings, store)) as client:
+    async with app_client(app_of(settings, store)) as client:
         assert (await client.get("/api/v1/toys")).json() == "local"
         assert (await client.post("/api/v1/toys")).json() == "local"
         named = await client.get("/api/v1/toys", headers=bearer(token))
@@ -278,7 +278,7 @@ async def test_on_loopback_keys_are_not_needed_but_looked_at(
         assert named.headers["ratelimit-remaining"] == "599"
         assert (await client.post("/api/v1/toys", headers=bearer(token))).status_code == 403
     await revoke_key(store, key.id)
-    async with client_of(app_of(settings, store)) as client:
+    async with app_client(app_of(settings, store)) as client:
         refused = await client.get("/api/v1/toys", headers=bearer(token))
         assert refused.json()["code"] == "key-revoked"
 

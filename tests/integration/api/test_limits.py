@@ -20,7 +20,7 @@ from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
 from hasat.store.store import open_store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from hasat.web.app import add_pages
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -67,7 +67,7 @@ async def servers(
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(open_store(public, migrations)) for _ in "12"]
         apps = [app_of(public, store) for store in stores]
-        yield [await stack.enter_async_context(client_of(app)) for app in apps]
+        yield [await stack.enter_async_context(app_client(app)) for app in apps]
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -119,7 +119,7 @@ async def test_probes_respond_while_guesses_and_floods_are_refused(
 ) -> None:
     _, token = await create_key(store, "grafana", per_minute=0)
     app = app_of(with_limit(settings, 3), store)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         assert [await guess(client) for _ in range(6)] == [401] * 3 + [429] * 3
         flood = await asyncio.gather(*(client.get("/docs") for _ in range(50)))
         assert {answer.status_code for answer in flood} == {200, 429}
@@ -138,7 +138,7 @@ async def test_probes_respond_while_guesses_and_floods_are_refused(
 async def test_a_refused_login_is_a_problem_with_the_time_to_wait(
     settings: Settings, store: Store
 ) -> None:
-    async with client_of(app_of(with_limit(settings, 1), store)) as client:
+    async with app_client(app_of(with_limit(settings, 1), store)) as client:
         assert await guess(client) == 401
         refused = await client.post("/login", data={"key": "x"}, headers={"Origin": OWN["Origin"]})
     assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
@@ -152,16 +152,16 @@ async def test_each_key_has_its_own_limit_which_can_be_changed(
     key, own = await create_key(store, "own", per_minute=2)
     _, default = await create_key(store, "default")
     _, unlimited = await create_key(store, "unlimited", per_minute=0)
-    async with client_of(app_of(public, store)) as client:
+    async with app_client(app_of(public, store)) as client:
         assert [(await get(client, own)).status_code for _ in range(3)] == [200, 200, 429]
         assert (await get(client, default)).headers["ratelimit-limit"] == "60"
         assert "ratelimit-limit" not in (await get(client, unlimited)).headers
         assert 'hasat_rate_limited_total{by="key"} 1.0' in (await client.get("/metrics")).text
     await limit_key(store, key.id, 500)
-    async with client_of(app_of(public, store)) as client:
+    async with app_client(app_of(public, store)) as client:
         assert (await get(client, own)).headers["ratelimit-limit"] == "500"
     await limit_key(store, "own", None)
-    async with client_of(app_of(public, store)) as client:
+    async with app_client(app_of(public, store)) as client:
         assert (await get(client, own)).headers["ratelimit-limit"] == "60"
 
 
@@ -170,7 +170,7 @@ async def test_logins_count_as_their_key(public: Settings, store: Store) -> None
     app = app_of(public, store)
     statuses = []
     for _ in range(4):
-        async with client_of(app) as browser:
+        async with app_client(app) as browser:
             form = {"key": token, "to": "/"}
             assert (await browser.post("/login", data=form, headers=OWN)).status_code == 303
             statuses.append((await browser.get("/api/v1/toys")).status_code)

@@ -9,7 +9,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources
 from hasat.store import Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ async def test_every_operation_rejects_a_parameter_it_does_not_declare(
 ) -> None:
     app = create_app(settings, store, Catalogue.of([], settings), all_sources())
     accepted, tried = [], 0
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         for path, operations in app.openapi()["paths"].items():
             if not path.startswith("/api/v1/"):
                 continue

@@ -17,7 +17,7 @@ from hasat.settings import Settings
 from hasat.sources.upstreams import football, tkgm
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     catalogue = Catalogue.of(platform_jobs(), settings)
-    async with client_of(create_app(settings, store, catalogue, ())) as client:
+    async with app_client(create_app(settings, store, catalogue, ())) as client:
         yield client
 
 
@@ -69,7 +69,7 @@ async def test_what_was_spent_is_in_the_answer_and_in_the_metrics(
 
 async def test_the_route_describes_itself(settings: Settings, store: Store) -> None:
     catalogue = Catalogue.of(platform_jobs(), settings)
-    missing = undescribed(create_app(settings, store, catalogue, ()))
+    missing = undocumented_operations(create_app(settings, store, catalogue, ()))
     assert not [one for one in missing if "quota" in one]
 
 

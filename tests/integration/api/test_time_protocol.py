@@ -13,7 +13,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import TOYS, State, make_table, run
 from support.time_clients import CLIENTS, TimeClient
 
@@ -27,7 +27,7 @@ CHANGES = "/api/v1/toys/changes"
 async def http(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     await make_table(store)
     app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

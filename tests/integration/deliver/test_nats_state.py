@@ -24,7 +24,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import TOYS, head_of, make_table, run
 from support.house import free_port
 from support.nats_server import nats_server
@@ -222,7 +222,7 @@ async def test_a_rebuilt_database_marks_a_stream_that_was_used_before(
 async def operators_view(store: Store, settings: Settings) -> tuple[dict[str, Any], str, Finding]:
     """The check in /health, the metrics and the finding of the doctor."""
     app = create_app(settings, store, Catalogue.of([], settings), [])
-    async with client_of(app) as http:
+    async with app_client(app) as http:
         health = (await http.get("/health")).json()["checks"]["nats"]
         metrics = (await http.get("/metrics")).text
     (finding,) = [f for f in await check_database(store, settings, []) if f.check == "nats"]
@@ -366,7 +366,7 @@ async def test_strangers_are_not_told_where_nats_is(
     with pytest.raises(UnavailableError):
         await publish(store, settings)
     app = create_app(settings, store, Catalogue.of([], settings), [])
-    async with client_of(app) as http:
+    async with app_client(app) as http:
         public = (await http.get("/health")).json()["checks"]["nats"]
         full = (await http.get("/health", headers={"X-API-Key": operator})).json()["checks"]["nats"]
     assert public["status"] == full["status"] == "Degraded"

@@ -20,7 +20,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.receivers import answer, receiving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -42,7 +42,7 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
             store, number, settings.webhooks, error="no", pause_seconds=0, status=410, final=True
         )
     app = create_app(settings, store, Catalogue.of([], settings), [])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

@@ -20,7 +20,7 @@ from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support import s3_server
 from support.feed_toys import TOYS, State, make_table, run
 
@@ -91,7 +91,7 @@ async def test_archives_are_written_served_in_parts_and_expired(
         assert (await verify(place, archive)).faults == ()
     shop = Source("toy_shop", "toys", datasets=(TOYS,))
     app = create_app(settings, store, Catalogue.of([], settings), [shop])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         url = "/api/v1/toys/archives/latest"
         whole = await client.get(url)
         assert hashlib.sha256(whole.content).hexdigest() == whole.headers["X-Hasat-Sha256"]

@@ -23,7 +23,7 @@ from hasat.sources.gib.sync.downloads import obtain
 from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from hasat.web import add_pages
 from support.house import Commands
 
@@ -73,7 +73,7 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
     catalogue = build_catalogue(settings)
     app = create_app(settings, store, catalogue, all_sources())
     add_pages(app, settings, store, catalogue, all_sources())
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

@@ -146,7 +146,7 @@ async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
         assert all(before.values()), [name for name, rows in before.items() if not rows]
         is_damaged = True
         for days in (1, 2):
-            await world.hands.turn_to(NOW + days * DAY)
+            await world.database_clock.set_time(NOW + days * DAY)
             await _run_all(world)
         assert await world.rows("SELECT FROM raw.set_aside WHERE source = 'football'")
         damaged = await _mirror(world)
@@ -154,7 +154,7 @@ async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
         assert await _mirror(world) == damaged
         is_damaged = False
         for days in (10, 20, 40):
-            await world.hands.turn_to(NOW + days * DAY)
+            await world.database_clock.set_time(NOW + days * DAY)
             assert await _run_all(world) == []
         repaired = await _mirror(world)
         for name in ("timezones", "countries", "leagues", "teams", "fixtures", "standings"):

@@ -16,7 +16,7 @@ from hasat.errors import SettingsError
 from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.football.datasets import DATASETS
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.jobs.catalogue import JOBS
@@ -89,7 +89,7 @@ async def collecting(
     start = now - timedelta(days=played_days)
     world = {"leagues": leagues, "teams": 6, "season_start": start.isoformat()}
     world |= {"minute": _FAST, "daily": _MANY}
-    clock = TurnableClock(now, speed=0)
+    clock = SettableClock(now, speed=0)
     simulation = Simulation(FOOTBALL, seed=5, clock=clock, options={**world, **(options or {})})
     async with simulate(simulation) as address:
         tracked = [{"id": 39 + n, "season": start.year} for n in range(leagues)]
@@ -351,7 +351,7 @@ async def test_what_is_inferred_stands_beside_the_match_and_ends_with_the_apis_w
             for m in world.api.world.matches.values()
             if m.fate == "played" and m.league.has_live and m.kick_off < now - timedelta(days=3)
         )
-        clock.turn_to(match.kick_off + timedelta(minutes=30))
+        clock.set_time(match.kick_off + timedelta(minutes=30))
         await world.run("fixtures_backfill_league_season")
         async with world.store.connection() as conn:
             await conn.execute(
@@ -374,7 +374,7 @@ async def test_what_is_inferred_stands_beside_the_match_and_ends_with_the_apis_w
             {"silent": list(silent)},
         )
         assert quiet == [(0,)]
-        clock.turn_to(now)
+        clock.set_time(now)
         # Only leagues that are followed are asked for.
         assert (await world.run("auto_finish_verification", only_league_id=7)).kind == "nothing"
         await world.run("auto_finish_verification")

@@ -64,11 +64,11 @@ async def test_a_match_that_an_answer_left_out_is_asked_for_again_a_day_later(
         # Not at once: what the API does not have must not fill every request.
         assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
         left_out.clear()
-        await world.hands.turn_to(NOW + DAY + HOUR)
+        await world.database_clock.set_time(NOW + DAY + HOUR)
         await world.run("fixture_details_backfill_season")
         assert await world.rows(with_events) == [(1,), (2,)]
         assert world.api.asked[-1] == ("fixtures", {"ids": "2"})
-        await world.hands.turn_to(NOW + 3 * DAY)
+        await world.database_clock.set_time(NOW + 3 * DAY)
         await world.run("bootstrap_leagues")
         assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
 
@@ -85,7 +85,7 @@ async def test_a_match_of_which_the_api_says_nothing_is_marked_and_rests(
 
     async with collecting(tell) as world:
         await world.run("fixtures_backfill_league_season")
-        await world.hands.turn_to(NOW + 4 * HOUR)
+        await world.database_clock.set_time(NOW + 4 * HOUR)
         assert (await world.run("stale_live_refresh")).kind == "done"
         assert (await world.run("stale_live_refresh")).kind == "nothing"
         assert await world.rows("SELECT told_at < %s FROM football.fixture_told", NOW + HOUR) == [
@@ -109,7 +109,7 @@ async def test_details_are_asked_for_at_once_and_a_day_and_a_week_later(
         await world.run("fixtures_backfill_league_season")
         asked_at = []
         for hours in range(0, 24 * 9, 6):
-            await world.hands.turn_to(NOW + hours * HOUR)
+            await world.database_clock.set_time(NOW + hours * HOUR)
             await world.run("fixture_details_recent_finalize")
             if world.api.asked[-1] == ("fixtures", {"ids": "1"}):
                 asked_at.append(hours)
@@ -128,7 +128,7 @@ async def test_a_result_that_is_decided_at_a_table_changes_the_table(
         for name in jobs:
             assert (await world.run(name)).kind == "done"
             assert (await world.run(name)).kind == "nothing"
-        await world.hands.turn_to(NOW + 2 * DAY)
+        await world.database_clock.set_time(NOW + 2 * DAY)
         await world.run("bootstrap_leagues")
         matches[:] = [match(1, NOW - 3 * DAY, "AWD")]
         await world.run("daily_fixtures_by_date")
@@ -151,14 +151,14 @@ async def test_by_the_clock_a_table_is_asked_for_when_it_has_settled_or_at_once(
         await world.run("daily_fixtures_by_date")
         await world.run(name)
         matches[:] = [match(1, NOW - HOUR, "AET")]
-        await world.hands.turn_to(NOW + HOUR / 60)
+        await world.database_clock.set_time(NOW + HOUR / 60)
         await world.run("daily_fixtures_by_date")
-        due = world.hands.now
+        due = world.database_clock.now
         assert (await world.run(name, due)).kind == "nothing"
         assert (await world.run(name, due, at_once=True)).kind == "done"
         assert (await world.run(name, due, at_once=True)).kind == "nothing"
-        await world.hands.turn_to(due + HOUR)
-        assert (await world.run(name, world.hands.now)).kind == "done"
+        await world.database_clock.set_time(due + HOUR)
+        assert (await world.run(name, world.database_clock.now)).kind == "done"
 
 
 async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) -> None:
@@ -171,7 +171,7 @@ async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) 
 
     async with collecting(tell, 39, 40) as world:
         await world.run("fixtures_backfill_league_season")
-        await world.hands.turn_to(NOW + 4 * HOUR)
+        await world.database_clock.set_time(NOW + 4 * HOUR)
         await world.run("auto_finish_stale_fixtures", only_league_id=40)
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(40,)]
 
@@ -190,7 +190,7 @@ async def test_what_has_not_begun_is_never_inferred_to_be_over(
         inferred = "SELECT fixture_id FROM core.fixture_inferences ORDER BY 1"
         # At the same moment nothing has been silent for any time at all.
         assert await world.rows(inferred) == []
-        await world.hands.turn_to(NOW + HOUR / 60)
+        await world.database_clock.set_time(NOW + HOUR / 60)
         await world.run("auto_finish_stale_fixtures", threshold_hours=hours, safety_lag_hours=hours)
         assert await world.rows(inferred) == [(100,)]
         # Re-dated without a word from the API, as a rebuild may find out.
@@ -240,7 +240,7 @@ async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
     async with collecting(tell) as world:
         for _ in range(40):
             for number in dice.sample(range(1, 31), 8):
-                matches[number] = moved(number, world.hands.now)
+                matches[number] = moved(number, world.database_clock.now)
             silent = set(dice.sample(range(1, 31), dice.randrange(15)))
             before = await world.rows(count)
             hours = {
@@ -268,7 +268,9 @@ async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
                 marked += 1
                 assert has_begun, (number, status, date)
                 assert status in MAY_BE_OVER, (number, status, date)
-            await world.hands.turn_to(world.hands.now + dice.choice((0, 1, 20, 120)) * HOUR / 20)
+            await world.database_clock.set_time(
+                world.database_clock.now + dice.choice((0, 1, 20, 120)) * HOUR / 20
+            )
         await rebuild(world.store, world.settings)
         assert all(begun for _, _, begun, _ in await world.rows(inferred))
     assert marked, seed
@@ -280,7 +282,7 @@ async def test_a_kick_off_that_moves_while_a_run_infers_ends_what_it_infers(
     """The run waits for a writer of matches, and then sees the new kick-off."""
     async with collecting(telling([match(1, NOW - 2 * HOUR, "2H")])) as world:
         await world.run("fixtures_backfill_league_season")
-        await world.hands.turn_to(NOW + 4 * HOUR)
+        await world.database_clock.set_time(NOW + 4 * HOUR)
         async with world.store.connection() as conn:
             await conn.execute("SELECT FROM feed.head WHERE dataset = 'fixtures' FOR UPDATE")
             await conn.execute(
@@ -332,7 +334,7 @@ async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
 
     async with collecting(tell) as world:
         await world.run("fixtures_backfill_league_season")
-        await world.hands.turn_to(NOW + 5 * HOUR)
+        await world.database_clock.set_time(NOW + 5 * HOUR)
         # One has ended, and of the other nothing is told.
         matches[:] = [match(1, NOW - HOUR, "FT")]
         asked = len(world.api.asked)
@@ -366,7 +368,7 @@ async def test_verification_leaves_what_it_is_told_to_leave(
 
     async with collecting(telling(matches), verification={"min_daily_quota": setting}) as world:
         await world.run("fixtures_backfill_league_season")
-        await world.hands.turn_to(NOW + 5 * HOUR)
+        await world.database_clock.set_time(NOW + 5 * HOUR)
         await world.run("auto_finish_stale_fixtures")
         asked = len(world.api.asked)
         told = await world.run("auto_finish_verification", min_daily_quota=param)
@@ -454,15 +456,15 @@ async def test_a_wrong_word_about_the_day_stops_the_jobs_for_a_quarter_of_an_hou
     async with collecting(tell) as world:
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
         lapsed = False
-        await world.hands.turn_to(NOW + HOUR / 5)
+        await world.database_clock.set_time(NOW + HOUR / 5)
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
         assert [path for path, _ in world.api.asked] == ["leagues", "status"]
         # The free request says that nothing is left: nothing else is sent.
-        await world.hands.turn_to(NOW + HOUR / 3)
+        await world.database_clock.set_time(NOW + HOUR / 3)
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
         assert [path for path, _ in world.api.asked] == ["leagues", "status", "status"]
         used = 10
-        await world.hands.turn_to(NOW + HOUR)
+        await world.database_clock.set_time(NOW + HOUR)
         assert (await world.run("bootstrap_leagues")).kind == "done"
         assert (await world.run("bootstrap_countries")).kind == "done"
 

@@ -69,7 +69,7 @@ async def test_what_stopped_a_day_does_not_stop_the_next(collecting: Collecting)
     async with collecting(world) as here:
         await here.run("bootstrap_timezones")
         assert (await here.run("bootstrap_countries")).kind == "out_of_quota"
-        await here.hands.turn_to((NOW + DAY).replace(hour=0, minute=30))
+        await here.database_clock.set_time((NOW + DAY).replace(hour=0, minute=30))
         # No answer came meanwhile from which a new count could have been learned.
         assert (await here.run("bootstrap_countries")).kind == "done"
 
@@ -78,8 +78,8 @@ async def test_in_the_first_minutes_of_a_day_who_asks_by_hand_is_answered(
     collecting: Collecting,
 ) -> None:
     async with collecting(World(match(1, NOW - DAY, "FT"))) as here:
-        await here.hands.turn_to((NOW + DAY).replace(hour=0, minute=3))
-        assert (await here.run(BACKFILL, here.hands.now)).kind == "out_of_quota"
+        await here.database_clock.set_time((NOW + DAY).replace(hour=0, minute=3))
+        assert (await here.run(BACKFILL, here.database_clock.now)).kind == "out_of_quota"
         assert (await here.run(BACKFILL)).kind == "done"
         assert (await here.run("fixture_details_backfill_90d")).kind == "done"
 
@@ -106,7 +106,7 @@ async def test_a_completed_season_is_listed_anew_and_a_longer_one_is_completed(
         await here.run(BACKFILL)
         assert (await here.run(BACKFILL)).kind == "nothing"
         world.matches = [match(1, NOW + 91 * DAY, "NS"), match(2, NOW + 91 * DAY, "NS")]
-        await here.hands.turn_to(NOW + 8 * DAY)
+        await here.database_clock.set_time(NOW + 8 * DAY)
         await here.run(BACKFILL)
         assert await here.rows("SELECT fixture_id FROM core.fixtures ORDER BY 1") == [(1,), (2,)]
         world.leagues[0]["seasons"][0]["start"] = "2026-07-01"
@@ -119,12 +119,12 @@ async def test_what_could_not_be_verified_stays_a_guess(collecting: Collecting) 
     world = World(match(1, NOW - HOUR, "2H"))
     async with collecting(world) as here:
         await here.run(BACKFILL)
-        await here.hands.turn_to(NOW + 4 * HOUR)
+        await here.database_clock.set_time(NOW + 4 * HOUR)
         await here.run("auto_finish_stale_fixtures")
         told = await here.rows("SELECT body FROM core.fixtures")
         world.matches.clear()
         for days in range(1, 8):
-            await here.hands.turn_to(NOW + days * DAY)
+            await here.database_clock.set_time(NOW + days * DAY)
             await here.run("auto_finish_verification")
         assert await here.rows(INFERRED) == [(1, True)]
         assert await here.rows("SELECT body FROM core.fixtures") == told
@@ -138,7 +138,7 @@ async def test_guesses_end_also_on_a_day_with_little_left(collecting: Collecting
     }
     async with collecting(world) as here:
         await here.run(BACKFILL)
-        await here.hands.turn_to(NOW + 4 * HOUR)
+        await here.database_clock.set_time(NOW + 4 * HOUR)
         await here.run("auto_finish_stale_fixtures")
         assert await here.rows(INFERRED) == [(1, True)]
         # What is kept for others is not spent on verification, but on matches being played it is.
@@ -153,13 +153,13 @@ async def test_only_the_apis_word_makes_a_match_fresh(collecting: Collecting) ->
     world = World(match(1, NOW - HOUR, "2H"))
     async with collecting(world) as here:
         await here.run(BACKFILL)
-        await here.hands.turn_to(NOW + 4 * HOUR)
+        await here.database_clock.set_time(NOW + 4 * HOUR)
         # Everything is written again, and a process starts: nothing of that is news of a match.
         async with here.store.connection() as conn:
             await conn.execute("TRUNCATE core.fixtures")
         await rebuild(here.store, here.settings)
         async with open_store(here.settings, source_migrations()) as store:
-            assert await store.now() == here.hands.now
+            assert await store.now() == here.database_clock.now
         assert await here.rows("SELECT status_short FROM core.fixtures") == [("2H",)]
         assert await here.rows(INFERRED) == []
         assert (await here.run("auto_finish_stale_fixtures")).rows_changed == 1
@@ -198,7 +198,7 @@ async def test_what_is_said_to_be_nothing_is_not_asked_for_every_ten_minutes(
 ) -> None:
     async with collecting(World()) as here:
         for minutes in range(0, 60, 10):
-            await here.hands.turn_to(NOW + timedelta(minutes=minutes))
-            await here.run(BACKFILL, due=here.hands.now)
+            await here.database_clock.set_time(NOW + timedelta(minutes=minutes))
+            await here.run(BACKFILL, due=here.database_clock.now)
         asked = [path for path, _ in here.api.asked]
         assert (asked.count("timezone"), asked.count("countries")) == (1, 1)

@@ -17,7 +17,7 @@ from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +34,8 @@ def migrations() -> list[MigrationSet]:
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), [FOOTBALL])
-    assert undescribed(app) == []
-    async with client_of(app) as client:
+    assert undocumented_operations(app) == []
+    async with app_client(app) as client:
         yield client
 
 

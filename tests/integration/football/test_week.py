@@ -28,16 +28,15 @@ from hasat.cli.runtime import source_migrations
 from hasat.fetch import Fetcher
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.football import client
 from hasat.sources.football.datasets import MAY_BE_OVER
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.sources.football.simulator.matches import EXTRA, LATE_RESULT_AFTER, Match
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.clock import Hands, hands_on
-from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.days import Days
+from hasat.testing.database import FakeDatabaseClock, ThrowAwayDatabase, fake_database_clock
+from hasat.testing.jobs import SimulatedWorker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -67,7 +66,7 @@ class Season:
 
     simulation: Simulation
     address: str
-    hands: Hands
+    database_clock: FakeDatabaseClock
     environ: dict[str, str]
     published: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     said: dict[_Place, list[Any]] = field(default_factory=dict)
@@ -116,7 +115,7 @@ class Season:
         ended = asyncio.create_task(process.wait())
         while not ended.done() and self.simulation.requests.total() < enough:
             # Time passes for it: it waits for its turn in the minute, and for who died before it.
-            await self.hands.sleep(0.1)
+            await self.database_clock.sleep(0.1)
             await asyncio.wait([ended], timeout=0.05)
         if not ended.done():
             process.send_signal(signal.SIGKILL)
@@ -185,14 +184,14 @@ async def season(
 ) -> AsyncIterator[Season]:
     world = {"leagues": LEAGUES, "teams": 6, "season_start": START.isoformat(), "minute": 300}
     world |= {"daily": DAILY, "cup_every": 3, "odd_percent": 30}
-    clock = TurnableClock(START)
+    clock = SettableClock(START)
     simulation = Simulation(FOOTBALL, seed=SEED, clock=clock, options={**world, **options})
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
     config = home / "config"
     (config / "jobs").mkdir(parents=True)
     async with (
         simulate(simulation) as address,
-        hands_on(database.url, START, clock) as hands,
+        fake_database_clock(database.url, START, clock) as database_clock,
     ):
         environ = clean | {
             "HASAT_HOME": str(home),
@@ -205,9 +204,9 @@ async def season(
         }
         limits = {"daily_limit": int(simulation.options["daily"])}
         (config / "rate_limiter.yaml").write_text(json.dumps({"rate_limiter": limits}))
-        made = Season(simulation, address, hands, environ)
-        patch.setattr(client, "Budget", partial(Budget, sleep=hands.sleep))
-        patch.setattr(client, "Fetcher", partial(Fetcher, sleep=hands.sleep))
+        made = Season(simulation, address, database_clock, environ)
+        patch.setattr(client, "Budget", partial(Budget, sleep=database_clock.sleep))
+        patch.setattr(client, "Fetcher", partial(Fetcher, sleep=database_clock.sleep))
         follow(made, range(LEAGUES))
         made.listen()
         yield made
@@ -238,25 +237,29 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
             midnight = START + timedelta(days=number)
             # A process that ends at midnight UTC, and the next one.
             async with open_store(here.settings(), source_migrations()) as store:
-                days = Days(JOBS, store, here.settings(), here.hands, here.hands.now)
+                worker = SimulatedWorker(
+                    JOBS, store, here.settings(), here.database_clock, here.database_clock.now
+                )
                 faults.switch_on("errors-in-200", share=0.05)
                 faults.switch_on("error", share=0.05)
-                await days.until(midnight + timedelta(hours=9), STEP)
+                await worker.run_until(midnight + timedelta(hours=9), STEP)
                 faults.switch_on("reset", times=2)
                 faults.switch_on(dice.choice(["stale-headers", "no-headers"]))
-                await days.until(midnight + timedelta(hours=15, minutes=30), STEP)
+                await worker.run_until(midnight + timedelta(hours=15, minutes=30), STEP)
                 await here.worker(dice.choice(KILLED), dice)
-                await days.until(midnight + timedelta(hours=22), STEP)
+                await worker.run_until(midnight + timedelta(hours=22), STEP)
                 if number == 0:
                     # The subscription lapses: silence until the next day begins.
                     faults.switch_on("lapsed")
-                await days.until(midnight + timedelta(hours=23, minutes=59), STEP)
+                await worker.run_until(midnight + timedelta(hours=23, minutes=59), STEP)
             faults.switch_off()
-            await here.hands.turn_to(midnight + timedelta(days=1))
+            await here.database_clock.set_time(midnight + timedelta(days=1))
         async with open_store(here.settings(), source_migrations()) as store:
-            now = here.hands.now
-            days = Days(JOBS, store, here.settings(), here.hands, now - timedelta(days=1))
-            await days.until(now + timedelta(hours=20), STEP)
+            now = here.database_clock.now
+            worker = SimulatedWorker(
+                JOBS, store, here.settings(), here.database_clock, now - timedelta(days=1)
+            )
+            await worker.run_until(now + timedelta(hours=20), STEP)
             await _check(here, store)
         counter = here.api.counter
         assert (counter.over_day, counter.over_minute) == (0, 0)
@@ -264,7 +267,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
 
 
 async def _check(here: Season, store: Store) -> None:
-    now = here.hands.now
+    now = here.database_clock.now
     matches = here.api.world.matches
     mirrored = await rows(
         store,
@@ -328,19 +331,21 @@ async def test_what_the_api_publishes_later_arrives_too(
     async with season(database, tmp_path, monkeypatch, **options) as here:
         follow(here, range(3))
         async with open_store(here.settings(), source_migrations()) as store:
-            days = Days(JOBS, store, here.settings(), here.hands, START)
+            worker = SimulatedWorker(JOBS, store, here.settings(), here.database_clock, START)
             # The first round is played in two days; the second is two days away.
-            await days.until(START + timedelta(days=2, hours=12), timedelta(hours=1))
+            await worker.run_until(START + timedelta(days=2, hours=12), timedelta(hours=1))
             mirror = await _mirrored(store)
         for league in here.api.world.leagues:
             season_scope = {"league": str(league.id), "season": str(START.year)}
             asked = [("standings", season_scope), ("players/topscorers", season_scope)]
             asked += [("teams/statistics", {**season_scope, "team": str(t)}) for t in league.teams]
             for endpoint, parameters in asked:
-                response = here.api.read(endpoint, parameters, here.hands.now)
+                response = here.api.read(endpoint, parameters, here.database_clock.now)
                 for place, elements in _together(endpoint, parameters, response):
                     assert _sorted(mirror[place]) == _sorted(elements), place
-        told = here.api.read("injuries", {"season": str(START.year)}, here.hands.now - _FOUR_HOURS)
+        told = here.api.read(
+            "injuries", {"season": str(START.year)}, here.database_clock.now - _FOUR_HOURS
+        )
         assert {row["fixture"]["id"] for row in told} <= {
             number for dataset, number, *_ in mirror if dataset == "injuries"
         }
@@ -365,10 +370,10 @@ async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
             if turn > 12:
                 here.environ["BACKFILL_FIXTURES_WINDOW_DAYS"] = "30"
             async with open_store(here.settings(), source_migrations()) as store:
-                days = Days(JOBS, store, here.settings(), here.hands, START)
+                worker = SimulatedWorker(JOBS, store, here.settings(), here.database_clock, START)
                 # As its cron has it: every ten minutes.
-                await here.hands.sleep(600)
-                outcome = await days.run(KILLED[0])
+                await here.database_clock.sleep(600)
+                outcome = await worker.run(KILLED[0])
                 left = await rows(
                     store, "SELECT count(*) FROM core.backfill_progress WHERE completed"
                 )

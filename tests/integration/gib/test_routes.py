@@ -13,7 +13,7 @@ from hasat.settings import Settings
 from hasat.sources.gib.source import GIB
 from hasat.sources.gib.sync.sync import synchronise
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ async def client(
     settings: Settings, store: Store, tmp_path: Path
 ) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), [GIB])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         for door in ("", "/1234567890", "/1234567890?asOf=2026-01-01", "/1234567890/history"):
             assert (await client.get(f"/api/v1/einvoice{door}")).status_code == 503
         lists = _write(tmp_path, "IŞIK A.Ş.", "ÇAĞ LTD")
@@ -250,7 +250,10 @@ async def test_status_and_health_speak_of_the_lists(client: httpx2.AsyncClient) 
 async def test_every_route_of_the_source_is_described(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    assert undescribed(create_app(settings, store, Catalogue.of([], settings), [GIB])) == []
+    assert (
+        undocumented_operations(create_app(settings, store, Catalogue.of([], settings), [GIB]))
+        == []
+    )
     paths = (await client.get("/openapi.json")).json()["paths"]
     for dataset in ("einvoice", "edespatch"):
         doors = ("/changes", "/changes/stream", "/digest", "/{key}/history", "/batch", "")

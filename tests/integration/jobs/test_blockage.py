@@ -10,7 +10,7 @@ from hasat.jobs.recovery import Blockages, find_blockages
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.store import connect
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def test_a_job_that_only_skips_is_reported_until_a_run_works(
         return Outcome()
 
     app = create_app(settings, store, Catalogue.of([Job("mirror", work, "Works.")], settings), [])
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         health = (await client.get("/health")).json()
         metrics = (await client.get("/metrics")).text
     assert health["status"] == "Degraded"

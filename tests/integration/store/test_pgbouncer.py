@@ -15,7 +15,7 @@ from hasat.jobs import run_in_foreground
 from hasat.jobs.platform_jobs import ARCHIVES_JOB
 from hasat.replica import Replica
 from hasat.settings import Settings, load_settings
-from hasat.sim.frame import answering
+from hasat.sim.simulation import serve_app
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.registry import all_sources
 from hasat.store import Store, open_store
@@ -79,7 +79,7 @@ async def test_sync_changes_archive_webhook_and_replica(
         )
         assert (archiving.outcome, archiving.error) == ("done", None)
         app = create_app(settings, store, build_catalogue(settings), all_sources())
-        async with answering(app) as address, httpx2.AsyncClient(base_url=address) as client:
+        async with serve_app(app) as address, httpx2.AsyncClient(base_url=address) as client:
             digest = (await client.get("/api/v1/einvoice/digest")).json()
             archives = (await client.get("/api/v1/einvoice/archives")).json()
             assert digest["count"] > 0.9 * TAXPAYERS

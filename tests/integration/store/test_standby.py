@@ -25,7 +25,7 @@ from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store, open_store
 from hasat.store.store import connect
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import TOYS, make_table, run
 from support.house import free_port
 
@@ -81,7 +81,7 @@ class Service:
 async def serving(settings: Settings) -> AsyncIterator[Service]:
     async with open_store(settings, for_requests=True) as store:
         app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
-        async with client_of(app) as client:
+        async with app_client(app) as client:
             yield Service(store, client)
 
 

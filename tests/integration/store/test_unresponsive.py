@@ -23,7 +23,7 @@ from hasat.sources.registry import Source
 from hasat.store import Store, open_store
 from hasat.store.embedded import EmbeddedServer
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import TOYS, make_table, run
 from support.house import PATIENCE_SECONDS
 from support.pgbouncers import pgbouncer
@@ -64,7 +64,7 @@ async def server(furnished: Path) -> AsyncIterator[EmbeddedServer]:
 
 
 def client_for(settings: Settings, store: Store) -> httpx2.AsyncClient:
-    return client_of(create_app(settings, store, Catalogue.of([], settings), [SHOP]))
+    return app_client(create_app(settings, store, Catalogue.of([], settings), [SHOP]))
 
 
 @contextmanager

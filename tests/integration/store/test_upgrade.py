@@ -31,7 +31,7 @@ from hasat.store import Store, open_store
 from hasat.store.backup import Client
 from hasat.store.store import connect, reach
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from support.feed_toys import state_digest
 from support.house import House
 
@@ -110,7 +110,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def api(store: Store, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), all_sources())
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 

@@ -18,7 +18,7 @@ import pytest
 from hasat.errors import OutOfQuotaError, SettingsError, UsageError
 from hasat.settings import load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.tkgm import AsyncTKGMClient, TKGMClient
 from hasat.sources.tkgm.simulator.server import TKGM
 from hasat.sources.tkgm.simulator.server import Registry as Simulated
@@ -92,7 +92,7 @@ class Town:
 async def town(
     database: ThrowAwayDatabase, home: Path, *, entry: Any = None, **options: Any
 ) -> AsyncIterator[Town]:
-    clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
+    clock = SettableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
     world = {"parcels": 60, "endpoints": 3, **options}
     simulation = Simulation(TKGM, seed=4, clock=clock, options=world)
     async with simulate(simulation) as address:

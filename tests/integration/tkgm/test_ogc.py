@@ -20,7 +20,7 @@ from hasat.settings import Settings
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import throw_away_database
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 from support.parcel_toys import SOUTH, STEP, WEST, parcel, publish_features, square, street
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ def migrations() -> list[MigrationSet]:
 async def client_for(settings: Settings) -> AsyncIterator[tuple[Store, httpx2.AsyncClient]]:
     async with open_store(settings, MIGRATIONS) as store:
         app = create_app(settings, store, Catalogue.of([], settings), [TKGM])
-        async with client_of(app) as client:
+        async with app_client(app) as client:
             yield store, client
 
 
@@ -87,7 +87,7 @@ def link(document: Any, rel: str) -> Any:
 async def test_every_door_is_described(kept: Settings) -> None:
     async with open_store(kept, MIGRATIONS) as store:
         app = create_app(kept, store, Catalogue.of([], kept), [TKGM])
-        assert undescribed(app) == []
+        assert undocumented_operations(app) == []
 
 
 async def test_everything_is_found_from_the_landing_page(town: httpx2.AsyncClient) -> None:

@@ -19,7 +19,7 @@ from hasat.fetch import endpoint_store as shared
 from hasat.jobs import RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.tkgm.density import scans
 from hasat.sources.tkgm.registry.client import Registry, registry
 from hasat.sources.tkgm.scan import runner
@@ -101,7 +101,7 @@ class Town:
 async def town(
     database: ThrowAwayDatabase, home: Path, *, entry: Any = None, **options: Any
 ) -> AsyncIterator[Town]:
-    clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
+    clock = SettableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
     world = {"parcels": 50, "endpoints": 3, **options}
     simulation = Simulation(TKGM, seed=4, clock=clock, options=world)
     settings = database.settings(home)

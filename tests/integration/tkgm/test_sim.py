@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 from hasat.sim import Simulation, simulate
-from hasat.sim.clock import TurnableClock
+from hasat.sim.clock import SettableClock
 from hasat.sources.tkgm.registry.outcomes import message_of, says_daily_limit, says_nothing_there
 from hasat.sources.tkgm.registry.wire import (
     geodesic_area,
@@ -25,7 +25,7 @@ HEADERS = {"X-API-Key": KEY}
 
 @asynccontextmanager
 async def place(**options: Any) -> AsyncIterator[tuple[Simulation, httpx2.AsyncClient]]:
-    clock = TurnableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
+    clock = SettableClock(datetime(2026, 11, 16, 9, tzinfo=UTC), speed=0)
     simulation = Simulation(TKGM, seed=3, clock=clock, options={"parcels": 60, **options})
     async with (
         simulate(simulation) as address,
@@ -100,7 +100,7 @@ async def test_the_day_of_an_endpoint_is_its_own_and_ends_at_midnight_in_istanbu
         refused = await ask(1)
         assert says_daily_limit(message_of(refused.content) or "")
         assert (await ask(2)).status_code == 404
-        simulation.clock.turn_to(datetime(2026, 11, 16, 21, tzinfo=UTC))
+        simulation.clock.set_time(datetime(2026, 11, 16, 21, tzinfo=UTC))
         assert (await ask(1)).status_code == 404
 
 

@@ -25,7 +25,7 @@ from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.registry import all_sources
 from hasat.sources.upstreams import football
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.pages import PAGES
 from hasat.web.story import SCENES
@@ -83,7 +83,7 @@ def elsewhere(settings: Settings) -> Settings:
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     """A house in which something has happened."""
     await _live_a_little(store)
-    async with client_of(app_of(settings, store)) as client:
+    async with app_client(app_of(settings, store)) as client:
         yield client
 
 
@@ -212,7 +212,7 @@ async def test_the_overview_and_its_twin_tell_the_story_of_a_demo_and_of_nothing
     nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
     demo = settings.demo.model_copy(update={"began": nine, "started": nine})
     app = app_of(settings.model_copy(update={"demo": demo}), store)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         page = (await _get(client, "/")).text
         told = (await client.get("/overview.json")).json()["story"]
     assert len(told) == len(SCENES)
@@ -414,7 +414,7 @@ async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(
 ) -> None:
     await _live_a_little(store)
     _, token = await create_key(store, "the shop", "operate")
-    async with client_of(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(elsewhere(settings), store)) as client:
         client.headers["Authorization"] = f"Bearer {token}"
         assert (await client.get("/delivery.json")).json()["followers"] == []
         place = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
@@ -454,7 +454,7 @@ async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
     settings: Settings, store: Store
 ) -> None:
     made, key = await create_key(store, "ops", "operate")
-    async with client_of(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(elsewhere(settings), store)) as client:
         sent_away = await _get(client, "/runs?bad=1")
         assert (sent_away.status_code, sent_away.headers["location"]) == (
             303,
@@ -480,18 +480,18 @@ async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
         assert (await client.post("/api/v1/dead-letters/replay")).status_code == 403
         assert [one.id for one in await list_keys(store)] == [made.id]
         await revoke_key(store, made.id)
-    async with client_of(app_of(elsewhere(settings), store), cookies=client.cookies) as later:
+    async with app_client(app_of(elsewhere(settings), store), cookies=client.cookies) as later:
         assert (await later.get("/runs")).json()["code"] == "key-revoked"
 
 
 async def test_logging_out_ends_the_login_itself(settings: Settings, store: Store) -> None:
     _, key = await create_key(store, "ops", "operate")
-    async with client_of(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(elsewhere(settings), store)) as client:
         await _log_in(client, key)
         kept = dict(client.cookies)
         assert (await client.post("/logout", headers=OWN)).headers["location"] == "/login"
         assert (await _get(client, "/runs")).status_code == 303
-    async with client_of(app_of(elsewhere(settings), store), cookies=kept) as thief:
+    async with app_client(app_of(elsewhere(settings), store), cookies=kept) as thief:
         assert (await thief.get("/runs")).status_code == 401
         assert (await _log_in(thief, next(iter(kept.values())))).status_code == 401
 
@@ -500,7 +500,7 @@ async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
     settings: Settings, store: Store
 ) -> None:
     _, key = await create_key(store, "reader")
-    async with client_of(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(elsewhere(settings), store)) as client:
         await _log_in(client, key)
         page = (await _get(client, "/runs")).text
         assert "housekeeping" in page
@@ -514,7 +514,7 @@ async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
 async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: Store) -> None:
     """Two readers of one page share one rendering, and both are told."""
     app = app_of(settings, store)
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         page = await _get(client, "/runs")
         assert 'data-live="/runs"' in page.text
     live = app.state.live
@@ -523,7 +523,7 @@ async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: 
         for reader in readers:
             assert "housekeeping" in await _next(reader)
         assert len(live.shown) == 1
-        async with client_of(app) as client:
+        async with app_client(app) as client:
             await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
         for reader in readers:
             assert "/runs/1" in await _next(reader)

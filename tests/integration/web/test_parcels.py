@@ -13,7 +13,7 @@ from hasat.settings import Settings
 from hasat.sources.tkgm.density import read_drawn
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.statics import Statics
 from support.parcel_toys import publish_features, street
@@ -63,7 +63,7 @@ async def test_the_page_from_the_first_look_to_a_scan(
     catalogue = Catalogue.of([JOB], settings)
     app = create_app(settings, store, catalogue, [TKGM])
     add_pages(app, settings, store, catalogue, [TKGM])
-    async with client_of(app, headers={"Accept": "text/html"}) as client:
+    async with app_client(app, headers={"Accept": "text/html"}) as client:
         empty = await client.get("/parcels")
         assert empty.status_code == 200
         assert "Nothing has been scanned yet." in empty.text
@@ -116,7 +116,7 @@ async def test_the_page_from_the_first_look_to_a_scan(
     monkeypatch.setattr(Statics, "has", lambda *_: False)
     app = create_app(settings, store, catalogue, [TKGM])
     add_pages(app, settings, store, catalogue, [TKGM])
-    async with client_of(app, headers={"Accept": "text/html"}) as client:
+    async with app_client(app, headers={"Accept": "text/html"}) as client:
         plain = await client.get("/parcels")
         assert plain.status_code == 200
         assert "built without its map" in plain.text

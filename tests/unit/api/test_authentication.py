@@ -14,7 +14,7 @@ from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.store import Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ def app_with(home: Path, flags: Mapping[str, str], **environ: str) -> FastAPI:
 
 
 async def get(app: FastAPI, host: str, path: str = "/nothing") -> httpx2.Response:
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         return await client.get(path, headers={"Host": host})
 
 
@@ -113,7 +113,7 @@ async def test_on_loopback_no_other_name_is_answered(home: Path, host: str, path
 
 
 async def test_two_hosts_are_no_host(home: Path) -> None:
-    async with client_of(app_with(home, {})) as client:
+    async with app_client(app_with(home, {})) as client:
         headers = [("Host", "localhost"), ("Host", "evil.example")]
         assert (await client.get("/healthz", headers=headers)).status_code == 403
 
@@ -163,7 +163,7 @@ async def test_pages_of_other_sites_change_nothing(
     home: Path, method: str, origin: str | None, status: int
 ) -> None:
     headers = {"Host": "localhost:8787"} | ({} if origin is None else {"Origin": origin})
-    async with client_of(app_with(home, {})) as client:
+    async with app_client(app_with(home, {})) as client:
         answer = await client.request(method, "/nothing", headers=headers)
         assert answer.status_code == status
         if status == 403:
@@ -188,26 +188,26 @@ async def test_pages_of_other_sites_change_nothing(
 async def test_credentials_that_cannot_be_read(
     home: Path, headers: dict[str, str], code: str, flags: dict[str, str]
 ) -> None:
-    async with client_of(app_with(home, flags)) as client:
+    async with app_client(app_with(home, flags)) as client:
         answer = await client.get("/nothing", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (401, code)
 
 
 async def test_guessing_is_limited_per_address(home: Path) -> None:
     app = app_with(home, {"serve.host": EVERYWHERE, "serve.requests_per_minute": "5"})
-    async with client_of(app, address="192.0.2.1") as guesser:
+    async with app_client(app, address="192.0.2.1") as guesser:
         statuses = [(await guesser.get("/api/v1/status")).status_code for _ in range(7)]
         assert statuses == [401] * 5 + [429] * 2
         # Open pages are counted separately, and probes are never refused.
         assert (await guesser.get("/docs")).status_code == 200
         assert {(await guesser.get("/healthz")).status_code for _ in range(20)} == {200}
-    async with client_of(app, address="192.0.2.2") as other:
+    async with app_client(app, address="192.0.2.2") as other:
         assert (await other.get("/api/v1/status")).status_code == 401
 
 
 async def test_the_limit_is_announced_and_a_refusal_says_how_long(home: Path) -> None:
     app = app_with(home, {"serve.host": EVERYWHERE, "serve.requests_per_minute": "2"})
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         answers = [await client.get("/docs") for _ in range(3)]
     assert [answer.headers["ratelimit-limit"] for answer in answers] == ["2", "2", "2"]
     assert [answer.headers["ratelimit-remaining"] for answer in answers] == ["1", "0", "0"]
@@ -226,7 +226,7 @@ async def test_no_limit_for_this_machine_or_where_it_is_switched_off(home: Path)
     )
     for settings in (local, unlimited):
         app = create_app(settings, NO_STORE, Catalogue.of((), settings), ())
-        async with client_of(app) as client:
+        async with app_client(app) as client:
             answers = [await client.get("/docs") for _ in range(10)]
         assert {answer.status_code for answer in answers} == {200}
         assert "ratelimit-limit" not in answers[-1].headers

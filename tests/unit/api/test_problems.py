@@ -29,7 +29,7 @@ from hasat.messages import msg, translate
 from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
 from hasat.store import Store
-from hasat.testing.http import client_of, undescribed
+from hasat.testing.http import app_client, undocumented_operations
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +125,7 @@ def settings(tmp_path: Path) -> Settings:
 async def client(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     source = Source("toys", "Toys", routers=lambda: (TOY,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         yield client
 
 
@@ -465,7 +465,7 @@ async def test_metrics_count_by_the_route_as_declared(client: httpx2.AsyncClient
 async def test_every_operation_is_described(settings: Settings) -> None:
     source = Source("toys", "Toys", routers=lambda: (TOY,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
-    assert undescribed(app) == []
+    assert undocumented_operations(app) == []
     operation = app.openapi()["paths"]["/api/v1/toys/{number}"]["get"]
     expected = {"200", "400", "401", "403", "410", "422", "429", "500", "503"}
     assert expected == set(operation["responses"])
@@ -480,7 +480,7 @@ async def test_what_lacks_a_description_is_named(settings: Settings) -> None:
 
     source = Source("bare", "Bare", routers=lambda: (bare,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
-    assert undescribed(app) == ["GET /api/v1/bare has no example answer"]
+    assert undocumented_operations(app) == ["GET /api/v1/bare has no example answer"]
 
 
 # --- what is written for people ------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.store import Store
-from hasat.testing.http import client_of
+from hasat.testing.http import app_client
 
 NOW = 1_700_000_000
 SECRET = "a secret of the client"
@@ -165,7 +165,7 @@ async def test_over_http_the_target_is_taken_as_it_was_sent(
         "X-Timestamp": timestamp,
         "X-Signature": hmac_sha256_by_hand(SECRET.encode(), text),
     }
-    async with client_of(app) as client:
+    async with app_client(app) as client:
         url = httpx2.URL(f"http://127.0.0.1{target}")
         # Past the gate, and nothing there: a refusal would have been 401.
         assert (await client.get(url, headers=headers)).status_code == 404
@@ -201,7 +201,7 @@ async def test_a_client_has_its_own_limit_also_without_the_database(
             "X-Timestamp": timestamp,
             "X-Signature": hmac_sha256_by_hand(secret.encode(), text),
         }
-        async with client_of(app) as client:
+        async with app_client(app) as client:
             answers = [await client.get("/api/v1/nothing", headers=headers) for _ in range(4)]
         limit = answers[-1].headers["ratelimit-limit"]
         statuses[access_key, limit] = [answer.status_code for answer in answers]

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat.errors import UsageError
 from hasat.sim import Simulation, Simulator, simulate
-from hasat.sim.faults import Faults
+from hasat.sim.simulation import Faults
 
 pytestmark = pytest.mark.anyio
 

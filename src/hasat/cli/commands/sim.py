@@ -30,18 +30,18 @@ def list_upstreams(json: output.JsonFlag = False) -> None:
 
     Example: `hasat sim list --json`
     """
-    from hasat.sim.faults import COMMON
+    from hasat.sim.simulation import COMMON_FAULTS
     from hasat.sources.registry import all_simulators
 
     found = [
-        {"name": u.name, "summary": u.summary, "faults": {**COMMON, **u.faults}}
+        {"name": u.name, "summary": u.summary, "faults": {**COMMON_FAULTS, **u.faults}}
         for u in all_simulators().values()
     ]
 
     def human() -> Table:
         table = output.table("upstream", "what it is", "faults")
         for one in all_simulators().values():
-            table.add_row(one.name, one.summary, ", ".join({**COMMON, **one.faults}))
+            table.add_row(one.name, one.summary, ", ".join({**COMMON_FAULTS, **one.faults}))
         return table
 
     output.emit(found, json=json, human=human)
@@ -124,11 +124,11 @@ def _serve(
     ctx: typer.Context, name: str, port: int, seed: int, speed: float, options: Mapping[str, Any]
 ) -> None:
     from hasat.sim import Simulation, simulate
-    from hasat.sim.clock import TurnableClock
+    from hasat.sim.clock import SettableClock
     from hasat.sources.registry import simulator_named
 
     context.get_settings(ctx)
-    clock = TurnableClock(speed=speed)
+    clock = SettableClock(speed=speed)
     simulation = Simulation(simulator_named(name), seed=seed, clock=clock, options=options)
 
     _until_told_to_end(simulate(simulation, port))

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sim import Simulation, Simulator
-from hasat.sim.faults import Fault
+from hasat.sim.simulation import Fault
 from hasat.sources.gib.simulator.lists import BOXES, Box, Publisher, Wish
 
 PATHS: Final[dict[Box, str]] = {
@@ -196,11 +196,11 @@ def _is_known(asked: Mapping[str, str], have: Mapping[str, str]) -> bool:
 
 
 def _build(simulation: Simulation) -> Starlette:
-    answering = _Answering(simulation)
+    serve_app = _Answering(simulation)
     return Starlette(
         routes=[
-            Route(PATHS["PK"], answering.pk),
-            Route(PATHS["GB"], answering.gb),
+            Route(PATHS["PK"], serve_app.pk),
+            Route(PATHS["GB"], serve_app.gb),
         ]
     )
 

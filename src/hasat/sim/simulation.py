@@ -1,4 +1,4 @@
-"""The frame that simulators plug into."""
+"""Simulated upstreams: loopback servers with a seed, a clock and named faults."""
 
 import asyncio
 import random
@@ -15,12 +15,76 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.errors import HasatError
+from hasat.errors import HasatError, UsageError
 from hasat.http.listener import Listener, bind
-from hasat.sim.clock import TurnableClock
-from hasat.sim.faults import Faults
+from hasat.messages import msg
+from hasat.sim.clock import SettableClock
 
-CONTROL = "/_sim"
+CONTROL_PATH = "/_sim"
+
+
+# The faults of every simulator; `_FaultyApp` carries them out.
+COMMON_FAULTS = {
+    "slow": "every response waits `seconds`",
+    "error": "every response has the status `status` (500)",
+    "reset": "the connection is cut in the middle of the response",
+}
+
+
+@dataclass
+class Fault:
+    """A fault that is switched on."""
+
+    name: str
+    share: float = 1.0
+    times: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Faults:
+    """The faults of one simulation: which are known, and which are switched on."""
+
+    def __init__(self, known: Mapping[str, str], rng: random.Random) -> None:
+        self.known = {**COMMON_FAULTS, **known}
+        self._rng = rng
+        self._on: dict[str, Fault] = {}
+
+    def switch_on(
+        self, name: str, *, share: float = 1.0, times: int | None = None, **options: Any
+    ) -> None:
+        """Show a fault in a share of the requests, for a number of times or until switched off."""
+        if name not in self.known:
+            raise UsageError(
+                msg("There is no fault named {name!r}.", name=name),
+                remedy=msg("Known faults: {known}.", known=", ".join(sorted(self.known))),
+            )
+        if not 0 < share <= 1 or (times is not None and times < 1):
+            raise UsageError(
+                msg("A fault needs a share in (0, 1] and, if given, times of 1 or more.")
+            )
+        self._on[name] = Fault(name, share, times, options)
+
+    def switch_off(self, name: str | None = None) -> None:
+        """Switch one fault off, or all of them."""
+        if name is None:
+            self._on.clear()
+        else:
+            self._on.pop(name, None)
+
+    def strikes(self, name: str) -> Fault | None:
+        """Return the fault if it hits this request, and count it."""
+        fault = self._on.get(name)
+        if fault is None or self._rng.random() >= fault.share:
+            return None
+        if fault.times is not None:
+            fault.times -= 1
+            if fault.times == 0:
+                del self._on[name]
+        return fault
+
+    @property
+    def on(self) -> tuple[Fault, ...]:
+        return tuple(self._on.values())
 
 
 @dataclass(frozen=True)
@@ -34,31 +98,31 @@ class Simulator:
 
 
 class Simulation:
-    """One running upstream: everything random comes from its seed, all time from its clock."""
+    """A simulator with its own seed, clock and faults."""
 
     def __init__(
         self,
         simulator: Simulator,
         *,
         seed: int = 0,
-        clock: TurnableClock | None = None,
+        clock: SettableClock | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.simulator = simulator
         self.seed = seed
         self.random = random.Random(f"{simulator.name}:{seed}")  # noqa: S311 - a simulation
-        self.clock = clock or TurnableClock()
+        self.clock = clock or SettableClock()
         self.options = dict(options or {})
-        # Its own generator, so that switching a fault on does not change the upstream's world.
+        # A separate generator: a fault must not change the data that the seed yields.
         self.faults = Faults(simulator.faults, random.Random(f"faults:{seed}"))  # noqa: S311
         self.requests: Counter[str] = Counter()
-        # What the upstream shows to tests of its inside.
+        # The state of the simulator, for tests.
         self.inside: Any = None
-        self.app: ASGIApp = _with_controls(self, _Unreliable(self, simulator.build(self)))
+        self.app: ASGIApp = _with_controls(self, _FaultyApp(self, simulator.build(self)))
 
 
-class _Unreliable:
-    """Counts each request and carries out the faults common to all upstreams."""
+class _FaultyApp:
+    """Counts requests and carries out the common faults."""
 
     def __init__(self, simulation: Simulation, app: ASGIApp) -> None:
         self._sim = simulation
@@ -83,16 +147,16 @@ class _Unreliable:
 
 
 class _CutError(Exception):
-    """The rest of the answer is not sent."""
+    """Ends a response before its body is complete."""
 
 
 async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send the head and half of the first part, then end as if the server had died."""
+    """Send the headers and half of the first chunk, then end as if the server had died."""
 
     async def half(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = dict(message["headers"])
-            # Whoever goes on where it broke off needs the true length; nothing cannot be halved.
+            # A client that resumes needs the true length; an empty body cannot be halved.
             if int(headers.get(b"content-length", b"0")) < 2:
                 headers[b"content-length"] = b"999999999"
             await send({**message, "headers": list(headers.items())})
@@ -106,7 +170,7 @@ async def _cut_short(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -
     try:
         await app(scope, receive, half)
     except _CutError:
-        # Returning with the answer unfinished makes the server close the connection.
+        # Returning with the response unfinished makes the server close the connection.
         return
 
 
@@ -126,15 +190,15 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
             }
         )
 
-    async def turn_clock(request: Request) -> JSONResponse:
-        wish = await request.json()
-        # The speed first: a clock that is stopped and turned shows exactly what was asked for.
-        if "speed" in wish:
-            simulation.clock.run_at(float(wish["speed"]))
-        if "now" in wish:
-            simulation.clock.turn_to(datetime.fromisoformat(wish["now"]))
-        if "advance" in wish:
-            simulation.clock.advance(float(wish["advance"]))
+    async def set_clock(request: Request) -> JSONResponse:
+        change = await request.json()
+        # The speed first: a clock that is stopped and set shows exactly the given time.
+        if "speed" in change:
+            simulation.clock.set_speed(float(change["speed"]))
+        if "now" in change:
+            simulation.clock.set_time(datetime.fromisoformat(change["now"]))
+        if "advance" in change:
+            simulation.clock.advance(float(change["advance"]))
         return await show(request)
 
     async def set_fault(request: Request) -> JSONResponse:
@@ -147,30 +211,30 @@ def _with_controls(simulation: Simulation, app: ASGIApp) -> ASGIApp:
             )
         return await show(request)
 
-    async def refuse(_request: Request, error: Exception) -> JSONResponse:
+    async def reject(_request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
 
     return Starlette(
         routes=[
-            Route(CONTROL, show),
-            Route(f"{CONTROL}/clock", turn_clock, methods=["POST"]),
-            Route(f"{CONTROL}/faults/{{name}}", set_fault, methods=["PUT", "DELETE"]),
+            Route(CONTROL_PATH, show),
+            Route(f"{CONTROL_PATH}/clock", set_clock, methods=["POST"]),
+            Route(f"{CONTROL_PATH}/faults/{{name}}", set_fault, methods=["PUT", "DELETE"]),
             Mount("/", app),
         ],
-        exception_handlers={HasatError: refuse, ValueError: refuse, TypeError: refuse},
+        exception_handlers={HasatError: reject, ValueError: reject, TypeError: reject},
     )
 
 
 @asynccontextmanager
 async def simulate(simulation: Simulation, port: int = 0) -> AsyncIterator[str]:
-    """Serve a simulation on loopback inside this process; gives its address."""
-    async with answering(simulation.app, port) as address:
+    """Serve a simulation on loopback in this process and yield its address."""
+    async with serve_app(simulation.app, port) as address:
         yield address
 
 
 @asynccontextmanager
-async def answering(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
-    """Serve an app on loopback inside this process; gives its address."""
+async def serve_app(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """Serve an app on loopback in this process and yield its address."""
     listening = bind("127.0.0.1", port)
     listener = Listener(app, listening)
     await listener.start()
