@@ -68,6 +68,8 @@ class Verdict:
     outcome: Outcome
     reason: str = ""
     retry_after: float | None = None
+    content: Any = field(default=None, compare=False, repr=False)
+    """The parsed body, if the classifier parsed it."""
 
     def __post_init__(self) -> None:
         # The reason quotes the upstream, and is logged and stored.

@@ -79,9 +79,9 @@ async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
 
 def _document(done: "RebuildSummary", seconds: float) -> dict[str, Any]:
     return {
-        "answers": done.answers,
+        "answers": done.responses,
         "unreadable": done.unreadable,
-        "notesPutBack": done.notes,
+        "notesPutBack": done.restored,
         "requests": 0,
         "seconds": round(seconds, 3),
         "datasets": [_dataset(one) for one in done.datasets],

@@ -1,4 +1,4 @@
-"""The API as one run of a job asks it, and what it says brought into the mirror."""
+"""The API client of a job's run: sends requests within the budget and loads the responses."""
 
 import hashlib
 from collections.abc import (
@@ -19,7 +19,7 @@ from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError
 from hasat.fetch import Client, ClientOptions, Fetcher, Outcome, Request, RequestContext
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings.source_tree import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
@@ -30,27 +30,27 @@ from hasat.sources.football.outcomes import classify, is_used_up, remaining, why
 from hasat.store import Store
 from hasat.store.queries import load_query
 
-# A job waits for its turn in the minute, never for the next day.
+# A job waits for the minute's budget, never for the next day.
 _PATIENCE_SECONDS = 300.0
-_KEY_RESTS = timedelta(hours=1)
+_REFUSED_KEY_COOLDOWN = timedelta(hours=1)
 _REFUSED = (Outcome.NOT_IN_PLAN, Outcome.BAD_REQUEST)
-# What status 204 without a body says, in the form in which answers are kept.
+# The envelope that is stored for status 204, which has no body.
 _NO_CONTENT = b'{"errors": [], "results": 0, "response": []}'
 
 
 def only_league(context: RunContext) -> int | None:
-    """The one league that a run is about, if not about all that are followed."""
+    """Return the only league of a run, or None for all followed leagues."""
     return context.params.get("only_league_id") or context.settings.football.only_league_id
 
 
 def is_named(context: RunContext) -> bool:
-    """Whether an operator named a league or a season: then exactly that is asked, known or not."""
+    """Whether an operator named a league or a season, which is then fetched in any case."""
     named = only_league(context) is not None or context.params.get("only_season") is not None
     return context.scheduled_for is None and named
 
 
 class FootballClient:
-    """What a job asks, within its lane; counts what that costs and changes."""
+    """Fetches and loads for one run of a job, and counts requests and changes."""
 
     def __init__(
         self, context: RunContext, client: Client, fetcher: Fetcher, now: datetime
@@ -62,11 +62,11 @@ class FootballClient:
         self.changed = 0
         self.warnings: set[str] = set()
         self.idle_reasons: dict[str, None] = {}
-        """Why the run had nothing to ask, in the order in which that was found."""
-        self._answers = 0
-        self._unread = 0
+        """Why the run sent no request, in the order of reporting."""
+        self._readable = 0
+        self._unreadable = 0
         self.refusal: str | None = None
-        """Why the last question was refused, or its answer not believed; None if neither was."""
+        """Why the API refused the last request, or the guard its response; None if neither did."""
 
     @property
     def requests(self) -> int:
@@ -74,8 +74,8 @@ class FootballClient:
 
     @property
     def is_all_unreadable(self) -> bool:
-        """Whether there were answers, and none of them could be read."""
-        return self._unread > 0 and not self._answers
+        """Whether there were responses, and none of them could be read."""
+        return self._unreadable > 0 and not self._readable
 
     @property
     def store(self) -> Store:
@@ -90,11 +90,11 @@ class FootballClient:
         return self.context.params
 
     async def leagues(self) -> Sequence[FollowedLeague]:
-        """Return the followed leagues, or what the operator named, followed or not."""
+        """Return the followed leagues, or the league and season that the operator named."""
         only, season = only_league(self.context), self.params.get("only_season")
         found = await resolve(self.store, self.settings.tracked_leagues, only)
-        for warn in found.warnings:
-            self.warn(warn)
+        for warning in found.warnings:
+            self.warn(warning)
         leagues = found.leagues
         if only is not None and not leagues:
             year = season or (self.is_named and await current_season(self.store, only))
@@ -102,8 +102,8 @@ class FootballClient:
             if not leagues:
                 self.warn(
                     msg(
-                        "League {only} is not among the tracked_leagues, and no current season "
-                        "of it is known; name one with only_season.",
+                        "League {only} is not in tracked_leagues, and its current season is "
+                        "unknown. Set only_season.",
                         only=only,
                     )
                 )
@@ -111,14 +111,14 @@ class FootballClient:
             leagues = tuple({FollowedLeague(league.id, season): None for league in leagues})
         return leagues
 
-    def warn(self, sentence: str) -> None:
-        """Something that whoever reads the run should know."""
-        if sentence not in self.warnings:
-            self.context.log.warning(sentence)
-            self.warnings.add(sentence)
+    def warn(self, message: str) -> None:
+        """Add a warning to the run's message, once."""
+        if message not in self.warnings:
+            self.context.log.warning("run.warning", message=message)
+            self.warnings.add(message)
 
     def report_idle(self, reason: str) -> None:
-        """Report why there was nothing to ask."""
+        """Report why there was nothing to fetch."""
         if reason not in self.idle_reasons:
             self.context.log.info("run.idle", reason=reason)
             self.idle_reasons[reason] = None
@@ -133,111 +133,114 @@ class FootballClient:
 
     @property
     def _lane(self) -> str:
-        """By hand a job waits for the minute only, not for its share of the day or its hours."""
+        """A manual run waits for the minute only, not for its share of the day."""
         lane = self.context.job.lane
         return "daily" if self.is_manual and lane in ("details", "backfill") else lane
 
     @property
     def _key(self) -> str:
-        """The key as refusals of it are noted."""
+        """The name under which refusals of the API key are recorded."""
         key = self.settings.api_key.get_secret_value() if self.settings.api_key else ""
         return f"key {hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
     async def check_key(self) -> None:
-        """Ask nothing with a key that was refused lately, unless by hand."""
-        if not self.is_manual and await load_refusals(self.store, self._key, self.now - _KEY_RESTS):
+        """Raise SettingsError if the key was refused in the last hour; manual runs try it."""
+        if not self.is_manual and await load_refusals(
+            self.store, self._key, self.now - _REFUSED_KEY_COOLDOWN
+        ):
             raise SettingsError(
-                msg("API-Football refused the key less than an hour ago; nothing was asked."),
-                remedy=msg("Correct API_FOOTBALL_KEY: another key is tried at once."),
+                msg("API-Football refused the key less than an hour ago; no request was sent."),
+                remedy=msg("Correct API_FOOTBALL_KEY; a new key is tried at once."),
             )
 
     async def fetch(self, endpoint: str, **parameters: str | int) -> ApiResponse | None:
-        """The API's answer; None if it does not say what was asked.
+        """Send a request and return the response; None if it was refused or cannot be read.
 
-        A refusal (not in the plan, asked wrongly) is kept in RAW all the same.
+        A refusal (not in the plan, bad request) is stored as a raw response, too.
         """
-        asked = {name.rstrip("_"): str(value) for name, value in parameters.items()}
-        # A match is told in one zone however it is asked for: else every other answer changes it.
+        params = {name.rstrip("_"): str(value) for name, value in parameters.items()}
+        # Every request for matches uses the same zone; otherwise their bodies would alternate.
         if endpoint == "fixtures" and self.settings.default_timezone != "UTC":
-            asked["timezone"] = self.settings.default_timezone
-        question = Request(f"/{endpoint}", self.settings.timeout_seconds, params=asked)
-        asker = RequestContext(self._lane, self.context.job.name, self.context.run_id)
+            params["timezone"] = self.settings.default_timezone
+        request = Request(f"/{endpoint}", self.settings.timeout_seconds, params=params)
+        context = RequestContext(self._lane, self.context.job.name, self.context.run_id)
         before = self.requests
         try:
-            fetched = await self._fetcher.fetch(question, asker, patience=_PATIENCE_SECONDS)
+            fetched = await self._fetcher.fetch(request, context, patience=_PATIENCE_SECONDS)
         except SettingsError:
             await record_refusal(self.store, self._key)
             raise
         except OutOfQuotaError as error:
-            # If nothing was sent, it is the budget that has none left: that is clear enough.
+            # Without a request the budget is spent, and its own message is clear.
             if self.requests > before and (why := await self._why_exhausted()):
-                raise OutOfQuotaError(
-                    msg("{error} But {why}", error=error.message, why=why), until=error.until
-                ) from error
+                raise OutOfQuotaError(join([error.message, why]), until=error.until) from error
             raise
         finally:
             self.context.count_requests(self.requests - before)
         outcome, reason = fetched.verdict.outcome, fetched.verdict.reason
         if outcome not in (Outcome.OK, Outcome.EMPTY):
             self.context.log.warning(
-                "the API did not say what was asked",
+                "api.request_failed",
                 endpoint=endpoint,
-                parameters=asked,
+                parameters=params,
                 outcome=outcome,
                 reason=reason,
             )
         self.refusal = reason if outcome in _REFUSED else None
         if fetched.response is None or outcome not in (Outcome.OK, Outcome.EMPTY, *_REFUSED):
-            self._unread += 1
+            self._unreadable += 1
             self.warn(
                 msg(
-                    "The answer of /{endpoint} could not be read: {reason}.",
+                    "The response of /{endpoint} cannot be read: {reason}.",
                     endpoint=endpoint,
                     reason=reason,
                 )
             )
             return None
-        self._answers += 1
+        self._readable += 1
         headers = {k: v for k, v in fetched.response.headers.items() if "ratelimit" in k}
         if self.refusal is not None:
             self.warn(
                 msg(
-                    "The API refuses /{endpoint}: {reason}.",
+                    "The API refused /{endpoint}: {reason}.",
                     endpoint=endpoint,
                     reason=reason.rstrip("."),
                 )
             )
-            if fetched.body:
-                status = fetched.response.status
-                await self.load(ApiResponse(endpoint, asked, fetched.body, status, headers))
-            return None
+        status = fetched.response.status
+        parsed = fetched.verdict.content if fetched.body else None
         body = fetched.body or _NO_CONTENT
-        return ApiResponse(endpoint, asked, body, fetched.response.status, headers)
+        response = ApiResponse(endpoint, params, body, status, headers, parsed)
+        if self.refusal is None:
+            return response
+        if fetched.body:
+            await self.load(response)
+        return None
 
     async def _why_exhausted(self) -> str | None:
         return await why_exhausted(self._client, self.settings.base_url, self.now)
 
     async def load(
-        self, answer: ApiResponse | None, leagues: Collection[int] | None = None
+        self, response: ApiResponse | None, leagues: Collection[int] | None = None
     ) -> bool:
-        """Bring the mirror to what an answer says, committed before anything else counts.
+        """Load a response into the mirror and commit; return whether it was accepted.
 
-        Whether it was believed; one that was not counts as refused.
+        A response that the guard rejects counts as refused.
         """
-        if answer is None:
+        if response is None:
             return False
         try:
             version = await load(
                 self.store,
-                [answer],
+                [response],
                 run=self.context.run_id,
                 retention_days=self.settings.change_retention_days,
                 leagues=leagues,
                 guard=not self.context.params.get("accept_removals"),
             )
         except UnreadableResponseError as error:
-            self._answers -= 1
-            self._unread += 1
+            self._readable -= 1
+            self._unreadable += 1
             self.warn(error.message)
             return False
         except SuspectResponseError as error:
@@ -257,8 +260,8 @@ async def _open_client(context: RunContext) -> AsyncIterator[FootballClient]:
     football = context.settings.football
     if football.api_key is None:
         raise SettingsError(
-            msg("There is no key for API-Football."),
-            remedy=msg("Set API_FOOTBALL_KEY, or football.api_key in a file."),
+            msg("No API key is set for API-Football."),
+            remedy=msg("Set API_FOOTBALL_KEY, or football.api_key in a settings file."),
         )
     rules = ClientOptions("Hasat", {"x-apisports-key": football.api_key.get_secret_value()})
     now = await context.store.now()
@@ -291,7 +294,7 @@ Collector = Callable[[FootballClient], Awaitable[None]]
 
 
 def run_with_client(collect: Collector) -> Callable[[RunContext], Awaitable[JobOutcome]]:
-    """A job's function out of one that asks: its cost, and the ways in which it can end."""
+    """Return a job's function that calls `collect` with a client and reports the outcome."""
 
     async def run(context: RunContext) -> JobOutcome:
         async with _open_client(context) as api:
@@ -300,11 +303,12 @@ def run_with_client(collect: Collector) -> Callable[[RunContext], Awaitable[JobO
             except OutOfQuotaError as error:
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
         if api.idle_reasons and not api.requests and api.is_manual and not api.is_named:
-            api.report_idle("Name a league (only_league_id) to ask all the same.")
-        message = " ".join([*sorted(api.warnings), *api.idle_reasons]) or None
+            api.report_idle(msg("Set only_league_id to fetch a league in any case."))
+        message = join([*sorted(api.warnings), *api.idle_reasons]) or None
         if api.is_all_unreadable:
             raise BrokenAnswerError(
-                message or "", remedy=msg("The answers are in raw.set_aside; run it again later.")
+                message or "",
+                remedy=msg("The responses are in raw.set_aside. Run the job again later."),
             )
         return JobOutcome("done" if api.requests else "nothing", api.changed, message=message)
 
@@ -316,13 +320,13 @@ async def record_refusal(
 ) -> None:
     async with store.connection() as conn:
         await conn.execute(
-            load_query("hasat.sources.football", "note_refused"),
+            load_query("hasat.sources.football", "record_refusal"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
 
 
 async def load_refusals(store: Store, endpoint: str, since: datetime) -> set[tuple[int, int]]:
-    """The leagues and seasons about which an endpoint refused to say anything since then."""
+    """Return the leagues and seasons that an endpoint refused since a time."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             "SELECT league_id, season FROM football.refusal"

@@ -1,15 +1,16 @@
-"""Which leagues are followed: by their id, or by a name that the API's own list has once."""
+"""The followed leagues, found by id or by a name in the API's list of leagues."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from hasat.messages import msg
 from hasat.settings.source_tree import League
 from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.text import fold
 
-_SHOWN = 8
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class FollowedLeague:
 
 @dataclass(frozen=True)
 class ResolvedLeagues:
-    """The leagues that are followed, and a sentence about each that could not be found."""
+    """The followed leagues, and a warning about each that was not found."""
 
     leagues: tuple[FollowedLeague, ...]
     warnings: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class ListedLeague:
 async def resolve(
     store: Store, tracked: Sequence[League], only: int | None = None
 ) -> ResolvedLeagues:
-    """The ids of the tracked leagues, from what is known of /leagues; `only` leaves one of them."""
+    """Resolve the tracked leagues with the mirrored list of leagues; `only` selects one of them."""
     listed: list[ListedLeague] = []
     if any(league.id is None for league in tracked):
         async with store.connection() as conn:
@@ -64,7 +65,7 @@ async def resolve(
 
 
 async def current_season(store: Store, league: int) -> int | None:
-    """Return the season of a league that the API calls current, if it lists one."""
+    """Return the current season of a league, if the API lists one."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query("hasat.sources.football", "current_seasons"), {"leagues": [league]}
@@ -74,13 +75,13 @@ async def current_season(store: Store, league: int) -> int | None:
 
 
 def find_league(league: League, listed: Iterable[ListedLeague]) -> FollowedLeague | str:
-    """The one league of this name, or a sentence that says why there is not one.
+    """Return the league of a name, or a message why there is not exactly one.
 
-    Case and marks do not matter; where several have the name, the country and the season decide.
+    Case and diacritics do not matter; if several have the name, country and season decide.
     """
     listed = list(listed)
     if not listed:
-        return f"{league.name!r} waits for the API's list of leagues."
+        return msg("{name!r} is unknown until the list of leagues is fetched.", name=league.name)
     wanted = fold(league.name)
     named = [one for one in listed if fold(one.name) == wanted]
     for narrower in (
@@ -90,22 +91,34 @@ def find_league(league: League, listed: Iterable[ListedLeague]) -> FollowedLeagu
         if len(named) > 1 and narrower:
             named = narrower
     if league.country and named and fold(named[0].country) != fold(league.country):
-        there = _some(named)
-        return f"No league of {league.country} is called {league.name!r}; there is {there}."
+        return msg(
+            "No league in {country} is named {name!r}; found {found}.",
+            country=league.country,
+            name=league.name,
+            found=_names(named),
+        )
     if len(named) == 1:
         return FollowedLeague(named[0].id, league.season)
     if named:
-        return (
-            f"{league.name!r} is the name of {len(named)} leagues: {_some(named)}. "
-            "Add the country or the id in tracked_leagues."
+        return msg(
+            "{count} leagues are named {name!r}: {found}. "
+            "Add the country or the id in tracked_leagues.",
+            count=len(named),
+            name=league.name,
+            found=_names(named),
         )
     by_name = {fold(one.name): one for one in listed}
     close = [by_name[name] for name in get_close_matches(wanted, list(by_name), n=3)]
-    hint = f"Did you mean {_some(close)}?" if close else "Set its id in tracked_leagues."
-    return f"No league is called {league.name!r}. {hint}"
+    if close:
+        return msg(
+            "No league is named {name!r}. Did you mean {found}?",
+            name=league.name,
+            found=_names(close),
+        )
+    return msg("No league is named {name!r}. Set its id in tracked_leagues.", name=league.name)
 
 
-def _some(leagues: Sequence[ListedLeague]) -> str:
+def _names(leagues: Sequence[ListedLeague]) -> str:
     ordered = sorted(leagues, key=lambda one: (one.country, one.id))
-    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
-    return ", ".join(map(str, ordered[:_SHOWN])) + more
+    more = f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
+    return ", ".join(map(str, ordered[:_MAX_NAMED])) + more

@@ -41,12 +41,12 @@ DELETE FROM core.fixture_inferences AS i
  WHERE NOT EXISTS (SELECT FROM core.fixtures AS f
                     WHERE f.fixture_id = i.fixture_id AND (f.date <= clock_timestamp()) IS NOT FALSE)
 
--- name: forgotten_matches
+-- name: orphaned_matches
 -- Matches that were told of and are not in the mirror any more, except those that come back now.
 SELECT t.fixture_id
   FROM football.fixture_told AS t
  WHERE NOT EXISTS (SELECT FROM core.fixtures AS f WHERE f.fixture_id = t.fixture_id)
-   AND NOT t.fixture_id = ANY (%(back)s)
+   AND NOT t.fixture_id = ANY (%(returning)s)
 
 -- name: infer_finished
 -- Mark matches as probably over; how many that are.
@@ -67,7 +67,7 @@ WITH candidate AS (
 )
 SELECT CASE WHEN %(dry_run)s THEN (SELECT count(*) FROM candidate) ELSE (SELECT count(*) FROM marked) END
 
--- name: keep_answer
+-- name: store_response
 -- Keep an answer; the same body to the same question again only says that it was seen again.
 -- If it let other leagues into CORE than before, or removed other matches, it gets another row.
 WITH latest AS (
@@ -95,7 +95,7 @@ SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors
   FROM clock_timestamp() AS at
  WHERE NOT EXISTS (SELECT FROM again)
 
--- name: last_asked
+-- name: last_requests
 -- When an endpoint was last asked, by league, season and team; what it refused lately counts as asked.
 SELECT league_id, season, team_id, max(at)
   FROM (SELECT league_id, season, team_id, asked_at AS at
@@ -149,7 +149,7 @@ SELECT 'set_aside', '', count(*) FROM raw.set_aside WHERE source = 'football'
 UNION ALL
 SELECT 'last_told_timestamp_seconds', '', extract(epoch FROM max(told_at))::double precision FROM football.fixture_told
 
--- name: month_of_answers
+-- name: month_of_responses
 -- A month of answers as a file has them, in the order in which they last came.
 SELECT id, seen_order, endpoint, requested_params::text, leagues, vanished, status_code, response_headers::text,
        body::text, errors::text, results, fetched_at, last_fetched_at, times, request_hash, body_hash, run
@@ -170,25 +170,25 @@ SELECT f.fixture_id
  ORDER BY f.date, f.fixture_id
  LIMIT %(limit)s
 
--- name: newest_answers
+-- name: newest_responses
 -- Every answer, the one that came last first.
 SELECT seen_order, substr(endpoint, 2), requested_params, leagues, coalesce(vanished, '{}'), last_fetched_at, body::text
   FROM raw.api_responses
  ORDER BY seen_order DESC
 
--- name: note_archive
+-- name: record_archive
 -- A month lies in a file from now on.
 INSERT INTO raw.api_archives (path, month, answers, last_order, digest, size, sha256)
-VALUES (%(path)s, %(month)s, %(answers)s, %(last_order)s, %(digest)s, %(size)s, %(sha256)s)
+VALUES (%(path)s, %(month)s, %(responses)s, %(last_order)s, %(digest)s, %(size)s, %(sha256)s)
     ON CONFLICT (path) DO NOTHING
 
--- name: note_asked
+-- name: record_request
 -- An endpoint was asked just now.
 INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
 VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
     ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET asked_at = EXCLUDED.asked_at
 
--- name: note_blocks
+-- name: record_blocks
 -- Which kinds of details the API just gave, and which of them as an empty list.
 UPDATE football.fixture_told AS t
    SET empty_blocks = ARRAY(SELECT block FROM unnest(t.empty_blocks) AS block WHERE block <> ALL (given.blocks)
@@ -199,20 +199,20 @@ UPDATE football.fixture_told AS t
          GROUP BY fixture_id) AS given
  WHERE t.fixture_id = given.fixture_id
 
--- name: note_listed
+-- name: record_listed
 -- The API just counted so many matches of a whole season.
 INSERT INTO football.season_listed (league_id, season, matches, listed_at)
 VALUES (%(league)s, %(season)s, %(matches)s, clock_timestamp())
     ON CONFLICT (league_id, season) DO UPDATE
    SET matches = EXCLUDED.matches, listed_at = EXCLUDED.listed_at
 
--- name: note_refused
+-- name: record_refusal
 -- An endpoint refused to answer just now.
 INSERT INTO football.refusal (endpoint, league_id, season, team_id, refused_at)
 VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
     ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET refused_at = EXCLUDED.refused_at
 
--- name: note_teams
+-- name: record_teams
 -- Whether the teams of a league's season are known.
 INSERT INTO core.team_bootstrap_progress (league_id, season, completed, last_error, updated_at)
 VALUES (%(league)s, %(season)s, %(completed)s, %(error)s, clock_timestamp())
@@ -220,15 +220,15 @@ VALUES (%(league)s, %(season)s, %(completed)s, %(error)s, clock_timestamp())
    SET completed = EXCLUDED.completed, last_error = EXCLUDED.last_error,
        updated_at = EXCLUDED.updated_at
 
--- name: note_told
+-- name: record_fixtures
 -- These matches were asked for just now: told of, with details, or in vain; what was inferred about
 -- those that the API told of ends.
-WITH told AS (
+WITH received AS (
     INSERT INTO football.fixture_told AS t (fixture_id, told_at, details_at)
     SELECT id, clock_timestamp(),
            CASE WHEN id = ANY (%(detailed)s) THEN clock_timestamp() END
-      FROM unnest(%(asked)s::bigint[]) AS id
-     WHERE id = ANY (%(told)s) OR id = ANY (%(detailed)s)
+      FROM unnest(%(requested)s::bigint[]) AS id
+     WHERE id = ANY (%(received)s) OR id = ANY (%(detailed)s)
         ON CONFLICT (fixture_id) DO UPDATE
        SET told_at = EXCLUDED.told_at,
            details_at = coalesce(EXCLUDED.details_at, t.details_at),
@@ -236,9 +236,9 @@ WITH told AS (
 ), missed AS (
     UPDATE football.fixture_told
        SET missed_at = clock_timestamp()
-     WHERE fixture_id = ANY (%(asked)s) AND NOT fixture_id = ANY (%(told)s) AND NOT fixture_id = ANY (%(detailed)s)
+     WHERE fixture_id = ANY (%(requested)s) AND NOT fixture_id = ANY (%(received)s) AND NOT fixture_id = ANY (%(detailed)s)
 )
-DELETE FROM core.fixture_inferences WHERE fixture_id = ANY (%(told)s)
+DELETE FROM core.fixture_inferences WHERE fixture_id = ANY (%(received)s)
 
 -- name: old_months
 -- Partitions of raw.api_responses whose whole month is older than that, oldest first.
@@ -250,32 +250,32 @@ SELECT to_date(right(child.relname, 7), 'YYYY_MM')
        <= (clock_timestamp() AT TIME ZONE 'UTC') - make_interval(days => %(days)s)
  ORDER BY 1
 
--- name: put_back_asked
+-- name: restore_requests
 -- When each thing was last asked for, where that got lost.
 INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
 SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
--- name: put_back_listed
+-- name: restore_listed
 -- How many matches the API counted of each season, where that got lost.
 INSERT INTO football.season_listed (league_id, season, matches, listed_at)
 SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
--- name: put_back_progress
+-- name: restore_progress
 -- How far backfills are, where that got lost.
 INSERT INTO core.backfill_progress (job, league_id, season, first_date, next_date, completed, updated_at)
 SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::date[], %s::date[], %s::boolean[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
--- name: put_back_teams
+-- name: restore_teams
 -- The seasons whose teams were asked for, where that got lost.
 INSERT INTO core.team_bootstrap_progress (league_id, season, completed, updated_at)
 SELECT league_id, season, true, at
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS t (league_id, season, at)
     ON CONFLICT DO NOTHING
 
--- name: put_back_told
+-- name: restore_fixtures
 -- When each match of the mirror was last told of, and its details, where that got lost; which of these
 -- were empty comes as `events,lineups`.
 INSERT INTO football.fixture_told (fixture_id, told_at, details_at, empty_blocks)
@@ -296,7 +296,7 @@ VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(comple
        completed = EXCLUDED.completed, last_error = EXCLUDED.last_error,
        updated_at = EXCLUDED.updated_at
 
--- name: silent_fixtures
+-- name: stale_fixtures
 -- Matches in these states that began and were not told of, or asked for in vain, for so long. With
 -- looks, one that began lately waits for the next of them; one that began long ago is asked for once
 -- an hour at most. With `unknown`, states that nobody knows yet are among them.
@@ -311,9 +311,9 @@ SELECT f.fixture_id, f.date
         OR (t.asked_at < %(now)s - CASE WHEN f.date < %(now)s - %(late)s::interval
                                        THEN greatest(%(silence)s, interval '1 hour')
                                        ELSE %(silence)s END
-            AND (cardinality(%(looks)s::interval[]) = 0
+            AND (cardinality(%(checks)s::interval[]) = 0
                  OR f.date < %(now)s - %(late)s::interval
-                 OR EXISTS (SELECT FROM unnest(%(looks)s::interval[]) AS look
+                 OR EXISTS (SELECT FROM unnest(%(checks)s::interval[]) AS look
                              WHERE f.date + look <= %(now)s AND t.asked_at < f.date + look))))
  ORDER BY t.asked_at NULLS FIRST, f.fixture_id
  LIMIT %(limit)s
@@ -338,7 +338,7 @@ SELECT told.told_at, extract(epoch FROM clock_timestamp() - told.told_at) / 3600
                     ) AS r
               WHERE r.job = wanted.name) AS runs
 
--- name: take_inferred
+-- name: claim_inferred
 -- Matches marked as over that are due to be asked for; the attempt counts from now on.
 UPDATE core.fixture_inferences
    SET attempts = attempts + 1, last_attempt_at = clock_timestamp()

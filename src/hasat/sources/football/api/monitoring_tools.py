@@ -239,11 +239,11 @@ class MonitoringTools:
             "silence": silence,
             "late": lookback,
             "lookback": lookback,
-            "looks": [],
+            "checks": [],
             "unknown": False,
             "limit": 100_000,
         }
-        return await self._stale(load_query(_PACKAGE, "silent_fixtures"), values, limit)
+        return await self._stale(load_query(_PACKAGE, "stale_fixtures"), values, limit)
 
     async def _stale(self, query: Any, values: dict[str, Any], limit: int) -> Stale:
         async with self._store.connection() as conn:

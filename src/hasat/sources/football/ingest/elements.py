@@ -1,11 +1,10 @@
-"""What an answer says, as records: one row an event, a line of a table, a player's block.
+"""Extraction of records from responses: one for each event, table line or player's match.
 
-A record's body is the element as it was published. What the element does not say of itself (which
-fixture an event belongs to) is in its key, and nothing else is: typed columns are computed from
-key and body by the database.
+A record's body is the element as published. What the element lacks (the fixture that an event
+belongs to) is in its key, and nothing else: the database computes typed columns from key and body.
 
-`covers` says where absence means removal: the events of this fixture, the tables of this league and
-season. An element that cannot be read is set aside, and then its answer covers nothing.
+`scopes` says where absence means removal: the events of a fixture, the tables of a league's season.
+An element that cannot be read is quarantined, and then its response has no scope in that dataset.
 """
 
 import re
@@ -34,7 +33,7 @@ from hasat.sources.football.ingest.scopes import (
 
 
 class Block(NamedTuple):
-    """A kind of details of a match that the API gave as a list, perhaps an empty one."""
+    """One kind of details of a match that a response has as a list, perhaps an empty one."""
 
     fixture: int
     name: str
@@ -43,7 +42,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A part of an answer that does not have the form it should."""
+    """A part of a response that does not have the expected form."""
 
     dataset: str
     reason: str
@@ -52,7 +51,7 @@ class Unreadable:
 
 @dataclass
 class Extract:
-    """Everything an answer says. A partial one fills what is not there and changes nothing else."""
+    """The records of a response. A partial response adds missing records and changes none."""
 
     elements: list[Element] = field(default_factory=list)
     scopes: list[RecordScope] = field(default_factory=list)
@@ -62,29 +61,28 @@ class Extract:
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, dataset: str, key: str, body: Any) -> None:
-        if len(key) > _LONGEST_KEY:
-            raise _FormError(dataset, "what tells it apart is too long to be a key")
+        if len(key) > _MAX_KEY_LENGTH:
+            raise _FormError(dataset, "its identity is too long to be a key")
         self.elements.append(Element(dataset, key, body))
 
     def add_without_id(self, dataset: str, identity: str, body: Any) -> None:
-        """An element without an id: what tells it apart, numbered where that comes again."""
+        """Add an element without an id under its identity, numbered if that is not unique."""
         self._seen[dataset, identity] += 1
         count = self._seen[dataset, identity]
         self.add(dataset, identity if count == 1 else f"{identity}:{count}", body)
 
 
-# An index of PostgreSQL takes 2,700 bytes, and a letter may be four.
-_LONGEST_KEY = 600
-# It is in an index as well.
-_LONGEST_STATUS = 100
+# An index entry of PostgreSQL holds 2,700 bytes, and a character may take four.
+_MAX_KEY_LENGTH = 600
+_MAX_STATUS_LENGTH = 100
 
 
 class _FormError(Exception):
-    """The dataset and the reason why an element cannot be one of its records."""
+    """An element cannot become a record; has the dataset and the reason."""
 
 
 def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extract:
-    """The records in an answer of an endpoint; one that is not mirrored has none."""
+    """Extract the records of a response; there are none for an endpoint that is not mirrored."""
     found = Extract(partial=bool(parameters.keys() & _FILTERS.get(endpoint, set())))
     read = _READERS.get(endpoint)
     if read is None:
@@ -96,17 +94,19 @@ def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extr
     if block in BLOCKS and is_number(fixture) and not found.partial:
         found.blocks.append(Block(int(fixture), block, not rows))
     damaged = {one.dataset for one in found.unreadable}
-    # An empty table says nothing yet; only among the injuries nobody is an answer.
+    # An empty table means that there is none yet; an empty list of injuries is meaningful.
     if not found.partial and (found.elements or endpoint == "injuries"):
         found.scopes += [
-            c for c in scopes_of_request(endpoint, parameters) if c.dataset not in damaged
+            scope
+            for scope in scopes_of_request(endpoint, parameters)
+            if scope.dataset not in damaged
         ]
     return found
 
 
 _Reader = Callable[[Extract, Mapping[str, str], Any], None]
 
-# Parameters by which only a part of each element is answered.
+# Parameters that restrict the response to a part of each element.
 _FILTERS = {
     "fixtures/lineups": {"type", "team", "player"},
     "fixtures/statistics": {"type", "team"},
@@ -128,7 +128,7 @@ def _timezone(found: Extract, _: Mapping[str, str], row: Any) -> None:
 
 
 def _country(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    # By name: World has no code.
+    # The key is the name, since World has no code.
     found.add("countries", _text("countries", row, "name"), row)
 
 
@@ -143,12 +143,12 @@ def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
 def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
     key = _number("fixtures", row, "fixture", "id")
     status = row["fixture"].get("status")
-    if isinstance(status, dict) and len(str(status.get("short"))) > _LONGEST_STATUS:
+    if isinstance(status, dict) and len(str(status.get("short"))) > _MAX_STATUS_LENGTH:
         raise _FormError("fixtures", "fixture.status.short is too long to be a code")
     if row.keys().isdisjoint(BLOCKS):
         found.add("fixtures", key, row)
         return
-    # The same fixture is told with and without its blocks.
+    # The same fixture comes with and without its blocks.
     body = {name: value for name, value in row.items() if name not in BLOCKS}
     found.add("fixtures", key, body)
     complete = all(isinstance(row.get(block), list) for block in BLOCKS)
@@ -164,18 +164,18 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
         before, known = len(found.unreadable), len(found.elements)
         for one in rows:
             _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
-        # live=all comes with events of the moment only. An empty block says nothing yet; but that
-        # nothing happened is told where the rest is: so the only event is taken back.
-        told = len(found.elements) > known or (block == "events" and has_details)
-        if complete and told and len(found.unreadable) == before:
+        # live=all has current events only. An empty block means no data yet, except that without
+        # events and with other details nothing happened: a withdrawn only event is removed.
+        has_data = len(found.elements) > known or (block == "events" and has_details)
+        if complete and has_data and len(found.unreadable) == before:
             found.scopes.append(fixture_scope(f"fixture_{block}", int(key)))
-    # Without any details an empty list says nothing, but the score does: nobody scored.
+    # Without any details an empty list means no data, but a score of 0:0 means no goals.
     if complete and not has_details and ended_without_goals(row):
         found.scopes += [goals_scope(int(key), detail) for detail in GOALS]
 
 
 def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """Without an id of its own, an event is who did what when; its place in the list is nothing."""
+    """Read an event, identified by minute, team, type and player: its position may change."""
     name = "fixture_events"
     time = _at(name, row, "time")
     elapsed, extra = _at(name, time, "elapsed"), time.get("extra")
@@ -194,7 +194,7 @@ def _team_block(dataset: str) -> _Reader:
 
 
 def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """The block of a team: one record a player, several of whom may have the id 0 or none."""
+    """Read the players of a team; several may have the id 0 or none."""
     name = "fixture_players"
     team = _number(name, row, "team", "id")
     players = _at(name, row, "players")
@@ -212,7 +212,7 @@ def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
 
 
 def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """The tables of a league's season: an array of groups, in which a team may stand twice."""
+    """Read the tables of a league's season: a list of groups, in which a team may occur twice."""
     name = "standings"
     league = _number(name, row, "league", "id")
     season = _number(name, row, "league", "season")
@@ -232,7 +232,7 @@ def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
 def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
     name = "injuries"
     player_key = _player_key(_at(name, row, "player"))
-    # Some are told of a match that nobody knows, or of none.
+    # Some refer to an unknown match, or to none.
     fixture = "" if _id(row, "fixture") is None else _number(name, row, "fixture", "id")
     identity = f"{fixture}:{_id(row, 'team')}:{player_key}"
     found.add_without_id(name, identity, row)
@@ -279,7 +279,7 @@ def _at(dataset: str, row: Any, *path: str) -> Any:
 
 
 def _id(row: Any, name: str) -> Any:
-    """The id of a part of an element that may do without."""
+    """Return the id of an optional part of an element."""
     part = row.get(name)
     return part.get("id") if isinstance(part, dict) else None
 
@@ -287,42 +287,42 @@ def _id(row: Any, name: str) -> Any:
 def _number(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _FormError(dataset, f"{'.'.join(path)} is not a whole number: {value!r}"[:200])
+        raise _FormError(dataset, f"{'.'.join(path)} is not an integer: {value!r}"[:200])
     if abs(value) >= 10**MAX_DIGITS:
-        raise _FormError(dataset, f"{'.'.join(path)} is too large to be a number of anything")
+        raise _FormError(dataset, f"{'.'.join(path)} is too large")
     return str(value)
 
 
 def _text(dataset: str, row: Any, *path: str) -> str:
     value = _at(dataset, row, *path)
     if not isinstance(value, str) or not value:
-        what = ".".join(path) or "the element"
-        raise _FormError(dataset, f"{what} is not a text: {value!r}"[:200])
+        name = ".".join(path) or "the element"
+        raise _FormError(dataset, f"{name} is not a string: {value!r}"[:200])
     return value
 
 
 def _fixture_id(dataset: str, parameters: Mapping[str, str]) -> str:
     fixture = parameters.get("fixture", "")
     if not is_number(fixture):
-        raise _FormError(dataset, "the answer does not say which fixture it is about")
+        raise _FormError(dataset, "the response does not name its fixture")
     return fixture
 
 
 def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, str]:
     league, season = parameters.get("league", ""), parameters.get("season", "")
     if not (is_number(league) and is_number(season)):
-        raise _FormError(dataset, "the answer does not say which league and season it is about")
+        raise _FormError(dataset, "the response does not name its league and season")
     return league, season
 
 
 def _player_key(player: Any) -> str:
-    """A player's id; several have 0 or none, and are told apart by their names."""
+    """Return a player's id, or the name if the id is 0 or missing."""
     if not isinstance(player, dict):
         return "-"
     return str(player["id"]) if player.get("id") else f"-{player.get('name') or ''}"
 
 
-# The whole numbers in bodies that columns are computed from.
+# Integers in bodies from which columns are computed.
 _NUMBERS = {
     "teams": ("venue.id",),
     "fixtures": (
@@ -345,10 +345,14 @@ _DAY = re.compile(r"(19|20|21)[0-9]{2}-[0-9]{2}-[0-9]{2}")
 
 
 def unreadable_values(dataset: str, body: Any) -> Iterator[str]:
-    """Describe each value that is there and that its column cannot hold."""
+    """Describe each value that its typed column cannot hold.
+
+    The record is mirrored as published with NULL in the column: a league with one impossible date
+    is still a league.
+    """
     for path in _NUMBERS.get(dataset, ()):
         value = _value(body, path)
-        if value is not None and not _is_whole(value, is_moment=path.endswith("timestamp")):
+        if value is not None and not _is_integer(value, is_timestamp=path.endswith("timestamp")):
             yield _described(path, value, "is not a number that can be stored")
     if dataset == "leagues":
         yield from _of_seasons(body.get("seasons"))
@@ -361,7 +365,7 @@ def _of_seasons(seasons: Any) -> Iterator[str]:
     for number, season in enumerate(seasons or ()):
         path = f"seasons[{number}]"
         year = _value(season, "year")
-        if not _is_whole(year) or not 1800 <= year <= 2200:
+        if not _is_integer(year) or not 1800 <= year <= 2200:
             yield _described(f"{path}.year", year, "is not a year")
         for name in ("start", "end"):
             day = _value(season, name)
@@ -375,10 +379,10 @@ def _value(body: Any, path: str) -> Any:
     return body
 
 
-def _is_whole(value: Any, *, is_moment: bool = False) -> bool:
+def _is_integer(value: Any, *, is_timestamp: bool = False) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return EARLIEST <= value <= LATEST if is_moment else abs(value) < 10**MAX_DIGITS
+    return EARLIEST <= value <= LATEST if is_timestamp else abs(value) < 10**MAX_DIGITS
 
 
 def _is_day(value: Any) -> bool:
@@ -391,17 +395,17 @@ def _is_day(value: Any) -> bool:
     return True
 
 
-def _described(path: str, value: Any, what: str) -> str:
-    return f"{path} {what}: {value!r}"[:200]
+def _described(path: str, value: Any, problem: str) -> str:
+    return f"{path} {problem}: {value!r}"[:200]
 
 
 def quarantine_without_league(extract: Extract) -> None:
-    """Where only some leagues may enter: what does not say of which it is may be of one of them."""
+    """Quarantine records without a league, which may belong to a followed one."""
     unassigned = [element for element in extract.elements if league_of(element) == NO_NUMBER]
     if not unassigned:
         return
-    reason = "it does not say of which league it is"
+    reason = "its league is missing"
     extract.unreadable += [Unreadable(one.dataset, reason, one.body) for one in unassigned]
     extract.elements = [one for one in extract.elements if league_of(one) != NO_NUMBER]
     damaged = {one.dataset for one in unassigned}
-    extract.scopes = [cover for cover in extract.scopes if cover.dataset not in damaged]
+    extract.scopes = [scope for scope in extract.scopes if scope.dataset not in damaged]

@@ -1,4 +1,4 @@
-"""Answers into the mirror: kept in raw and reconciled in one transaction."""
+"""Loading of responses: stored raw and reconciled with the mirror in one transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -29,13 +29,13 @@ from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
 _REPAIRED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
-# Lists that hardly ever lose anything: where much would go, it is rather the answer that lacks it.
+# Lists that hardly ever lose records: many removals at once mean an incomplete response.
 _GUARDED = ("timezones", "countries", "leagues", "fixtures")
-_FEW = 10
+_MIN_GUARDED_REMOVALS = 10
 
 
 class SuspectResponseError(HasatError):
-    """An answer would remove far too much; it was set aside and nothing was changed."""
+    """A response would remove too many records; it was quarantined and nothing was changed."""
 
 
 class UnreadableResponseError(HasatError):
@@ -44,88 +44,93 @@ class UnreadableResponseError(HasatError):
 
 async def load(
     store: Store,
-    answers: Sequence[ApiResponse],
+    responses: Sequence[ApiResponse],
     *,
     run: int | None,
     retention_days: int,
     leagues: Collection[int] | None = None,
     guard: bool = True,
 ) -> Version | None:
-    """Bring the mirror to what these answers say, in their order; None if that is nothing.
+    """Store responses and reconcile the mirror with them, in their order.
 
-    `leagues` are those that may enter, where an answer is about all of them. Where far too much
-    would go, a DoubtError says so, unless the guard is off; where no record can be read, a
-    NothingReadError.
+    `leagues` restricts the records, for responses that are about all leagues. Return None if no
+    dataset is affected. Raise SuspectResponseError if the guard finds too many removals, and
+    UnreadableResponseError if no record can be read.
     """
-    fold = ResponseMerge(leagues)
+    merge = ResponseMerge(leagues)
     read: list[tuple[ApiResponse, Envelope]] = []
-    asides: list[Aside] = []
+    quarantined: list[Aside] = []
     blocks: list[Block] = []
     unreadable = False
-    for answer in answers:
-        origin = _origin(answer)
+    for response in responses:
+        origin = _origin(response)
         try:
-            envelope = read_envelope(answer.body)
+            envelope = read_envelope(response.body, response.parsed)
         except BrokenAnswerError as error:
-            asides.append(Aside(origin, error.message, answer.body))
+            quarantined.append(Aside(origin, error.message, response.body))
             continue
-        read.append((answer, envelope))
+        read.append((response, envelope))
         if envelope.repaired:
-            asides.append(Aside(origin, _REPAIRED, answer.body))
-        found = extract_records(answer.endpoint, answer.parameters, envelope, leagues)
-        fold.add(found)
+            quarantined.append(Aside(origin, _REPAIRED, response.body))
+        found = extract_records(response.endpoint, response.parameters, envelope, leagues)
+        merge.add(found)
         blocks += found.blocks
         unreadable = unreadable or bool(found.unreadable)
-        asides += [
+        quarantined += [
             Aside(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
             for one in found.unreadable
         ]
-        asides += [
+        quarantined += [
             Aside(origin, f"{one.dataset}: {reason}", canonical(one.body), one.key)
             for one in found.elements
             for reason in unreadable_values(one.dataset, one.body)
         ]
-    named = fold.datasets()
+    named = merge.datasets()
     if not named:
         async with store.connection() as conn:
-            await _store_all(conn, read, asides, run, leagues)
-            await _record_fetched(conn, read, fold, blocks)
+            await _store_all(conn, read, quarantined, run, leagues)
+            await _record_fetched(conn, read, merge, blocks)
         if unreadable:
             raise UnreadableResponseError(
-                msg("No record of {answers} can be read.", answers=_origin(answers[0]))
+                msg(
+                    "No record of the response to {request} can be read.",
+                    request=_origin(responses[0]),
+                )
             )
         return None
-    # Matches first: the details of those that leave the mirror leave it in the same version.
-    details = [name for name in DETAIL_DATASETS if fold.scopes("fixtures") and name not in named]
+    # Matches come first: the details of removed matches are removed in the same version.
+    details = [
+        name for name in DETAIL_DATASETS if merge.has_scope("fixtures") and name not in named
+    ]
     datasets = [DATASETS[name] for name in sorted([*named, *details], key=_after_matches)]
     try:
         async with Reconcile.begin(store, datasets) as work:
             for dataset in datasets:
-                if dataset.name in details and not fold.vanished:
+                if dataset.name in details and not merge.vanished:
                     work.exclude_dataset(dataset)
                     continue
-                scope = fold.scope(dataset.name)
-                records = await _records_to_stage(work.connection, dataset, fold, scope)
+                scope = merge.scope(dataset.name)
+                records = await _records_to_stage(work.connection, dataset, merge, scope)
                 await work.stage(dataset, records)
                 removed = (await work.diff(dataset, scope)).removed
-                if guard and dataset.name in _GUARDED and removed >= _FEW:
+                if guard and dataset.name in _GUARDED and removed >= _MIN_GUARDED_REMOVALS:
                     await _check(work.connection, dataset, scope, removed)
-                if dataset.name == "fixtures" and fold.scopes("fixtures"):
-                    fold.vanished = await _vanished(work, dataset, fold)
-            await _store_all(work.connection, read, asides, run, leagues, fold.vanished)
-            await _record_fetched(work.connection, read, fold, blocks)
+                if dataset.name == "fixtures" and merge.has_scope("fixtures"):
+                    merge.vanished = await _vanished(work, dataset, merge)
+            await _store_all(work.connection, read, quarantined, run, leagues, merge.vanished)
+            await _record_fetched(work.connection, read, merge, blocks)
             version = await work.write(run=run, retention_days=retention_days)
-            if fold.vanished:
+            if merge.vanished:
                 await work.connection.execute(
                     "DELETE FROM football.fixture_told WHERE fixture_id = ANY (%s)",
-                    [fold.vanished],
+                    [merge.vanished],
                 )
                 await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
             return version
     except SuspectResponseError as error:
-        doubted = [Aside(_origin(answer), error.message, answer.body) for answer in answers]
+        suspect = [Aside(_origin(response), error.message, response.body) for response in responses]
         async with store.connection() as conn:
-            await keep_aside(conn, SOURCE, run, doubted)
+            await keep_aside(conn, SOURCE, run, suspect)
         raise
 
 
@@ -133,18 +138,18 @@ def _after_matches(name: str) -> bool:
     return name != "fixtures"
 
 
-async def _vanished(work: Reconcile, fixtures: Dataset, fold: ResponseMerge) -> list[int]:
-    """Return the matches that leave the mirror, and any that left it without their details."""
+async def _vanished(work: Reconcile, fixtures: Dataset, merge: ResponseMerge) -> list[int]:
+    """Return the matches that this load removes, and any removed earlier without their details."""
     removed = {int(key) for key in await work.removed_keys(fixtures)}
-    back = [int(key) for key in fold.records.get("fixtures", ())]
+    returning = [int(key) for key in merge.records.get("fixtures", ())]
     cursor = await work.connection.execute(
-        load_query(_PACKAGE, "forgotten_matches"), {"back": back}
+        load_query(_PACKAGE, "orphaned_matches"), {"returning": returning}
     )
     return sorted(removed | {fixture for (fixture,) in await cursor.fetchall()})
 
 
 async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, removed: int) -> None:
-    """Doubt an answer that lacks more of what it is about than ever goes at once."""
+    """Raise SuspectResponseError if too large a share of the scope would be removed."""
     where = scope.where or sql.SQL("true")
     cursor = await conn.execute(
         sql.SQL("SELECT count(*) FROM {} AS m WHERE {}").format(dataset.table, where), scope.values
@@ -153,17 +158,17 @@ async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, rem
     if share(removed, known) > Limits().removed:
         raise SuspectResponseError(
             msg(
-                "The answer lacks {removed:,} of {known:,} {dataset} and was set aside.",
+                "The response lacks {removed:,} of {known:,} {dataset} and was quarantined.",
                 removed=removed,
                 known=known,
                 dataset=dataset.name,
             ),
-            remedy=msg("If they are gone indeed, run the job by hand with accept_removals=true."),
+            remedy=msg("If they are really gone, run the job with accept_removals=true."),
         )
 
 
-def _origin(answer: ApiResponse) -> str:
-    return f"/{answer.endpoint} {dict(answer.parameters)}"
+def _origin(response: ApiResponse) -> str:
+    return f"/{response.endpoint} {dict(response.parameters)}"
 
 
 def extract_records(
@@ -172,7 +177,7 @@ def extract_records(
     envelope: Envelope,
     leagues: Collection[int] | None,
 ) -> Extract:
-    """What an answer says; nothing if it says that something went wrong."""
+    """Extract the records of an envelope; an error response has none."""
     if envelope.errors:
         return Extract()
     found = extract(endpoint, parameters, envelope.response)
@@ -187,68 +192,72 @@ def extract_records(
 async def _store_all(
     conn: AsyncConnection[Any],
     read: Sequence[tuple[ApiResponse, Envelope]],
-    asides: Sequence[Aside],
+    quarantined: Sequence[Aside],
     run: int | None,
     leagues: Collection[int] | None,
     vanished: Collection[int] = (),
 ) -> None:
-    for answer, envelope in read:
-        await store_response(conn, answer, envelope, run=run, leagues=leagues, vanished=vanished)
-    await keep_aside(conn, SOURCE, run, asides)
+    for response, envelope in read:
+        await store_response(conn, response, envelope, run=run, leagues=leagues, vanished=vanished)
+    await keep_aside(conn, SOURCE, run, quarantined)
 
 
 async def _record_fetched(
     conn: AsyncConnection[Any],
     read: Sequence[tuple[ApiResponse, Envelope]],
-    fold: ResponseMerge,
+    merge: ResponseMerge,
     blocks: Sequence[Block],
 ) -> None:
-    """Remember when each match was told of, or was asked for by its id in vain.
+    """Record when each match was received, or requested by its id and missing.
 
-    Also which of its details came as empty lists, and how many matches a whole season has.
+    Also record which of its details were empty lists, and how many matches a whole season has.
     """
     by_id = {
         int(number)
-        for answer, envelope in read
-        if answer.endpoint == "fixtures" and not envelope.errors
+        for response, envelope in read
+        if response.endpoint == "fixtures" and not envelope.errors
         for name in ("id", "ids")
-        for number in answer.parameters.get(name, "").split("-")
+        for number in response.parameters.get(name, "").split("-")
         if number.isdecimal()
     }
-    told = {int(key) for key in fold.records.get("fixtures", ())}
-    if told or by_id:
+    received = {int(key) for key in merge.records.get("fixtures", ())}
+    if received or by_id:
         await conn.execute(
-            load_query(_PACKAGE, "note_told"),
-            {"asked": sorted(told | by_id), "told": sorted(told), "detailed": sorted(told & by_id)},
+            load_query(_PACKAGE, "record_fixtures"),
+            {
+                "requested": sorted(received | by_id),
+                "received": sorted(received),
+                "detailed": sorted(received & by_id),
+            },
         )
     if blocks:
         fixtures, names, empty = (list(column) for column in zip(*blocks, strict=True))
         await conn.execute(
-            load_query(_PACKAGE, "note_blocks"),
+            load_query(_PACKAGE, "record_blocks"),
             {"fixtures": fixtures, "blocks": names, "empty": empty},
         )
-    for answer, envelope in read:
-        listed = listed_season(answer.endpoint, answer.parameters)
+    for response, envelope in read:
+        listed = listed_season(response.endpoint, response.parameters)
         if listed and envelope.row_count and not envelope.errors:
             league, season = listed
             await conn.execute(
-                load_query(_PACKAGE, "note_listed"),
+                load_query(_PACKAGE, "record_listed"),
                 {"league": league, "season": season, "matches": envelope.row_count},
             )
 
 
 async def _records_to_stage(
-    conn: AsyncConnection[Any], dataset: Dataset, fold: ResponseMerge, scope: Scope
+    conn: AsyncConnection[Any], dataset: Dataset, merge: ResponseMerge, scope: Scope
 ) -> list[Record]:
-    """The records to bring in; fillers only where there is nothing yet, or not any more."""
-    records = fold.records.get(dataset.name, {})
-    there: set[str] = set()
-    if fillers := fold.fillers.get(dataset.name):
+    """Return the records to stage; partial ones only where the mirror has no record."""
+    records = merge.records.get(dataset.name, {})
+    existing: set[str] = set()
+    if fillers := merge.fillers.get(dataset.name):
         cursor = await conn.execute(
             sql.SQL(
                 "SELECT m.key FROM {} AS m WHERE m.key = ANY (%(fillers)s) AND ({}) IS NOT TRUE"
             ).format(dataset.table, scope.where or sql.SQL("true")),
             {"fillers": sorted(fillers), **scope.values},
         )
-        there = {key for (key,) in await cursor.fetchall()}
-    return [Record(key, encode(body)) for key, body in records.items() if key not in there]
+        existing = {key for (key,) in await cursor.fetchall()}
+    return [Record(key, encode(body)) for key, body in records.items() if key not in existing]

@@ -1,4 +1,4 @@
-"""Many answers in the order in which they came, folded into what they say together."""
+"""Merging of many responses into records, from the oldest to the newest or in reverse."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -22,53 +22,53 @@ _NONE: frozenset[int] = frozenset()
 
 
 class ResponseMerge:
-    """The last word on every record, and where absence means removal.
+    """The newest body of every record, and the scopes in which absence means removal.
 
-    `leagues` restricts what enters to these, for answers that are about all of them.
+    `leagues` restricts the records, for responses that are about all leagues.
     """
 
     def __init__(self, leagues: Collection[int] | None = None) -> None:
         self.records: dict[str, dict[str, Any]] = {}
         self.fillers: dict[str, set[str]] = {}
-        self._covers: dict[RecordScope, None] = {}
+        self._scopes: dict[RecordScope, None] = {}
         self._inside: dict[RecordScope, set[str]] = {}
         self._dropped: dict[str, set[str]] = {}
         self._leagues = leagues
         self.vanished: list[int] = []
-        """Matches that leave the mirror, and all their details with them."""
+        """Matches that leave the mirror together with their details."""
 
     def add(self, extract: Extract) -> None:
-        """What the next answer says."""
+        """Add the records of the next response."""
         wanted = [element for element in extract.elements if self._is_wanted(element)]
         present = {(element.dataset, element.key) for element in wanted}
-        for cover in extract.scopes:
-            self._covers[cover] = None
-            for key in self._inside.pop(cover, ()):
-                if (cover.dataset, key) not in present:
-                    self._drop(cover, key)
+        for scope in extract.scopes:
+            self._scopes[scope] = None
+            for key in self._inside.pop(scope, ()):
+                if (scope.dataset, key) not in present:
+                    self._drop(scope, key)
         for element in wanted:
             self._put(element, filler=extract.partial)
 
     def datasets(self) -> list[str]:
-        """Those that the answers say anything about."""
-        named = {cover.dataset for cover in self._covers}
+        """Return the names of the datasets that the responses affect."""
+        named = {scope.dataset for scope in self._scopes}
         return sorted(named | {name for name, found in self.records.items() if found})
 
-    def scopes(self, dataset: str) -> bool:
-        """Whether absence from the answers means removal anywhere in a dataset."""
-        return any(cover.dataset == dataset for cover in self._covers)
+    def has_scope(self, dataset: str) -> bool:
+        """Whether absence means removal anywhere in a dataset."""
+        return any(scope.dataset == dataset for scope in self._scopes)
 
     def scope(self, dataset: str) -> Scope:
-        """Where absence means removal, as a condition on the dataset's table."""
-        scopes = [cover for cover in self._covers if cover.dataset == dataset]
-        if any(not cover.where for cover in scopes):
+        """Return the scope of a dataset as a condition on its table."""
+        scopes = [scope for scope in self._scopes if scope.dataset == dataset]
+        if any(not scope.where for scope in scopes):
             return Scope({"whole": True})
         conditions: list[sql.Composable] = []
         values: dict[str, Any] = {}
-        for number, cover in enumerate(scopes):
+        for number, scope in enumerate(scopes):
             equal = []
-            for column, value in cover.where:
-                name = f"cover_{number}_{column}"
+            for column, value in scope.where:
+                name = f"scope_{number}_{column}"
                 values[name] = value
                 equal.append(
                     sql.SQL("m.{} = {}").format(sql.Identifier(column), sql.Placeholder(name))
@@ -81,14 +81,14 @@ class ResponseMerge:
             values["leagues"] = sorted(self._leagues)
             where = sql.SQL("(") + where + sql.SQL(") AND m.league_id = ANY (%(leagues)s)")
         if dropped := self._dropped.get(dataset):
-            # The mirror may still have it where it was before these answers: in another day.
+            # The mirror may still have the record in another scope, such as the day before.
             values["dropped"] = sorted(dropped)
             where = sql.SQL("(") + where + sql.SQL(") OR m.key = ANY (%(dropped)s)")
-        told: dict[str, Any] = {"covers": [dict(cover.where) for cover in scopes]}
+        description: dict[str, Any] = {"covers": [dict(scope.where) for scope in scopes]}
         if self.vanished and dataset in DETAIL_DATASETS:
-            told["vanished"] = values["vanished"] = self.vanished
+            description["vanished"] = values["vanished"] = self.vanished
             where = sql.SQL("(") + where + sql.SQL(") OR m.fixture_id = ANY (%(vanished)s)")
-        return Scope(told, where, values)
+        return Scope(description, where, values)
 
     def _put(self, element: Element, *, filler: bool) -> None:
         records = self.records.setdefault(element.dataset, {})
@@ -97,16 +97,16 @@ class ResponseMerge:
         records[element.key] = element.body
         fillers = self.fillers.setdefault(element.dataset, set())
         (fillers.add if filler else fillers.discard)(element.key)
-        for cover in scopes_containing(element):
-            self._inside.setdefault(cover, set()).add(element.key)
+        for scope in scopes_containing(element):
+            self._inside.setdefault(scope, set()).add(element.key)
 
-    def _drop(self, cover: RecordScope, key: str) -> None:
-        records = self.records[cover.dataset]
-        # It may have moved to another day since it was seen in this one.
-        if key in records and cover in scopes_containing(Element(cover.dataset, key, records[key])):
+    def _drop(self, scope: RecordScope, key: str) -> None:
+        records = self.records[scope.dataset]
+        # The record may have moved to another day since.
+        if key in records and scope in scopes_containing(Element(scope.dataset, key, records[key])):
             del records[key]
-            if key not in self.fillers[cover.dataset]:
-                self._dropped.setdefault(cover.dataset, set()).add(key)
+            if key not in self.fillers[scope.dataset]:
+                self._dropped.setdefault(scope.dataset, set()).add(key)
 
     def _is_wanted(self, element: Element) -> bool:
         league = league_of(element)
@@ -114,23 +114,27 @@ class ResponseMerge:
 
 
 class ReverseMerge:
-    """What the answers so far have settled."""
+    """A merge from the newest response to the oldest.
+
+    The first body of a record is its newest one, so each record is returned once, and only keys
+    are remembered. A record that a newer response left out of its scope is over.
+    """
 
     def __init__(self) -> None:
         self._settled: defaultdict[str, set[str]] = defaultdict(set)
-        self._covered: dict[RecordScope, frozenset[int] | None] = {}
-        self._with_covers: set[str] = set()
+        self._scoped: dict[RecordScope, frozenset[int] | None] = {}
+        self._scoped_datasets: set[str] = set()
         self._fillers: dict[tuple[str, str], Element] = {}
         self._vanished: set[int] = set()
 
     def add(
         self, found: Extract, leagues: Collection[int] | None, vanished: Collection[int] = ()
     ) -> Iterator[Element]:
-        """Those records on which this answer, older than all before it, is the last word.
+        """Return the records whose newest body is in this response, older than all before it.
 
-        `vanished` are the matches that it removed: what is older about their details is over.
+        `vanished` are the matches that it removed: older details of them are over.
         """
-        # Of one that is told twice in an answer, the later counts.
+        # If a response has a record twice, the later one counts.
         for element in reversed(found.elements):
             name, key, _ = element
             settled = self._settled[name]
@@ -141,36 +145,36 @@ class ReverseMerge:
             over = self._is_over(element)
             if found.partial:
                 if not over:
-                    # It stays only if nothing older is there to be filled.
+                    # It counts only if no older response has the whole record.
                     self._fillers[name, key] = element
                 continue
             settled.add(key)
             if not over:
                 self._fillers.pop((name, key), None)
                 yield element
-        for cover in found.scopes:
-            self._cover(cover, leagues)
+        for scope in found.scopes:
+            self._add_scope(scope, leagues)
         self._vanished.update(vanished)
 
-    def rest(self) -> Iterator[Element]:
-        """Records that only answers about a part of them told; once all were added."""
+    def partial_records(self) -> Iterator[Element]:
+        """Return the records that only partial responses contain, after all were added."""
         return iter(self._fillers.values())
 
-    def _cover(self, cover: RecordScope, leagues: Collection[int] | None) -> None:
-        self._with_covers.add(cover.dataset)
-        before = self._covered.get(cover, _NONE)
-        if before is None or leagues is None or cover.dataset not in LEAGUE_DATASETS:
-            self._covered[cover] = None
+    def _add_scope(self, scope: RecordScope, leagues: Collection[int] | None) -> None:
+        self._scoped_datasets.add(scope.dataset)
+        before = self._scoped.get(scope, _NONE)
+        if before is None or leagues is None or scope.dataset not in LEAGUE_DATASETS:
+            self._scoped[scope] = None
         else:
-            self._covered[cover] = before.union(leagues)
+            self._scoped[scope] = before.union(leagues)
 
     def _is_over(self, element: Element) -> bool:
         if element.dataset in DETAIL_DATASETS and match_of(element) in self._vanished:
             return True
-        if element.dataset not in self._with_covers:
+        if element.dataset not in self._scoped_datasets:
             return False
-        for cover in scopes_containing(element):
-            leagues = self._covered.get(cover, _NONE)
+        for scope in scopes_containing(element):
+            leagues = self._scoped.get(scope, _NONE)
             if leagues is None or (leagues and league_of(element) in leagues):
                 return True
         return False

@@ -1,4 +1,7 @@
-"""A month of answers as a Parquet file: written from one snapshot, read back before it counts."""
+"""Months of raw responses in Parquet files, and all raw responses in one stream.
+
+A file is written from one snapshot and read back before its month leaves the database.
+"""
 
 import hashlib
 import heapq
@@ -52,16 +55,16 @@ _COLUMNS = _SCHEMA.names
 
 @dataclass(frozen=True)
 class MonthSummary:
-    """What a file, or a partition, holds: how many answers, up to which place in their order."""
+    """The content of a file or a partition: responses, the last sequence number and a digest."""
 
-    answers: int
+    responses: int
     last_order: int
     digest: bytes
 
 
 @dataclass(frozen=True)
 class MonthFile(MonthSummary):
-    """A file that was read back and found to be what the partition was."""
+    """A file that was read back and equals its partition."""
 
     size: int
     sha256: bytes
@@ -76,25 +79,23 @@ def write_month(url: str, month: date, draft: Path) -> MonthFile:
     read = _tally(row for group in _groups(draft) for row in group)
     if read != written:
         raise HasatError(
-            msg(
-                "The file for {month:%Y-%m} does not say what raw.api_responses says.", month=month
-            ),
-            remedy=msg("The month stays in the database; see whether the disk is sound."),
+            msg("The Parquet file for {month:%Y-%m} differs from raw.api_responses.", month=month),
+            remedy=msg("The month stays in the database. Check the disk, then run the job again."),
         )
     with draft.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").digest()
         os.fsync(file.fileno())
-        return MonthFile(read.answers, read.last_order, read.digest, file.tell(), sha256)
+        return MonthFile(read.responses, read.last_order, read.digest, file.tell(), sha256)
 
 
 def iter_file(file: Path) -> Iterator[dict[str, Any]]:
-    """The answers of a file, in the order in which they last came, turned round."""
+    """Return the responses of a file, the one received last first."""
     for group in _groups(file):
         yield from reversed(group)
 
 
 def _rows(conn: Connection[Any], month: date) -> Iterator[tuple[Any, ...]]:
-    query = sql.SQL(load_query("hasat.sources.football", "month_of_answers"))
+    query = sql.SQL(load_query("hasat.sources.football", "month_of_responses"))
     with conn.cursor(f"month_{month:%Y_%m}") as cursor:
         cursor.itersize = 16
         partition = sql.Identifier("raw", f"api_responses_{month:%Y_%m}")
@@ -106,7 +107,7 @@ def _write(rows: Iterable[tuple[Any, ...]], draft: Path) -> MonthSummary:
     waiting: list[dict[str, Any]] = []
     seen: list[MonthSummary] = []
     size = 0
-    # A file of its own: the thread of a run that was stopped may still write to the one before.
+    # A new file: the thread of a run that was stopped may still write to the old one.
     draft.unlink(missing_ok=True)
     with ParquetWriter(draft, _SCHEMA, compression="zstd") as writer:
         for row in rows:
@@ -128,7 +129,7 @@ def _flush(writer: ParquetWriter, waiting: list[dict[str, Any]]) -> MonthSummary
 
 
 def _groups(file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The file's rows, its last part first."""
+    """Return the row groups of a file, the last one first."""
     with ParquetFile(file) as parquet:
         for number in reversed(range(parquet.num_row_groups)):
             rows: list[dict[str, Any]] = parquet.read_row_group(number).to_pylist()
@@ -136,26 +137,26 @@ def _groups(file: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _tally(rows: Iterable[dict[str, Any]]) -> MonthSummary:
-    answers = last = total = 0
+    responses = last = total = 0
     for row in rows:
-        answers += 1
+        responses += 1
         last = max(last, row["seen_order"])
         total += weight(
             str(row["id"]), record_digest(canonical([_plain(row[c]) for c in _COLUMNS]))
         )
-    return MonthSummary(answers, last, shift(EMPTY, total))
+    return MonthSummary(responses, last, shift(EMPTY, total))
 
 
 def _sum(parts: Sequence[MonthSummary]) -> MonthSummary:
     total = sum(int.from_bytes(part.digest, "big") for part in parts)
     last = max((part.last_order for part in parts), default=0)
-    return MonthSummary(sum(part.answers for part in parts), last, shift(EMPTY, total))
+    return MonthSummary(sum(part.responses for part in parts), last, shift(EMPTY, total))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
-    # Their instant counts, not the zone in which a session shows it.
+    # A time is compared as an instant; sessions show it in their own zone.
     return value.timestamp() if hasattr(value, "timestamp") else value
 
 
@@ -167,20 +168,20 @@ class _Archive(NamedTuple):
 
 
 async def iter_all(
-    conn: AsyncConnection[Any], place: Storage
+    conn: AsyncConnection[Any], storage: Storage
 ) -> AsyncGenerator[StoredResponse, None]:
-    """Every answer in the order in which it last came, turned round."""
-    # Until this transaction ends no month can move from the database to a file.
+    """Return all stored responses, in the database and in files, the one received last first."""
+    # The lock keeps months from moving to files until this transaction ends.
     await conn.execute("LOCK TABLE raw.api_responses IN ACCESS SHARE MODE")
     cursor = await conn.execute("SELECT path, last_order, size, sha256 FROM raw.api_archives")
     files = [_Archive(*row) for row in await cursor.fetchall()]
     async with AsyncExitStack() as open_streams:
         folder = Path(open_streams.enter_context(tempfile.TemporaryDirectory(prefix="hasat-")))
-        # A file is opened when its newest answer is due, not before.
+        # A file is opened only when its newest response is due.
         waiting: list[
             tuple[int, int, StoredResponse | None, AsyncGenerator[StoredResponse, None]]
         ] = [
-            (-one.last_order, number, None, _from_file(place, one, folder / str(number)))
+            (-one.last_order, number, None, _from_file(storage, one, folder / str(number)))
             for number, one in enumerate(files)
         ]
         waiting.append((-(2**63), len(files), None, iter_stored(conn)))
@@ -188,30 +189,30 @@ async def iter_all(
             open_streams.push_async_callback(stream.aclose)
         heapq.heapify(waiting)
         while waiting:
-            _, number, told, stream = heapq.heappop(waiting)
-            if told is not None:
-                yield told
+            _, number, response, stream = heapq.heappop(waiting)
+            if response is not None:
+                yield response
             following = await anext(stream, None)
             if following is not None:
                 heapq.heappush(waiting, (-following.order, number, following, stream))
 
 
 async def _from_file(
-    place: Storage, archive: _Archive, copy: Path
+    storage: Storage, archive: _Archive, copy: Path
 ) -> AsyncGenerator[StoredResponse, None]:
-    seen = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with copy.open("wb") as file:
-        async for piece in place.read(archive.path, 0, archive.size):
-            seen.update(piece)
-            file.write(piece)
-    if seen.digest() != archive.sha256:
+        async for chunk in storage.read(archive.path, 0, archive.size):
+            sha256.update(chunk)
+            file.write(chunk)
+    if sha256.digest() != archive.sha256:
         raise UnavailableError(
             msg(
-                "{path} in {place} is not the file that was written.",
+                "{path} in {storage} differs from the file that was written.",
                 path=archive.path,
-                place=place.label,
+                storage=storage.label,
             ),
-            remedy=msg("Bring the file back from a backup; nothing was changed."),
+            remedy=msg("Restore the file from a backup. Nothing was changed."),
         )
     for row in iter_file(copy):
         yield StoredResponse(
@@ -219,7 +220,7 @@ async def _from_file(
             row["endpoint"].removeprefix("/"),
             json.loads(row["requested_params"]),
             row["leagues"],
-            # Files of earlier releases do not have it.
+            # Files of earlier releases lack this column.
             row.get("vanished") or [],
             row["last_fetched_at"],
             row["body"],

@@ -1,4 +1,8 @@
-"""CORE made of RAW again, without one request."""
+"""Rebuilding of all datasets from stored responses, without a request to the API.
+
+The jobs record what they have requested and how far backfills are. Where these records are lost, a
+rebuild restores them from the responses, so that nothing in the mirror is requested again.
+"""
 
 import asyncio
 import gc
@@ -43,8 +47,8 @@ from hasat.store import Store
 from hasat.store.queries import load_query
 
 _CHUNK = 2_000
-_ANSWERS_AHEAD = 32
-_CHUNKS_AHEAD = 4
+_PREFETCHED_RESPONSES = 32
+_PREFETCHED_CHUNKS = 4
 T = TypeVar("T")
 _PACKAGE = "hasat.sources.football"
 _SEASONAL = ("standings", "players/topscorers", "injuries", "teams/statistics")
@@ -54,12 +58,12 @@ _Season = tuple[int, int]
 
 @dataclass(frozen=True)
 class RebuildSummary:
-    """How many answers were read, what became of each dataset, and which notes were lost."""
+    """The responses read, the result for each dataset, and the records of requests restored."""
 
-    answers: int
+    responses: int
     unreadable: int
     datasets: list[RebuildResult]
-    notes: int
+    restored: int
 
 
 async def rebuild(
@@ -69,12 +73,11 @@ async def rebuild(
     force: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> RebuildSummary:
-    """Bring every dataset to what all kept answers say together.
+    """Rebuild every dataset from all stored responses; no other load can run meanwhile.
 
-    Nothing else can be loaded meanwhile. With `force` also where that is far less than what was
-    published.
+    With `force`, publish the result even if it has far fewer records than before.
     """
-    with _without_cycles():
+    with _gc_disabled():
         return await _rebuild(store, settings, force=force, on_progress=on_progress)
 
 
@@ -89,84 +92,85 @@ async def _rebuild(
     retention = settings.football.change_retention_days
     async with Reconcile.begin(store, datasets) as work:
 
-        async def put_all(states: InPlaceRepair | StagedRebuild) -> _ResponseReader:
-            await states.open()
-            async with store.connection() as reading:
-                return await _put_all(states, reading, settings, on_progress)
+        async def fill(target: InPlaceRepair | StagedRebuild) -> _ResponseReader:
+            await target.open()
+            async with store.connection() as conn:
+                return await _fill_from_responses(target, conn, settings, on_progress)
 
         try:
             async with work.connection.transaction():
-                mending = InPlaceRepair(work, datasets)
-                answers = await put_all(mending)
-                renewed = await mending.finish()
+                repair = InPlaceRepair(work, datasets)
+                reader = await fill(repair)
+                results = await repair.finish()
         except DiffersFromPublishedError:
-            renewal = StagedRebuild(work, datasets)
-            answers = await put_all(renewal)
-            renewed = await renewal.finish(run=None, retention_days=retention, force=force)
-        notes = await answers.memory.restore(work.connection)
-        await work.connection.execute(load_query("hasat.sources.football", "end_inferences"))
-    return RebuildSummary(answers.read, answers.unreadable, renewed, notes)
+            staged = StagedRebuild(work, datasets)
+            reader = await fill(staged)
+            results = await staged.finish(run=None, retention_days=retention, force=force)
+        restored = await reader.history.restore(work.connection)
+        await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
+    return RebuildSummary(reader.read, reader.unreadable, results, restored)
 
 
-async def _put_all(
-    states: InPlaceRepair | StagedRebuild,
-    reading: AsyncConnection[Any],
+async def _fill_from_responses(
+    target: InPlaceRepair | StagedRebuild,
+    conn: AsyncConnection[Any],
     settings: Settings,
     on_progress: Callable[[int], None] | None,
 ) -> "_ResponseReader":
-    """Put down what all kept answers say together."""
-    answers = _ResponseReader()
-    # The database reads, this process makes records of it, and the database takes them in.
-    kept = prefetch(iter_all(reading, storage_of(settings)), _ANSWERS_AHEAD)
-    async with aclosing(kept), aclosing(prefetch(answers.chunks(kept), _CHUNKS_AHEAD)) as chunks:
+    """Write the records of all stored responses to a target."""
+    reader = _ResponseReader()
+    # Reading from the database, parsing and writing to the database run at the same time.
+    responses = prefetch(iter_all(conn, storage_of(settings)), _PREFETCHED_RESPONSES)
+    prefetched = prefetch(reader.chunks(responses), _PREFETCHED_CHUNKS)
+    async with aclosing(responses), aclosing(prefetched) as chunks:
         async for dataset, chunk in chunks:
-            await states.add(dataset, chunk)
+            await target.add(dataset, chunk)
             if on_progress is not None:
-                on_progress(answers.read)
-    if not answers.read:
+                on_progress(reader.read)
+    if not reader.read:
         raise NothingToDoError(
-            msg("There are no answers in raw.api_responses: there is nothing to rebuild from."),
-            remedy=msg("CORE was left as it is."),
+            msg("raw.api_responses is empty: there is nothing to rebuild from."),
+            remedy=msg("The tables were not changed."),
         )
-    return answers
+    return reader
 
 
 class _ResponseReader:
-    """Answers on their way to be records, many at once."""
+    """Reads stored responses into packed records."""
 
     def __init__(self) -> None:
         self.read = 0
         self.unreadable = 0
-        self.memory = FetchHistory()
-        self._replay = ReverseMerge()
+        self.history = FetchHistory()
+        self._merge = ReverseMerge()
         self._waiting: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
 
     async def chunks(
-        self, kept: AsyncIterable[StoredResponse]
+        self, responses: AsyncIterable[StoredResponse]
     ) -> AsyncGenerator[tuple[str, Chunk], None]:
-        """Records that count, by dataset, packed for the database."""
-        async for told in kept:
-            # In a thread, so that what was read and what is written goes on meanwhile.
-            for ready in await asyncio.to_thread(self._read, told):
+        """Return the current records by dataset, packed for the database."""
+        async for response in responses:
+            # In a thread, so that reading and writing continue meanwhile.
+            for ready in await asyncio.to_thread(self._read, response):
                 yield ready
-        self._put(self._replay.rest())
+        self._add(self._merge.partial_records())
         for dataset in list(self._waiting):
             yield self._pack(dataset)
 
-    def _read(self, told: StoredResponse) -> list[tuple[str, Chunk]]:
-        envelope = read_envelope(told.body)
-        found = extract_records(told.endpoint, told.parameters, envelope, told.leagues)
+    def _read(self, response: StoredResponse) -> list[tuple[str, Chunk]]:
+        envelope = read_envelope(response.body)
+        found = extract_records(response.endpoint, response.parameters, envelope, response.leagues)
         self.read += 1
         self.unreadable += len(found.unreadable)
         if not envelope.errors:
-            self.memory.note(told, found, envelope.row_count)
-        touched = self._put(
-            self._replay.add(found, told.leagues, told.vanished),
+            self.history.add(response, found, envelope.row_count)
+        touched = self._add(
+            self._merge.add(found, response.leagues, response.vanished),
             integers_only=envelope.integers_only,
         )
         return [self._pack(name) for name in touched if len(self._waiting[name]) >= _CHUNK]
 
-    def _put(self, elements: Iterable[Element], *, integers_only: bool = False) -> set[str]:
+    def _add(self, elements: Iterable[Element], *, integers_only: bool = False) -> set[str]:
         touched = set()
         for dataset, key, body in elements:
             self._waiting[dataset].append((key, encode(body, integers_only=integers_only)))
@@ -178,8 +182,8 @@ class _ResponseReader:
 
 
 @contextmanager
-def _without_cycles() -> Iterator[None]:
-    """Millions of records and no cycles among them: looking for some is a third of the time."""
+def _gc_disabled() -> Iterator[None]:
+    """Disable cyclic garbage collection: it takes a third of the time and finds no cycles."""
     if not gc.isenabled():
         yield
         return
@@ -190,15 +194,15 @@ def _without_cycles() -> Iterator[None]:
         gc.enable()
 
 
-async def prefetch(stream: AsyncGenerator[T, None], most: int) -> AsyncGenerator[T, None]:
-    """The same stream, read by a task of its own, at most so many ahead; to be closed."""
-    queue: asyncio.Queue[T | _End] = asyncio.Queue(most)
+async def prefetch(stream: AsyncGenerator[T, None], limit: int) -> AsyncGenerator[T, None]:
+    """Return a stream that a separate task reads up to `limit` items ahead; close it after use."""
+    queue: asyncio.Queue[T | _End] = asyncio.Queue(limit)
     task = asyncio.create_task(_fill(stream, queue))
     try:
-        while not isinstance(one := await queue.get(), _End):
-            yield one
-        if one.error is not None:
-            raise one.error
+        while not isinstance(item := await queue.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -213,24 +217,24 @@ class _End:
 async def _fill(stream: AsyncGenerator[T, None], queue: "asyncio.Queue[T | _End]") -> None:
     try:
         async with aclosing(stream):
-            async for one in stream:
-                await queue.put(one)
+            async for item in stream:
+                await queue.put(item)
     except Exception as error:  # noqa: BLE001 - raised where the stream is read
         await queue.put(_End(error))
     else:
         await queue.put(_End())
 
 
-def _without_spelling(parameters: Mapping[str, str]) -> dict[str, str]:
+def _request_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in parameters.items() if name not in FORMAT_PARAMETERS}
 
 
 class FetchHistory:
-    """Notes of answers, the newest first."""
+    """Requests and progress of backfills as responses show them, added from the newest on."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, int, int, int], datetime] = {}
-        self._told: dict[int, datetime] = {}
+        self._requested: dict[tuple[str, int, int, int], datetime] = {}
+        self._received: dict[int, datetime] = {}
         self._detailed: dict[int, datetime] = {}
         self._vanished: set[int] = set()
         self._empty: dict[tuple[int, str], bool] = {}
@@ -239,84 +243,83 @@ class FetchHistory:
         self._done: dict[tuple[str, int, int], datetime] = {}
         self._windows: dict[_Season, list[tuple[date, date]]] = {}
 
-    def note(self, told: StoredResponse, found: Extract, row_count: int) -> None:
-        """What the next older answer, of so many rows, adds."""
+    def add(self, response: StoredResponse, found: Extract, row_count: int) -> None:
+        """Add the next older response."""
         for block in found.blocks:
             if block.fixture not in self._vanished:
                 self._empty.setdefault((block.fixture, block.name), block.is_empty)
-        listed = listed_season(told.endpoint, told.parameters)
+        listed = listed_season(response.endpoint, response.parameters)
         if listed and row_count:
-            self._listed_matches.setdefault(listed, (row_count, told.at))
-        asked = _without_spelling(told.parameters)
-        numbers = {name: int(text) for name, text in asked.items() if text.isdecimal()}
+            self._listed_matches.setdefault(listed, (row_count, response.at))
+        parameters = _request_parameters(response.parameters)
+        numbers = {name: int(text) for name, text in parameters.items() if text.isdecimal()}
         season = (numbers.get("league", 0), numbers.get("season", 0))
-        match told.endpoint:
-            case "leagues" if not asked:
-                self._asked.setdefault(("leagues", 0, 0, 0), told.at)
-            case "injuries" if asked.keys() == {"date"}:
-                day = date.fromisoformat(asked["date"]).toordinal()
-                self._asked.setdefault(("injuries", 0, day, 0), told.at)
-            case "teams" if asked.keys() == {"league", "season"}:
-                self._teams.setdefault(season, told.at)
+        match response.endpoint:
+            case "leagues" if not parameters:
+                self._requested.setdefault(("leagues", 0, 0, 0), response.at)
+            case "injuries" if parameters.keys() == {"date"}:
+                day = date.fromisoformat(parameters["date"]).toordinal()
+                self._requested.setdefault(("injuries", 0, day, 0), response.at)
+            case "teams" if parameters.keys() == {"league", "season"}:
+                self._teams.setdefault(season, response.at)
             case "fixtures":
-                self._note_fixtures(told, found, season)
-            case endpoint if endpoint in DETAIL_FLAGS and asked.keys() == {"fixture"}:
-                self._told.setdefault(numbers["fixture"], told.at)
-                self._note_detailed(numbers["fixture"], told.at)
-            case endpoint if endpoint in _SEASONAL and {"league", "season"} <= asked.keys():
-                self._asked.setdefault((endpoint, *season, numbers.get("team", 0)), told.at)
+                self._add_fixtures(response, found, season)
+            case endpoint if endpoint in DETAIL_FLAGS and parameters.keys() == {"fixture"}:
+                self._received.setdefault(numbers["fixture"], response.at)
+                self._add_detailed(numbers["fixture"], response.at)
+            case endpoint if endpoint in _SEASONAL and {"league", "season"} <= parameters.keys():
+                self._requested.setdefault((endpoint, *season, numbers.get("team", 0)), response.at)
                 if endpoint == "standings":
-                    self._done.setdefault((STANDINGS_BACKFILL, *season), told.at)
+                    self._done.setdefault((STANDINGS_BACKFILL, *season), response.at)
 
-    def _note_fixtures(self, told: StoredResponse, found: Extract, season: _Season) -> None:
-        asked = _without_spelling(told.parameters)
-        if asked.keys() == {"league", "season"}:
-            self._done.setdefault((BACKFILL, *season), told.at)
-        elif asked.keys() == {"league", "season", "from", "to"}:
-            window = (date.fromisoformat(asked["from"]), date.fromisoformat(asked["to"]))
+    def _add_fixtures(self, response: StoredResponse, found: Extract, season: _Season) -> None:
+        parameters = _request_parameters(response.parameters)
+        if parameters.keys() == {"league", "season"}:
+            self._done.setdefault((BACKFILL, *season), response.at)
+        elif parameters.keys() == {"league", "season", "from", "to"}:
+            window = (date.fromisoformat(parameters["from"]), date.fromisoformat(parameters["to"]))
             self._windows.setdefault(season, []).append(window)
-        by_id = asked.get("ids", asked.get("id", "")).split("-")
+        by_id = parameters.get("ids", parameters.get("id", "")).split("-")
         for element in found.elements:
             if element.dataset != "fixtures":
                 continue
-            if told.leagues is None or league_of(element) in told.leagues:
-                self._told.setdefault(int(element.key), told.at)
-            # One that was asked for in vain is not there.
+            if response.leagues is None or league_of(element) in response.leagues:
+                self._received.setdefault(int(element.key), response.at)
             if element.key in by_id:
-                self._note_detailed(int(element.key), told.at)
-        self._vanished.update(told.vanished)
+                self._add_detailed(int(element.key), response.at)
+        self._vanished.update(response.vanished)
 
-    def _note_detailed(self, fixture: int, at: datetime) -> None:
-        """Details that left the mirror with their match are not there, should it be back."""
+    def _add_detailed(self, fixture: int, at: datetime) -> None:
+        """Details that left the mirror with their match do not count if the match comes back."""
         if fixture not in self._vanished:
             self._detailed.setdefault(fixture, at)
 
     async def restore(self, conn: AsyncConnection[Any]) -> int:
-        """Write down what is missing; how many notes that were."""
+        """Write what is missing in the database and return the number of rows."""
         listed = await self._listed(conn)
         async with conn.cursor() as cursor:
-            # The only notes that are many, and most are there.
+            # These rows are many, and most of them exist.
             await cursor.execute("SELECT fixture_id FROM football.fixture_told")
             known = {number for (number,) in await cursor.fetchall()}
-            lost = [number for number in self._told if number not in known]
-            back = 0
+            missing = [number for number in self._received if number not in known]
+            restored = 0
             for name, rows in (
-                ("put_back_asked", [(*key, at) for key, at in self._asked.items()]),
-                ("put_back_teams", [(*key, at) for key, at in self._teams.items()]),
-                ("put_back_told", [*self._told_of(lost)]),
-                ("put_back_listed", [(*key, *n) for key, n in self._listed_matches.items()]),
-                ("put_back_progress", [*self._progress(listed)]),
+                ("restore_requests", [(*key, at) for key, at in self._requested.items()]),
+                ("restore_teams", [(*key, at) for key, at in self._teams.items()]),
+                ("restore_fixtures", [*self._fixture_rows(missing)]),
+                ("restore_listed", [(*key, *n) for key, n in self._listed_matches.items()]),
+                ("restore_progress", [*self._progress(listed)]),
             ):
                 if rows:
                     columns = [list(column) for column in zip(*rows, strict=True)]
                     await cursor.execute(load_query(_PACKAGE, name), columns)
-                    back += cursor.rowcount
-        return back
+                    restored += cursor.rowcount
+        return restored
 
-    def _told_of(self, fixtures: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+    def _fixture_rows(self, fixtures: Iterable[int]) -> Iterator[tuple[Any, ...]]:
         for number in fixtures:
             empty = [block for block in BLOCKS if self._empty.get((number, block))]
-            yield number, self._told[number], self._detailed.get(number), ",".join(empty)
+            yield number, self._received[number], self._detailed.get(number), ",".join(empty)
 
     def _progress(self, listed: Mapping[_Season, tuple[date | None, date | None]]) -> Any:
         for (job, *season), at in self._done.items():
@@ -331,7 +334,7 @@ class FetchHistory:
             for first, last in sorted(windows):
                 if first <= reached <= last:
                     reached = last + _DAY
-            newest = max(self._told.values(), default=None)
+            newest = max(self._received.values(), default=None)
             yield BACKFILL, league, year, start, reached, reached > end, newest
 
     async def _listed(

@@ -1,20 +1,20 @@
-"""Where absence means removal: what an answer was about, by what was asked and what it says."""
+"""Scopes: the parts of a dataset in which absence from a response means removal."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 FORMAT_PARAMETERS = {"timezone"}
-"""Parameters that say how an answer is spelled, not what it is about."""
+"""Parameters that change how a response is written, not what it is about."""
 GOALS = ("Normal Goal", "Own Goal", "Penalty")
-"""The details of events by which a score goes up."""
+"""The details of events that raise a score."""
 BLOCKS = ("events", "lineups", "statistics", "players")
-"""What /fixtures adds to a fixture that is asked for by its id."""
+"""The parts that /fixtures adds to a fixture requested by its id."""
 LEAGUE_DATASETS = ("fixtures", "injuries")
 DETAIL_DATASETS = tuple(f"fixture_{block}" for block in BLOCKS)
 """The datasets whose records belong to a match and leave the mirror with it."""
 MAX_DIGITS = 18
-# As core.moment has it: the years that every calendar here has.
+# The same limits as in core.moment: years that both Python and PostgreSQL can store.
 EARLIEST, LATEST = -62135510400, 253370764800
 NO_NUMBER = -1
 
@@ -51,34 +51,34 @@ def day_scope(dataset: str, date: str) -> RecordScope:
 
 
 def scopes_of_request(endpoint: str, parameters: Mapping[str, str]) -> Iterator[RecordScope]:
-    """Where absence from the whole answer means removal, by what was asked."""
-    asked = frozenset(parameters) - FORMAT_PARAMETERS
+    """Return the scopes of a complete response to a request."""
+    given = frozenset(parameters) - FORMAT_PARAMETERS
     numbers = {name: int(value) for name, value in parameters.items() if is_number(value)}
-    if asked == {"league", "season"} and asked <= numbers.keys():
+    if given == {"league", "season"} and given <= numbers.keys():
         dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
         if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
             yield season_scope(dataset, numbers["league"], numbers["season"])
-    elif asked == {"fixture"} and asked <= numbers.keys():
+    elif given == {"fixture"} and given <= numbers.keys():
         dataset = endpoint.replace("fixtures/", "fixture_")
         yield fixture_scope(dataset, numbers["fixture"])
-    elif endpoint == "injuries" and asked == {"date"}:
+    elif endpoint == "injuries" and given == {"date"}:
         yield day_scope("injuries", parameters["date"])
-    elif not asked and endpoint in ("timezone", "countries", "leagues"):
+    elif not given and endpoint in ("timezone", "countries", "leagues"):
         yield RecordScope("timezones" if endpoint == "timezone" else endpoint)
 
 
 def listed_season(endpoint: str, parameters: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the league and season of which all matches were asked for, if so."""
+    """Return the league and season whose matches a request lists in full, if it does."""
     if endpoint != "fixtures":
         return None
-    for cover in scopes_of_request(endpoint, parameters):
-        (_, league), (_, season) = cover.where
+    for scope in scopes_of_request(endpoint, parameters):
+        (_, league), (_, season) = scope.where
         return int(league), int(season)
     return None
 
 
 def ended_without_goals(row: Any) -> bool:
-    """Whether a match was over after ninety minutes (shots from the mark are goals too) at 0:0."""
+    """Whether a match ended 0:0 after ninety minutes; after penalties there are goal events."""
     status, goals = row["fixture"].get("status"), row.get("goals")
     if not isinstance(status, dict) or not isinstance(goals, dict):
         return False
@@ -94,7 +94,7 @@ def is_number(text: str) -> bool:
 
 
 def league_of(element: Element) -> int | None:
-    """The league by which an element may be kept out; None where none is."""
+    """Return the league by which a record may be left out; None if it has none."""
     if element.dataset not in LEAGUE_DATASETS:
         return None
     return _number(element.body, "league", "id")
@@ -106,7 +106,7 @@ def match_of(element: Element) -> int:
 
 
 def scopes_containing(element: Element) -> Iterator[RecordScope]:
-    """Every cover that a record lies in; the same columns are computed in the database."""
+    """Return every scope that contains a record; the database computes the same columns."""
     name, body = element.dataset, element.body
     yield RecordScope(name)
     match name:
@@ -132,7 +132,7 @@ def scopes_containing(element: Element) -> Iterator[RecordScope]:
 
 
 def _number(body: Any, *path: str) -> int:
-    """A whole number in a body, as core.whole has it; nobody's for none."""
+    """Read an integer as core.whole does; NO_NUMBER if there is none."""
     for step in path:
         body = body.get(step) if isinstance(body, dict) else None
     if isinstance(body, bool) or not isinstance(body, (int, float)) or abs(body) >= 10**MAX_DIGITS:

@@ -1,4 +1,4 @@
-"""What hardly ever changes: time zones, countries, leagues, the teams of a season."""
+"""Jobs for data that rarely changes: time zones, countries, leagues, teams and new seasons."""
 
 from hasat.messages import msg
 from hasat.sources.football.client import FootballClient
@@ -25,7 +25,7 @@ async def countries(api: FootballClient) -> None:
 
 
 async def ensure_static(api: FootballClient) -> None:
-    """What is asked for once a month, now if there is none yet: the first month is long."""
+    """Fetch time zones and countries if there are none, without waiting for the monthly job."""
     if api.is_manual or not api.settings.bootstrap_static_on_start:
         return
     async with api.store.connection() as conn:
@@ -35,32 +35,32 @@ async def ensure_static(api: FootballClient) -> None:
         row = await cursor.fetchone()
     assert row is not None
     for is_there, endpoint in zip(row, ("timezone", "countries"), strict=True):
-        # Once: what is said to be nothing is asked for again in its month.
+        # An empty response is not requested again before the monthly job.
         if not is_there and not await last_requests(api, endpoint):
             await _fetch_all(api, endpoint)
 
 
 async def _fetch_all(api: FootballClient, endpoint: str) -> None:
-    answer = await api.fetch(endpoint)
-    loaded = await api.load(answer)
-    await record_request(api, answer if loaded else None, endpoint, 0, 0)
+    response = await api.fetch(endpoint)
+    loaded = await api.load(response)
+    await record_request(api, response if loaded else None, endpoint, 0, 0)
 
 
 async def leagues(api: FootballClient) -> None:
-    """All leagues, whenever this is asked for."""
+    """Fetch all leagues."""
     await fetch_leagues(api)
 
 
 async def teams(api: FootballClient) -> None:
-    """Ask for the teams of every followed season that are not known yet, or that was named."""
+    """Fetch the teams of followed seasons without teams, or of the named season."""
     seasons = await followed_seasons(api)
-    asked = [await ensure_teams(api, season, again=api.is_named) for season in seasons]
-    if seasons and not any(asked):
-        api.report_idle("The teams of all followed seasons are known.")
+    fetched = [await ensure_teams(api, season, again=api.is_named) for season in seasons]
+    if seasons and not any(fetched):
+        api.report_idle(msg("The teams of all followed seasons are known."))
 
 
 async def ensure_teams(api: FootballClient, season: Season, *, again: bool = False) -> bool:
-    """Ask for the teams of a season, once; return whether that was now."""
+    """Fetch the teams of a season once; return whether a request was sent."""
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             "SELECT FROM core.team_bootstrap_progress"
@@ -69,11 +69,11 @@ async def ensure_teams(api: FootballClient, season: Season, *, again: bool = Fal
         )
         if await cursor.fetchone() is not None and not again:
             return False
-    answer = await api.fetch("teams", league=season.league_id, season=season.year)
-    loaded = await api.load(answer)
+    response = await api.fetch("teams", league=season.league_id, season=season.year)
+    loaded = await api.load(response)
     async with api.store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "note_teams"),
+            load_query(_PACKAGE, "record_teams"),
             {
                 "league": season.league_id,
                 "season": season.year,
@@ -85,7 +85,7 @@ async def ensure_teams(api: FootballClient, season: Season, *, again: bool = Fal
 
 
 async def watch_rollover(api: FootballClient) -> None:
-    """Warn about every tracked season that the API no longer calls current."""
+    """Warn about followed leagues that have started a newer season."""
     await ensure_leagues(api)
     leagues = await api.leagues()
     wanted = {one.id: max(two.season for two in leagues if two.id == one.id) for one in leagues}
@@ -95,13 +95,13 @@ async def watch_rollover(api: FootballClient) -> None:
         )
         rows = await cursor.fetchall()
     if leagues and all(year <= wanted[league] for league, _, year in rows):
-        api.report_idle("No followed league has begun a new season.")
+        api.report_idle(msg("No followed league has started a new season."))
     for league, name, year in rows:
         if year > wanted[league]:
             api.warn(
                 msg(
-                    "{name} (id {league}) has begun season {year}; season {wanted} is "
-                    "followed. Set it in tracked_leagues.",
+                    "{name} (id {league}) has started season {year}, but season {wanted} is "
+                    "followed. Update tracked_leagues.",
                     name=name,
                     league=league,
                     year=year,

@@ -1,4 +1,4 @@
-"""The jobs of this source, with the names and times of the original."""
+"""The jobs of this source, with the names and schedules of the original."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -61,7 +61,7 @@ JOBS = (
     _job(
         "fixture_details_recent_finalize",
         fixtures.recent_details,
-        "Details of matches that ended lately, and again a day and a week later.",
+        "Details of finished matches: at once, after a day and after a week.",
         "30 6 * * *",
         "details",
         only_season=kinds.Year,
@@ -69,7 +69,7 @@ JOBS = (
     _job(
         "daily_standings",
         tables.standings,
-        "Tables of leagues in which a match has ended since.",
+        "Tables of leagues with newly finished matches.",
         "10 */2 * * *",
         params={"at_once": False},
         only_season=kinds.Year,
@@ -77,14 +77,14 @@ JOBS = (
     _job(
         "injuries_hourly",
         tables.injuries,
-        "Who misses a match of these days.",
+        "Upcoming injuries and suspensions.",
         "2 * * * *",
         only_season=kinds.Year,
     ),
     _job(
         "top_scorers_daily",
         tables.top_scorers,
-        "Top scorers of leagues in which a match has ended since.",
+        "Top scorers of leagues with newly finished matches.",
         "40 6 * * *",
         params={"at_once": False},
         only_season=kinds.Year,
@@ -92,7 +92,7 @@ JOBS = (
     _job(
         "team_statistics_refresh",
         tables.team_statistics,
-        "Seasons of teams that have played since.",
+        "Season statistics for teams that played.",
         "7-59/10 * * * *",
         "details",
         only_season=kinds.Year,
@@ -100,7 +100,7 @@ JOBS = (
     _job(
         "fixtures_backfill_league_season",
         fixtures.backfill,
-        "All matches of the followed seasons and those before.",
+        "All matches of the followed and previous seasons.",
         "0-59/10 * * * *",
         "backfill",
         only_season=kinds.Year,
@@ -108,7 +108,7 @@ JOBS = (
     _job(
         "standings_backfill_league_season",
         tables.standings_backfill,
-        "Tables of the followed seasons and those before, once each.",
+        "Tables of the followed and previous seasons, once each.",
         "3-59/10 * * * *",
         "backfill",
         only_season=kinds.Year,
@@ -116,7 +116,7 @@ JOBS = (
     _job(
         "fixture_details_backfill_90d",
         fixtures.details_of_90_days,
-        "Details of the matches of ninety days.",
+        "Details of the matches of the last 90 days.",
         "5-59/10 * * * *",
         "backfill",
         only_season=kinds.Year,
@@ -132,7 +132,7 @@ JOBS = (
     Job(
         "auto_finish_stale_fixtures",
         finishing.auto_finish,
-        "Marks matches as probably over of which nothing was heard.",
+        "Marks silent matches as probably finished.",
         "0 * * * *",
         lane="finalise",
         source=SOURCE,
@@ -153,7 +153,7 @@ JOBS = (
     _job(
         "auto_finish_verification",
         finishing.verify,
-        "Asks for matches that were marked as over.",
+        "Verifies matches marked as finished.",
         "*/30 * * * *",
         "verify",
         min_daily_quota=kinds.Requests,
@@ -161,7 +161,7 @@ JOBS = (
     _job(
         "stale_live_refresh",
         finishing.stale_live,
-        "Asks for matches being played of which nothing was heard.",
+        "Updates matches in play without recent news.",
         "*/5 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 15, "batch_size": 20},
@@ -171,7 +171,7 @@ JOBS = (
     _job(
         "stale_scheduled_finalize",
         finishing.stale_scheduled,
-        "Asks for matches that should have begun.",
+        "Updates matches that should have started.",
         "*/30 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 60, "lookback_days": 3, "batch_size": 20},
@@ -182,7 +182,7 @@ JOBS = (
     _job(
         "season_rollover_watch",
         bootstrap.watch_rollover,
-        "Tells when a followed league has begun a new season.",
+        "Reports new seasons of followed leagues.",
         "5 1 * * *",
     ),
 )
@@ -190,7 +190,7 @@ JOBS = (
 RETENTION = Job(
     "raw_retention_archive",
     raw_store.archive_months,
-    "Moves months of answers that are old enough to Parquet files.",
+    "Moves old months of raw responses to Parquet files.",
     "45 4 * * *",
     options={},
     source=SOURCE,

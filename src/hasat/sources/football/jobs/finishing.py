@@ -1,7 +1,7 @@
-"""Matches whose end nobody told: asked for again, and meanwhile marked as probably over.
+"""Jobs for matches without a reported end: fetched again, and marked as probably finished.
 
-What is inferred is never written as a fact: it stands in core.fixture_inferences, beside the
-mirrored match, and ends when the API says anything about that match.
+Inferences never enter a match's record: they are in core.fixture_inferences, and are deleted when
+the API reports the match again.
 """
 
 from collections import Counter
@@ -20,30 +20,29 @@ from hasat.sources.football.leagues import resolve
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
-# After kick-off a match is asked for when it may be over; later whenever it was silent for long.
+# A match is fetched at these times after kick-off, when it may be over, and later when it is stale.
 _CHECKS_AFTER = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
 _LATE = timedelta(hours=6)
-# Postponed or abandoned matches get another date, or none: a look a day is enough, and for states
-# that nobody knows yet it is the least.
+# Postponed and abandoned matches, and those in an unknown state, are fetched once a day.
 _RESTING_LOOKBACK = timedelta(days=30)
 _MAX_PER_RUN = 2000
 MARKED = "marked"
-"""How many matches a run marked, in its detail."""
+"""The key for the number of marked matches in a run's detail."""
 
 
 async def auto_finish(context: RunContext) -> Outcome:
-    """Mark matches as probably over; with `try_fetch_first`, ask for them before that.
+    """Mark matches as probably finished; with `try_fetch_first`, fetch them before.
 
-    Where asking fails, they are marked all the same, and the run says why. A dry run only counts.
+    If fetching fails, they are marked nevertheless, and the run reports why. A dry run counts only.
     """
     dry_run = bool(context.params.get("dry_run"))
-    asked = Outcome("nothing")
+    fetched = Outcome("nothing")
     if context.params.get("try_fetch_first") and not dry_run:
         try:
-            asked = await run_with_client(_fetch_candidates)(context)
+            fetched = await run_with_client(_fetch_candidates)(context)
         except HasatError as error:
-            asked = Outcome("nothing", message=str(error))
-            context.log.warning("matches could not be asked for: they are only marked")
+            fetched = Outcome("nothing", message=str(error))
+            context.log.warning("auto_finish.fetch_failed", reason=str(error))
     values = {
         **_thresholds(context),
         "leagues": await _league_ids(context),
@@ -51,33 +50,35 @@ async def auto_finish(context: RunContext) -> Outcome:
         "dry_run": dry_run,
     }
     async with context.store.connection() as conn:
-        # After any writer of matches: a kick-off that it moves must not be read as it was before.
+        # Wait for writers of matches: a kick-off that they move must not be read before.
         await conn.execute("SELECT FROM feed.head WHERE dataset = 'fixtures' FOR SHARE")
         cursor = await conn.execute(load_query(_PACKAGE, "infer_finished"), values)
         row = await cursor.fetchone()
         assert row is not None
     [marked] = row
-    message = asked.message
-    if not marked and asked.kind == "nothing" and message is None:
+    message = fetched.message
+    if not marked and fetched.kind == "nothing" and message is None:
         hours, lag = values["threshold"], values["lag"]
         message = msg(
-            "No match that began {hours} ago or earlier was silent for {lag}.", hours=hours, lag=lag
+            "No match that began at least {hours} ago has been without news for {lag}.",
+            hours=hours,
+            lag=lag,
         )
     return Outcome(
-        "done" if marked else asked.kind,
-        asked.rows_changed + marked,
+        "done" if marked else fetched.kind,
+        fetched.rows_changed + marked,
         detail={MARKED: marked},
         message=message,
     )
 
 
 async def verify(api: FootballClient) -> None:
-    """Ask for matches that were marked as over, until the API has answered."""
+    """Fetch matches marked as finished until the API reports their result."""
     settings = api.settings.verification
     await _check_quota(api)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            load_query(_PACKAGE, "take_inferred"),
+            load_query(_PACKAGE, "claim_inferred"),
             {
                 "leagues": await _league_ids(api.context),
                 "named": api.is_named,
@@ -88,12 +89,12 @@ async def verify(api: FootballClient) -> None:
         )
         due = [fixture for (fixture,) in await cursor.fetchall()]
     if not due:
-        api.report_idle("No match that was marked as over is due to be verified.")
+        api.report_idle(msg("No match marked as finished is due for verification."))
     await fetch_by_ids(api, due)
 
 
 async def _league_ids(context: RunContext) -> list[int]:
-    """Return the followed leagues, or the one that the operator named, followed or not."""
+    """Return the followed leagues, or the league that the operator named."""
     only = only_league(context)
     if only is not None and is_named(context):
         return [only]
@@ -102,61 +103,66 @@ async def _league_ids(context: RunContext) -> list[int]:
 
 
 async def _check_quota(api: FootballClient) -> None:
-    """What the lane keeps comes from the settings; a run may be told to keep more."""
-    least = api.params.get("min_daily_quota")
-    if least is None:
+    """Raise OutOfQuotaError below `min_daily_quota`, which may reserve more than the lane does."""
+    minimum = api.params.get("min_daily_quota")
+    if minimum is None:
         return
     for quota in await upstreams.read_all_quotas(api.store, api.context.settings, outcomes=False):
         left = quota.windows.remaining
-        if quota.windows.upstream == SOURCE and left is not None and left < least:
+        if quota.windows.upstream == SOURCE and left is not None and left < minimum:
             raise OutOfQuotaError(
                 msg(
-                    "{left:,} requests are left today, and min_daily_quota is {least:,}.",
+                    "{left:,} requests are left today; min_daily_quota is {minimum:,}.",
                     left=left,
-                    least=least,
+                    minimum=minimum,
                 ),
                 until=quota.windows.ends_at,
             )
 
 
 async def stale_live(api: FootballClient) -> None:
-    """Matches that were told as being played, and of which nothing was heard for a while.
-
-    Those that are about to begin are asked for once with them, for their line-ups.
-    """
+    """Fetch matches in play without recent news, and once those about to start, for line-ups."""
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 15)))
-    due = await _silent(api, LIVE, silence, timedelta(days=30))
+    due = await _stale(api, LIVE, silence, timedelta(days=30))
     fixtures = [*(fixture for fixture, _ in due), *await _near_kick_off(api)]
     if not fixtures:
         api.report_idle(
-            f"No match is being played and was silent for {silence}, or is about to begin."
+            msg(
+                "No match in play has been without news for {silence}, and none starts soon.",
+                silence=silence,
+            )
         )
     await fetch_by_ids(api, fixtures)
 
 
 async def stale_scheduled(api: FootballClient) -> None:
-    """Matches that should have begun, and those without a date, asked for when they may be over.
+    """Fetch matches that should have started, when they may be over, and those without a date.
 
-    Where a day has more of them than fit into one request by ids, the day is asked for.
+    A day with more of them than one request by ids takes is fetched as a whole.
     """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 60)))
     lookback = timedelta(days=int(api.params.get("lookback_days", 3)))
-    due = await _silent(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
+    due = await _stale(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
     if api.settings.fixtures_fetch_mode == "global_by_date":
         late = Counter(at.date() for _, at in due if at < api.now - _LATE)
         if days := sorted(day for day, count in late.items() if count > IDS_PER_REQUEST):
             leagues = {league.id for league in await api.leagues()}
             for day in days:
                 await api.load(await api.fetch("fixtures", date=str(day)), leagues=leagues)
-            due = await _silent(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
-    due += await _silent(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK, unknown=True)
+            due = await _stale(api, SCHEDULED, silence, lookback, checks=_CHECKS_AFTER)
+    due += await _stale(api, RESTING, timedelta(days=1), _RESTING_LOOKBACK, unknown=True)
     if not due:
-        api.report_idle(f"No match should have begun and was silent for {silence}.")
+        api.report_idle(
+            msg(
+                "No match that should have started has been without news for {silence}.",
+                silence=silence,
+            )
+        )
     await fetch_by_ids(api, [fixture for fixture, _ in due])
 
 
 async def _near_kick_off(api: FootballClient) -> list[int]:
-    """Matches that are about to begin, where the API has line-ups of them."""
+    """Return the matches about to start for which the API has line-ups."""
     seasons = [one for one in await followed_seasons(api) if one.has("fixtures", "lineups")]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -172,7 +178,7 @@ async def _near_kick_off(api: FootballClient) -> list[int]:
         return [fixture for (fixture,) in await cursor.fetchall()]
 
 
-async def _silent(
+async def _stale(
     api: FootballClient,
     statuses: Sequence[str],
     silence: timedelta,
@@ -181,11 +187,11 @@ async def _silent(
     checks: Sequence[timedelta] = (),
     unknown: bool = False,
 ) -> list[tuple[int, datetime]]:
-    """Matches in one of these states that are due for another look, and when they began."""
+    """Return stale matches in one of these states, and their kick-off times."""
     leagues = [season.league_id for season in await followed_seasons(api)]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            load_query(_PACKAGE, "silent_fixtures"),
+            load_query(_PACKAGE, "stale_fixtures"),
             {
                 "leagues": leagues,
                 "statuses": list(statuses),
@@ -193,7 +199,7 @@ async def _silent(
                 "silence": silence,
                 "late": _LATE,
                 "lookback": lookback,
-                "looks": list(checks),
+                "checks": list(checks),
                 "unknown": unknown,
                 "limit": _MAX_PER_RUN,
             },

@@ -1,4 +1,4 @@
-"""Matches: those of a day, and whole seasons."""
+"""Jobs for matches and their details: days, whole seasons, and twenty matches a request."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ from hasat.sources.football.jobs.seasons import (
 from hasat.store.queries import load_query
 
 BACKFILL = "fixtures_backfill_league_season"
-# A season that runs is listed anew once a week, for what is re-dated or added far ahead; what is
-# near is asked for by its date every day.
+# A running season is listed once a week, for matches moved or added far ahead; near dates are
+# fetched daily.
 _RELISTED_AFTER = timedelta(days=7)
 _STILL_RUNS = timedelta(days=14)
 _SEASON = "fixtures"
@@ -36,19 +36,19 @@ DETAIL_FLAGS = {
     "fixtures/statistics": "statistics_fixtures",
     "fixtures/players": "statistics_players",
 }
-"""Where each kind of details is told of one match, and its flag among what a season covers."""
+"""The endpoints of a match's details, and their flags in a season's coverage."""
 _PACKAGE = "hasat.sources.football"
 _BY_IDS = "fixtures?ids"
 _EACH = "fixtures/..."
-# Shorter than for a season: everything that is played waits meanwhile.
-_REFUSED_RESTS = timedelta(hours=1)
+# Shorter than for a season, since matches in play wait meanwhile.
+_REFUSED_COOLDOWN = timedelta(hours=1)
 _RECENT = timedelta(days=9)
 _NINETY_DAYS = timedelta(days=90)
 _ALWAYS = timedelta(days=36_500)
 
 
 async def by_date(api: FootballClient) -> None:
-    """Yesterday, today and tomorrow: late matches and re-dated ones are in one of them."""
+    """Fetch the matches of yesterday, today and tomorrow, which include late and moved ones."""
     seasons = await followed_seasons(api)
     if not seasons:
         return
@@ -60,13 +60,13 @@ async def by_date(api: FootballClient) -> None:
             await api.load(await api.fetch("fixtures", date=str(day)), leagues=leagues)
         return
     for season in seasons:
-        asked = {"league": season.league_id, "season": season.year}
+        params = {"league": season.league_id, "season": season.year}
         for day in days:
-            await api.load(await api.fetch("fixtures", **asked, date=str(day)))
+            await api.load(await api.fetch("fixtures", **params, date=str(day)))
 
 
 async def backfill(api: FootballClient) -> None:
-    """Whole seasons, those first that were never completed."""
+    """Fetch all matches of the seasons, incomplete seasons first."""
     await ensure_static(api)
     seasons = await followed_seasons(api, with_previous=True)
     known = await load_progress(api.store, BACKFILL)
@@ -77,12 +77,15 @@ async def backfill(api: FootballClient) -> None:
         if season.pair not in refused
         and _is_due(api, season, progress := known.get(season.pair, Progress()))
     ]
-    if lately := refused & {season.pair for season in seasons}:
+    if recently := refused & {season.pair for season in seasons}:
         api.report_idle(
-            f"The API refused the matches of {len(lately)} seasons less than a day ago."
+            msg(
+                "The API refused the matches of {count} seasons less than a day ago.",
+                count=len(recently),
+            )
         )
     elif seasons and not due:
-        api.report_idle("All seasons are listed; a running one is listed again after a week.")
+        api.report_idle(msg("All seasons are complete; a running season is listed once a week."))
     due.sort(key=lambda pair: (pair[1].completed, not pair[0].is_followed))
     chosen = due if api.is_named else due[: api.settings.backfill.fixtures_max_tasks_per_run]
     for number, (season, progress) in enumerate(chosen):
@@ -112,15 +115,15 @@ def _is_due(api: FootballClient, season: Season, progress: Progress) -> bool:
 
 
 def _in_windows(api: FootballClient, season: Season, progress: Progress) -> bool:
-    """Whether windows are left to be asked for; a season that is complete is listed as a whole."""
+    """Whether to fetch by windows of dates; a complete season is listed as a whole."""
     if api.settings.backfill.fixtures_mode == "season":
         return False
     return not progress.completed or not progress.reaches(season.start, season.end)
 
 
 async def _whole(api: FootballClient, season: Season, progress: Progress) -> None:
-    answer = await api.fetch("fixtures", league=season.league_id, season=season.year)
-    if not await api.load(answer):
+    response = await api.fetch("fixtures", league=season.league_id, season=season.year)
+    if not await api.load(response):
         await _stopped(api, season, progress)
         return
     await _save(api, season, Progress(season.start, _after(season.end), completed=True))
@@ -129,25 +132,25 @@ async def _whole(api: FootballClient, season: Season, progress: Progress) -> Non
 async def _windows(
     api: FootballClient, season: Season, start: date, end: date, progress: Progress
 ) -> None:
-    """Window by window. What is remembered is a date, so windows of any size fit together."""
+    """Fetch window by window; progress is a date, so the size of windows may change."""
     first, at = progress.first_date, progress.next_date
     if first is None or at is None or start < first:
         first = at = start
     if at > end:
-        # The season has become shorter than what is there.
+        # The season became shorter than what was fetched.
         await _save(api, season, Progress(first, at, completed=True))
         return
     width = timedelta(days=api.settings.backfill.fixtures_window_days)
     for _ in range(api.settings.backfill.fixtures_max_pages_per_task):
         to = min(at + width - timedelta(days=1), end)
-        answer = await api.fetch(
+        response = await api.fetch(
             "fixtures",
             league=season.league_id,
             season=season.year,
             from_=str(at),
             to=str(to),
         )
-        if not await api.load(answer):
+        if not await api.load(response):
             await _stopped(api, season, Progress(first, at))
             return
         at = to + timedelta(days=1)
@@ -161,7 +164,7 @@ async def _save(api: FootballClient, season: Season, progress: Progress) -> None
 
 
 async def _stopped(api: FootballClient, season: Season, progress: Progress) -> None:
-    """Remember how far it is, and what the API said instead of going on."""
+    """Save the progress and the reason why the API stopped it."""
     await record_refused(api, _SEASON, season.league_id, season.year)
     await _save(api, season, replace(progress, last_error=api.refusal or UNREADABLE))
 
@@ -177,7 +180,7 @@ class _Due(NamedTuple):
 
 
 async def recent_details(api: FootballClient) -> None:
-    """Matches that ended lately: at once, a day later and a week later, as figures settle."""
+    """Fetch recently finished matches at once, after a day and after a week, as figures settle."""
     await _complete(api, _RECENT, api.settings.details.finalize_batch)
 
 
@@ -186,7 +189,7 @@ async def details_of_90_days(api: FootballClient) -> None:
 
 
 async def details_of_seasons(api: FootballClient) -> None:
-    """Begins at the other end than the ninety days, so that both at once ask for no match twice."""
+    """Fetch the oldest matches first, so that the 90-day job does not request the same ones."""
     await _complete(api, _ALWAYS, api.settings.details.season_backfill_batch, oldest_first=True)
 
 
@@ -208,11 +211,11 @@ async def _complete(
 
 
 async def fetch_by_ids(api: FootballClient, fixtures: Sequence[int]) -> None:
-    """Ask for matches with all their details, twenty at a time; no more once that is refused."""
+    """Fetch matches with all details, twenty a request; stop when the API refuses."""
     if not fixtures:
         return
-    if await recent_refusals(api, _BY_IDS, _REFUSED_RESTS):
-        api.report_idle("The API refused matches by their ids less than an hour ago.")
+    if await recent_refusals(api, _BY_IDS, _REFUSED_COOLDOWN):
+        api.report_idle(msg("The API refused matches by id less than an hour ago."))
         return
     for place in range(0, len(fixtures), IDS_PER_REQUEST):
         await api.progress(place, len(fixtures), msg("matches"))
@@ -224,11 +227,11 @@ async def fetch_by_ids(api: FootballClient, fixtures: Sequence[int]) -> None:
 
 
 async def _fetch_each(api: FootballClient, seasons: Sequence[Season], due: Sequence[_Due]) -> None:
-    """The original's way: match by match, each kind of details that its season covers."""
+    """Fetch match by match, one request for each kind of details that its season covers."""
     if not due:
         return
-    if await recent_refusals(api, _EACH, _REFUSED_RESTS):
-        api.report_idle("The API refused details less than an hour ago.")
+    if await recent_refusals(api, _EACH, _REFUSED_COOLDOWN):
+        api.report_idle(msg("The API refused details less than an hour ago."))
         return
     covering = {season.pair: season for season in seasons}
     for number, (fixture, *pair) in enumerate(due):
@@ -236,11 +239,11 @@ async def _fetch_each(api: FootballClient, seasons: Sequence[Season], due: Seque
         season = covering[pair[0], pair[1]]
         for endpoint, flag in DETAIL_FLAGS.items():
             if season.has("fixtures", flag):
-                answer = await api.fetch(endpoint, fixture=fixture)
-                if answer is None:
-                    # What is missing is asked for again with the rest.
+                response = await api.fetch(endpoint, fixture=fixture)
+                if response is None:
+                    # The match stays due, with all its details.
                     break
-                await api.load(answer)
+                await api.load(response)
         else:
             await _note_detailed(api, fixture)
         if api.refusal is not None:
@@ -249,7 +252,7 @@ async def _fetch_each(api: FootballClient, seasons: Sequence[Season], due: Seque
 
 
 def round_up_batch(batch: int) -> int:
-    """A request for fewer than twenty costs the same."""
+    """Round up to full requests: one for fewer than twenty matches costs the same."""
     return -(-batch // IDS_PER_REQUEST) * IDS_PER_REQUEST
 
 
@@ -272,14 +275,17 @@ async def _due(
         )
         due = [_Due(*row) for row in await cursor.fetchall()]
     if not due:
-        within = "" if since == _ALWAYS else f" of the last {since.days} days"
-        api.report_idle(f"No finished match{within} is known that lacks details.")
+        api.report_idle(
+            msg("No finished match lacks details.")
+            if since == _ALWAYS
+            else msg("No finished match of the last {days} days lacks details.", days=since.days)
+        )
     return due
 
 
 async def _note_detailed(api: FootballClient, fixture: int) -> None:
     async with api.store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "note_told"),
-            {"asked": [fixture], "told": [], "detailed": [fixture]},
+            load_query(_PACKAGE, "record_fixtures"),
+            {"requested": [fixture], "received": [], "detailed": [fixture]},
         )

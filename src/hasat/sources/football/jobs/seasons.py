@@ -1,4 +1,4 @@
-"""Which seasons of which leagues are followed, and what the API says it has of them."""
+"""The followed seasons: their coverage, requests made for them and progress of backfills."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
-# A plan is not changed every hour.
-_REFUSED_RESTS = timedelta(days=1)
+# Refusals depend on the plan, which rarely changes.
+_REFUSED_COOLDOWN = timedelta(days=1)
 RequestTimes = dict[tuple[int, int, int], datetime]
-UNREADABLE = "the answer could not be read"
+UNREADABLE = "the response cannot be read"
 
 
 @dataclass(frozen=True)
 class Season:
-    """A league's season; what `/leagues` says of it, where it says anything."""
+    """A season of a league, with its dates and coverage if /leagues lists it."""
 
     league_id: int
     year: int
@@ -29,14 +29,14 @@ class Season:
     end: date | None = None
     coverage: Mapping[str, Any] | None = None
     is_followed: bool = True
-    """Whether it is the tracked season, not the one before it."""
+    """Whether it is the followed season, not the one before it."""
 
     @property
     def pair(self) -> tuple[int, int]:
         return self.league_id, self.year
 
     def has(self, *path: str) -> bool:
-        """Whether the API covers something; what it does not say is worth a try."""
+        """Whether the API covers something; True if it does not say."""
         found: Any = self.coverage
         for step in path:
             found = found.get(step) if isinstance(found, Mapping) else None
@@ -47,21 +47,16 @@ class Season:
         flags = ("events", "lineups", "statistics_fixtures", "statistics_players")
         return any(self.has("fixtures", flag) for flag in flags)
 
-    @property
-    def has_live(self) -> bool:
-        """Whether matches are told while they are played; if not, results come up to 48 h later."""
-        return self.has("fixtures", "events")
-
 
 async def followed_seasons(api: FootballClient, *, with_previous: bool = False) -> list[Season]:
-    """Return the tracked seasons, and with `with_last` those before them that the API lists.
+    """Return the followed seasons, and with `with_previous` the listed seasons before them.
 
-    Where the operator named a season, it is the only one.
+    A season that the operator named is the only one.
     """
     await ensure_leagues(api)
     wanted = [(league.id, league.season) for league in await api.leagues()]
     if not wanted and not api.warnings:
-        api.report_idle("No league is followed; set tracked_leagues.")
+        api.report_idle(msg("No league is followed. Set tracked_leagues."))
     listed = await _listed(api.store, [league for league, _ in wanted])
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
     await _warn_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
@@ -76,17 +71,17 @@ async def followed_seasons(api: FootballClient, *, with_previous: bool = False) 
 
 
 def covered_seasons(
-    api: FootballClient, seasons: Sequence[Season], what: str, *flags: str
+    api: FootballClient, seasons: Sequence[Season], name: str, *flags: str
 ) -> list[Season]:
-    """Return the seasons of which the API offers something; what is named is asked anyway."""
+    """Return the seasons that the API covers; a named season is always among them."""
     found = [one for one in seasons if api.is_named or one.has(*flags)]
     if seasons and not found:
-        api.report_idle(f"The API offers no {what} of the followed seasons.")
+        api.report_idle(msg("The API has no {name} for the followed seasons.", name=name))
     return found
 
 
 async def ensure_matches(api: FootballClient, seasons: Sequence[Season]) -> None:
-    """Ask for the matches of named seasons that have none in the mirror: all else needs them."""
+    """Fetch the matches of named seasons that have none in the mirror: other jobs need them."""
     if not api.is_named:
         return
     async with api.store.connection() as conn:
@@ -98,22 +93,22 @@ async def ensure_matches(api: FootballClient, seasons: Sequence[Season]) -> None
 
 
 async def ensure_leagues(api: FootballClient) -> None:
-    """Know what the API has: one request for all leagues, about once a day."""
-    asked = await last_requests(api, "leagues")
-    if (0, 0, 0) not in asked or api.now - asked[0, 0, 0] > _LEAGUES_AGE:
+    """Fetch the list of leagues about once a day: one request for all of them."""
+    requests = await last_requests(api, "leagues")
+    if (0, 0, 0) not in requests or api.now - requests[0, 0, 0] > _LEAGUES_AGE:
         await fetch_leagues(api)
 
 
 async def fetch_leagues(api: FootballClient) -> None:
-    answer = await api.fetch("leagues")
-    loaded = await api.load(answer)
-    await record_request(api, answer if loaded else None, "leagues", 0, 0)
+    response = await api.fetch("leagues")
+    loaded = await api.load(response)
+    await record_request(api, response if loaded else None, "leagues", 0, 0)
 
 
 async def _warn_unlisted(
     api: FootballClient, unlisted: Sequence[tuple[int, int]], listed: Iterable[tuple[int, int]]
 ) -> None:
-    """Say what is followed and not in the API's list: a slip, or a season to come."""
+    """Warn about followed seasons that the API does not list: typing errors or future seasons."""
     if not unlisted:
         return
     async with api.store.connection() as conn:
@@ -121,18 +116,25 @@ async def _warn_unlisted(
         if await cursor.fetchone() is None:
             return
     for league, year in unlisted:
-        years = sorted(known for of, known in listed if of == league)
-        has = f"seasons of league {league} up to {years[-1]}" if years else f"no league {league}"
-        how = "named" if api.is_named else "followed"
-        api.warn(
-            msg(
-                "League {league}, season {year}, is {how}, but the API lists {has}.",
-                league=league,
-                year=year,
-                how=how,
-                has=has,
+        years = [known for number, known in listed if number == league]
+        if years:
+            api.warn(
+                msg(
+                    "The API does not list season {year} of league {league}; its latest season is"
+                    " {latest}.",
+                    league=league,
+                    year=year,
+                    latest=max(years),
+                )
             )
-        )
+        else:
+            api.warn(
+                msg(
+                    "The API does not list league {league} (season {year}).",
+                    league=league,
+                    year=year,
+                )
+            )
 
 
 async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
@@ -145,10 +147,13 @@ async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int],
 
 
 async def last_requests(api: FootballClient, endpoint: str) -> RequestTimes:
-    """When an endpoint was last asked, or lately refused, by league, season and team."""
+    """Return when an endpoint was last requested, by league, season and team.
+
+    A recent refusal counts as a request.
+    """
     async with api.store.connection() as conn:
         cursor = await conn.execute(
-            load_query(_PACKAGE, "last_asked"),
+            load_query(_PACKAGE, "last_requests"),
             {"endpoint": endpoint, "refused_since": refusals_since(api)},
         )
         return {(league, season, team): at for league, season, team, at in await cursor.fetchall()}
@@ -156,19 +161,19 @@ async def last_requests(api: FootballClient, endpoint: str) -> RequestTimes:
 
 async def record_request(
     api: FootballClient,
-    answer: ApiResponse | None,
+    response: ApiResponse | None,
     endpoint: str,
     league: int,
     season: int,
     team: int = 0,
 ) -> None:
-    """Remember that it was answered just now, or refused."""
-    if answer is None:
+    """Record that a request succeeded, or was refused, just now."""
+    if response is None:
         await record_refused(api, endpoint, league, season, team)
         return
     async with api.store.connection() as conn:
         await conn.execute(
-            load_query(_PACKAGE, "note_asked"),
+            load_query(_PACKAGE, "record_request"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
 
@@ -176,26 +181,26 @@ async def record_request(
 async def record_refused(
     api: FootballClient, endpoint: str, league: int, season: int, team: int = 0
 ) -> None:
-    """Remember that the last question was refused, if it was: some answers are only broken."""
+    """Record a refusal of the last request; a broken response is not recorded."""
     if api.refusal is not None:
         await record_refusal(api.store, endpoint, league, season, team)
 
 
 async def recent_refusals(
-    api: FootballClient, endpoint: str, rests: timedelta = _REFUSED_RESTS
+    api: FootballClient, endpoint: str, cooldown: timedelta = _REFUSED_COOLDOWN
 ) -> set[tuple[int, int]]:
-    """The leagues and seasons about which an endpoint is not worth another question yet."""
-    return await load_refusals(api.store, endpoint, refusals_since(api, rests))
+    """Return the leagues and seasons that an endpoint refused recently."""
+    return await load_refusals(api.store, endpoint, refusals_since(api, cooldown))
 
 
-def refusals_since(api: FootballClient, rests: timedelta = _REFUSED_RESTS) -> datetime:
-    """What was refused later than that is left alone; somebody who asks by hand has a reason."""
-    return api.now if api.is_manual else api.now - rests
+def refusals_since(api: FootballClient, cooldown: timedelta = _REFUSED_COOLDOWN) -> datetime:
+    """Return the time since which refusals count; none count in a manual run."""
+    return api.now if api.is_manual else api.now - cooldown
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Everything from `first_date` up to, but not including, `next_date` is in the mirror."""
+    """A backfill: the mirror has everything from `first_date` to the day before `next_date`."""
 
     first_date: date | None = None
     next_date: date | None = None
@@ -204,14 +209,14 @@ class Progress:
     updated_at: datetime | None = None
 
     def reaches(self, start: date | None, end: date | None) -> bool:
-        """Whether it still covers a season whose dates may have moved since."""
+        """Whether it covers a season, whose dates may have moved."""
         early = start is None or (self.first_date is not None and self.first_date <= start)
         late = end is None or (self.next_date is not None and self.next_date > end)
         return early and late
 
 
 async def load_progress(store: Store, job: str) -> dict[tuple[int, int], Progress]:
-    """The progress of a job's backfill, by league and season."""
+    """Return the progress of a job's backfill by league and season."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             "SELECT league_id, season, first_date, next_date, completed, last_error, updated_at"

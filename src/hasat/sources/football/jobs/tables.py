@@ -1,4 +1,4 @@
-"""Standings, top scorers, injuries and team statistics: only where something can have changed."""
+"""Jobs for standings, top scorers, injuries and team statistics that may have changed."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, date, timedelta
@@ -25,12 +25,12 @@ from hasat.store.queries import load_query
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"
 _PACKAGE: Final = "hasat.sources.football"
-# What follows from a match is published later: tables within an hour as a rule, scorers several
-# times a week, teams' statistics twice a day.
+# The API updates these after a match: tables usually within an hour, scorers several times a week,
+# team statistics twice a day.
 _TABLES_SETTLE: Final = tuple(timedelta(hours=later) for later in (1, 12, 36, 60))
 _SCORERS_SETTLE: Final = tuple(timedelta(hours=later) for later in (1, 24, 72))
 _STATISTICS_SETTLE: Final = timedelta(hours=12)
-# A little less than the hours between two runs; the API itself looks every four hours.
+# A little less than the time between two runs; the API updates injuries every four hours.
 _INJURIES_AGE: Final = timedelta(minutes=50)
 _INJURIES_AHEAD_AGE: Final = timedelta(hours=3, minutes=50)
 _DAYS_AHEAD: Final = 7
@@ -39,21 +39,21 @@ _SEASONS_OF_INJURIES_A_RUN: Final = 10
 
 
 async def standings(api: FootballClient) -> None:
-    seasons = covered_seasons(api, await followed_seasons(api), "standings", "standings")
+    seasons = covered_seasons(api, await followed_seasons(api), msg("standings"), "standings")
     await _refresh_after_matches(api, "standings", seasons, _TABLES_SETTLE)
 
 
 async def top_scorers(api: FootballClient) -> None:
-    seasons = covered_seasons(api, await followed_seasons(api), "top scorers", "top_scorers")
+    seasons = covered_seasons(api, await followed_seasons(api), msg("top scorers"), "top_scorers")
     await _refresh_after_matches(api, "players/topscorers", seasons, _SCORERS_SETTLE)
 
 
 async def standings_backfill(api: FootballClient) -> None:
-    """The tables of each season, once, whether or not a finished match is known."""
+    """Fetch the tables of each season once, even if no finished match is known."""
     known = await load_progress(api.store, STANDINGS_BACKFILL)
     refused = await recent_refusals(api, "standings")
     seasons = covered_seasons(
-        api, await followed_seasons(api, with_previous=True), "standings", "standings"
+        api, await followed_seasons(api, with_previous=True), msg("standings"), "standings"
     )
     due = [
         season
@@ -62,34 +62,34 @@ async def standings_backfill(api: FootballClient) -> None:
         or not (known.get(season.pair, Progress()).completed or season.pair in refused)
     ]
     if seasons and not due:
-        api.report_idle("The tables of all seasons are known, or were refused lately.")
+        api.report_idle(msg("The tables of all seasons are known, or were refused recently."))
     limit = None if api.is_named else api.settings.backfill.standings_max_tasks_per_run
     for season in due[:limit]:
-        answered = await _fetch_season(api, "standings", season)
-        error = None if answered else api.refusal or UNREADABLE
-        progress = Progress(season.start, None, answered, error)
+        received = await _fetch_season(api, "standings", season)
+        error = None if received else api.refusal or UNREADABLE
+        progress = Progress(season.start, None, received, error)
         await save_progress(api.store, STANDINGS_BACKFILL, season.league_id, season.year, progress)
 
 
 async def injuries(api: FootballClient) -> None:
-    """Who misses a match of these days; a whole season's injuries are asked for once a week."""
-    seasons = covered_seasons(api, await followed_seasons(api), "injuries", "injuries")
+    """Fetch injuries for matches of the coming days, and those of a whole season once a week."""
+    seasons = covered_seasons(api, await followed_seasons(api), msg("injuries"), "injuries")
     if not seasons:
         return
-    # Of one league alone the season is asked for: a day would be taken as asked for all of them.
+    # For one league fetch its season: a day would be recorded as fetched for all leagues.
     one_by_one = api.settings.injuries_fetch_mode == "per_tracked_leagues"
     if one_by_one or api.is_named or only_league(api.context) is not None:
         for season in seasons:
             await _fetch_season(api, "injuries", season)
         return
-    asked = await last_requests(api, "injuries")
+    requests = await last_requests(api, "injuries")
 
     def is_due(league: int, season: int, age: timedelta) -> bool:
-        last = asked.get((league, season, 0))
+        last = requests.get((league, season, 0))
         return last is None or api.now - last >= age
 
     due = [one for one in seasons if is_due(*one.pair, _SEASON_OF_INJURIES_AGE)]
-    due.sort(key=lambda one: (*one.pair, 0) in asked)
+    due.sort(key=lambda one: (*one.pair, 0) in requests)
     for season in due[:_SEASONS_OF_INJURIES_A_RUN]:
         await _fetch_season(api, "injuries", season)
     leagues = {season.league_id for season in seasons}
@@ -97,17 +97,17 @@ async def injuries(api: FootballClient) -> None:
         day for day, age in await _days_of_injuries(api, leagues) if is_due(0, day.toordinal(), age)
     ]
     if not due and not days:
-        api.report_idle("All injuries of these days were asked for within the hour.")
+        api.report_idle(msg("All injuries of the coming days were fetched within the hour."))
     for day in days:
-        answer = await api.fetch("injuries", date=str(day))
-        loaded = await api.load(answer, leagues=leagues)
-        await record_request(api, answer if loaded else None, "injuries", 0, day.toordinal())
+        response = await api.fetch("injuries", date=str(day))
+        loaded = await api.load(response, leagues=leagues)
+        await record_request(api, response if loaded else None, "injuries", 0, day.toordinal())
 
 
 async def _days_of_injuries(
     api: FootballClient, leagues: Collection[int]
 ) -> list[tuple[date, timedelta]]:
-    """Today and tomorrow every hour, and the days of matches ahead whenever the API has looked."""
+    """Return the days to fetch and the maximum age of each: days further ahead change less."""
     today = api.now.astimezone(UTC).date()
     near = [today, today + timedelta(days=1)]
     async with api.store.connection() as conn:
@@ -124,11 +124,11 @@ async def _days_of_injuries(
 
 
 async def team_statistics(api: FootballClient) -> None:
-    """The season of every team that has played since it was last asked for.
+    """Fetch the season of every team that has played since the last fetch.
 
-    By the clock once that is counted; who asks by hand wants to know it now.
+    A scheduled run waits until the API has counted the match; a manual run does not.
     """
-    seasons = covered_seasons(api, await followed_seasons(api), "team statistics", "standings")
+    seasons = covered_seasons(api, await followed_seasons(api), msg("team statistics"), "standings")
     await ensure_matches(api, seasons)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -147,29 +147,27 @@ async def team_statistics(api: FootballClient) -> None:
         )
         due = await cursor.fetchall()
     if seasons and not due:
-        api.report_idle(
-            "No team is known that has played since its statistics were last asked for."
-        )
+        api.report_idle(msg("No team has played since its statistics were last fetched."))
     for number, (league, season, team) in enumerate(due):
         await api.progress(number, len(due), msg("teams"))
-        answer = await api.fetch("teams/statistics", league=league, season=season, team=team)
-        loaded = await api.load(answer)
+        response = await api.fetch("teams/statistics", league=league, season=season, team=team)
+        loaded = await api.load(response)
         await record_request(
-            api, answer if loaded else None, "teams/statistics", league, season, team
+            api, response if loaded else None, "teams/statistics", league, season, team
         )
 
 
 async def _refresh_after_matches(
     api: FootballClient, endpoint: str, seasons: Sequence[Season], settles: Sequence[timedelta]
 ) -> None:
-    """Ask for those seasons of which a match ended, or was corrected, as that settles.
+    """Fetch the seasons in which a match ended or was corrected, after the times in `settles`.
 
-    A manual run does not wait for that, nor does `at_once`; it also asks for seasons that were
-    never asked for, whether or not a finished match is known, and always for a named one.
+    A manual run and `at_once` do not wait. A manual run also fetches seasons never fetched before,
+    even if no finished match is known, and always a named one.
     """
     at_once = api.is_manual or api.params.get("at_once", False)
     checks = [timedelta(0), *settles] if at_once else settles
-    asked = await last_requests(api, endpoint)
+    requests = await last_requests(api, endpoint)
     refused = await recent_refusals(api, endpoint)
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -178,7 +176,7 @@ async def _refresh_after_matches(
         ended = {(league, season): times for league, season, *times in await cursor.fetchall()}
 
     def is_due(season: Season) -> bool:
-        last = asked.get((*season.pair, 0))
+        last = requests.get((*season.pair, 0))
         if api.is_named or (api.is_manual and last is None):
             return True
         if season.pair not in ended or season.pair in refused:
@@ -190,13 +188,17 @@ async def _refresh_after_matches(
     due = [season for season in seasons if is_due(season)]
     if seasons and not due:
         api.report_idle(
-            f"No match is known that has ended since /{endpoint} was last asked."
+            msg("No match has ended since the last request for /{endpoint}.", endpoint=endpoint)
             if ended.keys() & {season.pair for season in seasons}
-            else f"No finished match is known yet, so /{endpoint} was not asked."
+            else msg("No finished match is known yet for /{endpoint}.", endpoint=endpoint)
         )
-    if lately := refused & {season.pair for season in seasons}:
+    if recently := refused & {season.pair for season in seasons}:
         api.report_idle(
-            f"The API refused /{endpoint} for {len(lately)} seasons less than a day ago."
+            msg(
+                "The API refused /{endpoint} for {count} seasons less than a day ago.",
+                endpoint=endpoint,
+                count=len(recently),
+            )
         )
     for number, season in enumerate(due):
         await api.progress(number, len(due), msg("league {league_id}", league_id=season.league_id))
@@ -204,7 +206,7 @@ async def _refresh_after_matches(
 
 
 async def _fetch_season(api: FootballClient, endpoint: str, season: Season) -> bool:
-    answer = await api.fetch(endpoint, league=season.league_id, season=season.year)
-    loaded = await api.load(answer)
-    await record_request(api, answer if loaded else None, endpoint, season.league_id, season.year)
-    return answer is not None
+    response = await api.fetch(endpoint, league=season.league_id, season=season.year)
+    loaded = await api.load(response)
+    await record_request(api, response if loaded else None, endpoint, season.league_id, season.year)
+    return response is not None
