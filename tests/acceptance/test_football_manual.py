@@ -38,9 +38,9 @@ TABLES = {
 # These look after matches that are known: on a fresh database they say that there is none.
 NEED_MATCHES = {
     "auto_finish_stale_fixtures": "No match that began",
-    "stale_live_refresh": "No match is being played",
-    "auto_finish_verification": "No match that was marked as over",
-    "stale_scheduled_finalize": "No match should have begun",
+    "stale_live_refresh": "No match in play",
+    "auto_finish_verification": "No match marked as finished",
+    "stale_scheduled_finalize": "No match that should have started",
 }
 
 
@@ -132,4 +132,4 @@ async def test_a_run_that_asks_nothing_says_why(
         code, out = await shell.run("top_scorers_daily")
         assert code == 3
         assert "No finished match is known yet" in out
-        assert "Name a league (only_league_id)" in out
+        assert "Set only_league_id" in out

@@ -144,7 +144,7 @@ async def test_details_match_by_match_are_the_same_as_twenty_at_once(
         # A match of which one answer is missing is asked for again as a whole.
         world.simulation.faults.switch_on("not-in-plan", times=1)
         refused = await world.run("fixture_details_backfill_90d")
-        assert "The API refuses /fixtures/events" in (refused.message or "")
+        assert "The API refused /fixtures/events" in (refused.message or "")
         for _ in range(4):
             last = await world.run("fixture_details_backfill_90d")
         assert last.kind == "nothing"
@@ -194,7 +194,7 @@ async def test_a_list_that_lacks_far_too_much_is_set_aside_until_somebody_says_i
         del matches[12:]
         due = world.simulation.clock()
         run = await world.run("fixtures_backfill_league_season", due=due)
-        assert "The answer lacks 18 of 30 fixtures and was set aside." in (run.message or "")
+        assert "The response lacks 18 of 30 fixtures and was quarantined." in (run.message or "")
         assert await world.fixtures() == before
         assert await world.rows("SELECT count(*) FROM raw.set_aside") == [(1,)]
         # By the clock it rests; a rebuild knows nothing of it.
@@ -421,7 +421,7 @@ async def test_a_subscription_that_ended_is_told_apart_from_a_day_that_is_used_u
         assert outcome.kind == "out_of_quota"
         assert outcome.message is not None
         ended = world.simulation.clock() - timedelta(days=1)
-        told = f"/status says that the subscription ended on {ended:%Y-%m-%d}: renew it."
+        told = f"/status reports that the subscription ended on {ended:%Y-%m-%d}: renew it."
         assert outcome.message.endswith(told)
         assert dict(world.simulation.requests) == {"GET /leagues": 1, "GET /status": 1}
 
@@ -554,8 +554,8 @@ async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
         world.simulation.faults.switch_on("not-in-plan")
         outcome = await world.run(names[0])
         assert outcome.message == (
-            "The API refuses /fixtures: Free plans do not have access to this season. "
-            "The API refuses /teams: Free plans do not have access to this season."
+            "The API refused /fixtures: Free plans do not have access to this season. "
+            "The API refused /teams: Free plans do not have access to this season."
         )
         for name in names[1:]:
             await world.run(name)
@@ -570,7 +570,7 @@ async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
         now = datetime.now(UTC)
         told = (await world.run(names[0], due=now)).message
         assert told == (
-            f"The API refuses /timezone: {reason} "
+            f"The API refused /timezone: {reason} "
             "The API refused the matches of 1 seasons less than a day ago."
         )
         asked = world.requests
@@ -632,14 +632,14 @@ async def test_a_slip_in_the_followed_leagues_is_said(
         outcome = await world.run("daily_standings")
         year = world.api.world.season
         assert outcome.message == (
-            "League 39, season 2091, is followed, but the API lists seasons of league 39"
-            f" up to {year}. League 777, season 2026, is followed, but the API lists no league 777."
+            "The API does not list league 777 (season 2026). The API does not list season 2091"
+            f" of league 39; its latest season is {year}."
         )
         outcome = await world.run("daily_standings", only_league_id=5)
         assert (outcome.kind, outcome.message) == (
             "nothing",
-            "League 5 is not among the tracked_leagues, and no current season of it is known; "
-            "name one with only_season.",
+            "League 5 is not in tracked_leagues, and its current season is unknown. "
+            "Set only_season.",
         )
 
 

@@ -392,7 +392,7 @@ async def test_a_match_of_nobody_knows_which_league_is_set_aside(collecting: Col
         await world.run("daily_fixtures_by_date")
         assert await world.rows("SELECT fixture_id FROM core.fixtures") == [(1,)]
         reasons = await world.rows("SELECT DISTINCT reason FROM raw.set_aside ORDER BY 1")
-        assert reasons == [("fixtures: it does not say of which league it is",)]
+        assert reasons == [("fixtures: its league is missing",)]
         before = await world.rows("SELECT key, body, digest, seq FROM core.fixtures")
         done = await rebuild(world.store, world.settings)
         assert {one.how for one in done.datasets} == {"intact"}
@@ -407,7 +407,7 @@ async def test_an_answer_that_cannot_be_read_is_said_and_set_aside(
         with pytest.raises(BrokenAnswerError) as failed:
             await world.run("bootstrap_timezones")
         assert failed.value.message == (
-            "The answer of /timezone could not be read: this is not the envelope of API-Football."
+            "The response of /timezone cannot be read: this is not the envelope of API-Football."
         )
         assert await world.rows("SELECT DISTINCT origin, content FROM raw.set_aside") == [
             ("/timezone", body)
@@ -421,7 +421,8 @@ async def test_a_new_season_of_a_followed_league_is_said(collecting: Collecting)
     async with collecting(lambda *_: [listed]) as world:
         outcome = await world.run("season_rollover_watch")
         assert outcome.message == (
-            "L39 (id 39) has begun season 2027; season 2026 is followed. Set it in tracked_leagues."
+            "L39 (id 39) has started season 2027, but season 2026 is followed. "
+            "Update tracked_leagues."
         )
 
 
@@ -435,7 +436,7 @@ async def test_a_season_that_could_not_be_read_is_not_complete(
     async with collecting(tell) as world:
         await world.run("fixtures_backfill_league_season")
         progress = "SELECT completed, last_error FROM core.backfill_progress"
-        assert await world.rows(progress) == [(False, "the answer could not be read")]
+        assert await world.rows(progress) == [(False, "the response cannot be read")]
         assert (body,) in await world.rows("SELECT content FROM raw.set_aside")
 
 

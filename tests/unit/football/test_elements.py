@@ -222,13 +222,12 @@ def test_empty_lists_and_objects_stand_for_one_another() -> None:
         found = read_envelope(envelope(parameters=empty, errors=empty))
         assert not found.errors
         assert not found.parameters
-        assert found.is_empty
+        assert not found.response
 
 
 def test_errors_are_read_as_list_and_as_object() -> None:
     assert read_envelope(envelope(errors={"plan": "no"})).errors == {"plan": "no"}
     assert read_envelope(envelope(errors=["no"])).errors == {"0": "no"}
-    assert not read_envelope(envelope(errors=["no"])).is_empty
 
 
 def test_pages_are_counted_from_one() -> None:

@@ -32,14 +32,14 @@ def test_country_and_season_tell_leagues_of_one_name_apart() -> None:
 def test_what_is_not_clear_is_said_with_the_candidates() -> None:
     several = find_league(League(name="Premier League", season=2025), LISTED)
     assert several == (
-        "'Premier League' is the name of 2 leagues: Premier League (England, id 39), Premier League"
+        "2 leagues are named 'Premier League': Premier League (England, id 39), Premier League"
         " (Russia, id 235). Add the country or the id in tracked_leagues."
     )
     slip = find_league(League(name="Super Ligg", season=2025), LISTED)
-    assert slip == "No league is called 'Super Ligg'. Did you mean Süper Lig (Turkey, id 203)?"
+    assert slip == "No league is named 'Super Ligg'. Did you mean Süper Lig (Turkey, id 203)?"
     elsewhere = find_league(League(name="Süper Lig", country="Greece", season=2025), LISTED)
-    assert "No league of Greece" in str(elsewhere)
-    assert "waits for" in str(find_league(League(name="Süper Lig", season=2025), []))
+    assert "No league in Greece" in str(elsewhere)
+    assert "is unknown until" in str(find_league(League(name="Süper Lig", season=2025), []))
 
 
 def test_a_league_has_an_id_or_a_name() -> None:

@@ -116,12 +116,15 @@ def test_an_envelope_of_any_shape_is_read_or_refused(
     assert envelope.page >= 1
     assert envelope.pages >= 1
     assert all(isinstance(text, str) for text in envelope.errors.values())
-    spellings = {encode(envelope.told), encode(envelope.told, integers_only=envelope.integers_only)}
-    assert spellings == {canonical(envelope.told)}
+    spellings = {
+        encode(envelope.document),
+        encode(envelope.document, integers_only=envelope.integers_only),
+    }
+    assert spellings == {canonical(envelope.document)}
     # What PostgreSQL keeps of it is read as the same.
-    again = read_envelope(json.dumps(envelope.told, ensure_ascii=False))
-    assert (again.told, again.repaired) == (envelope.told, False)
-    assert b"\\u0000" not in encode(again.told).replace(b"\\\\", b"")
+    again = read_envelope(json.dumps(envelope.document, ensure_ascii=False))
+    assert (again.document, again.repaired) == (envelope.document, False)
+    assert b"\\u0000" not in encode(again.document).replace(b"\\\\", b"")
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", b"\xff"])
@@ -155,8 +158,8 @@ def test_a_value_that_cannot_be_stored_does_not_cost_the_others(value: bytes) ->
     first, odd, last = envelope.response
     assert (first, last) == ({"id": 7}, {"id": 1.5})
     assert "\ufffd" in str(odd)
-    json.dumps(envelope.told, allow_nan=False).encode()
-    assert read_envelope(canonical(envelope.told)).told == envelope.told
+    json.dumps(envelope.document, allow_nan=False).encode()
+    assert read_envelope(canonical(envelope.document)).document == envelope.document
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])

@@ -26,7 +26,7 @@ _HOW = {
 
 @app.callback()
 def _group() -> None:
-    """A group, also as long as there is one command."""
+    """Keep `football` a group while it has one command."""
 
 
 @app.command()
@@ -34,41 +34,41 @@ def rebuild(
     ctx: typer.Context,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if the answers say far less than what was published."),
+        typer.Option("--force", help="Publish the result even if it has far fewer records."),
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Make CORE of RAW again, without asking the API.
+    """Rebuild tables from stored responses, without requests to the API.
 
-    Reads every kept answer, those in Parquet too. Where the result is what was published, damaged
-    tables are mended and nobody who follows notices. Exits 3 when there are no answers, 4 when they
-    say far less than what was published.
+    Reads every stored response, including Parquet files. If the result equals what was published,
+    damaged tables are repaired and consumers do not notice. Exits with 3 if there are no responses,
+    with 4 if they contain far fewer records than published.
 
     Example: `hasat football rebuild --json`
     """
     settings = context.get_settings(ctx)
     result = context.run_async(_rebuild(settings, force=force))
-    output.emit(result, json=json, human=lambda: _told(result))
+    output.emit(result, json=json, human=lambda: _summary(result))
 
 
 async def _rebuild(settings: Settings, *, force: bool) -> dict[str, Any]:
-    from hasat.sources.football.ingest.rebuild import rebuild as make_again
+    from hasat.sources.football.ingest.rebuild import rebuild as rebuild_tables
 
     started = time.monotonic()
     # One connection reads while another writes.
     async with open_migrated_store(
         settings, pool_size=max(2, settings.database.pool_size)
     ) as store:
-        with output.progress_bar("football rebuild") as tell:
+        with output.progress_bar("football rebuild") as show:
 
-            def on_progress(answers: int) -> None:
-                if tell is not None:
-                    tell(answers, None, "answers")
+            def on_progress(responses: int) -> None:
+                if show is not None:
+                    show(responses, None, "responses")
 
             rebuilding = with_audit(
                 "football.rebuild",
                 "football",
-                lambda store: make_again(store, settings, force=force, on_progress=on_progress),
+                lambda store: rebuild_tables(store, settings, force=force, on_progress=on_progress),
                 takes_long=True,
                 force=force,
             )
@@ -101,12 +101,12 @@ def _dataset(one: "RebuildResult") -> dict[str, Any]:
     }
 
 
-def _told(result: dict[str, Any]) -> Text:
-    lines = [f"{result['answers']:,} answers read in {result['seconds']:.1f} s, none asked for."]
+def _summary(result: dict[str, Any]) -> Text:
+    lines = [f"Read {result['answers']:,} responses in {result['seconds']:.1f} s, no requests."]
     lines += [
         f"  {one['dataset']:<20} {one['records']:>10,}  {_HOW[one['how']]}"
         for one in result["datasets"]
     ]
     if result["unreadable"]:
-        lines.append(f"{result['unreadable']:,} parts cannot be read; they are in raw.set_aside.")
+        lines.append(f"Quarantined {result['unreadable']:,} unreadable parts in raw.set_aside.")
     return Text("\n".join(lines))
