@@ -37,7 +37,7 @@ from psycopg import sql
 from hasat.cli.runtime import open_migrated_store
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
-from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
+from hasat.sources.gib.simulator.lists import BOXES, ListVariant, Publisher
 from hasat.sources.tkgm.features import key_text, publish
 from hasat.sources.tkgm.registry.wire import read_feature
 from hasat.store import Store
@@ -135,7 +135,7 @@ class House:
         for name in names:
             place = self.folder / f"{LISTED}-{name}"
             place.mkdir(parents=True, exist_ok=True)
-            publisher.write(place, Wish())
+            publisher.write(place, ListVariant())
             publisher.step()
 
     def sync(self, name: str) -> float:

@@ -39,7 +39,7 @@ import structlog
 from _gib_peer import seed_pipeline
 from hasat.cli.runtime import open_migrated_store
 from hasat.settings import Settings, load_settings
-from hasat.sources.gib.simulator.lists import BOXES, Publisher, Wish
+from hasat.sources.gib.simulator.lists import BOXES, ListVariant, Publisher
 
 BLOCK = 1 << 20
 MEGABYTE = 1 << 20
@@ -73,7 +73,7 @@ def write_world(folder: Path, users: int) -> World:
     publisher = Publisher(users)
     found = {}
 
-    def lists(name: str, wish: Wish) -> None:
+    def lists(name: str, wish: ListVariant) -> None:
         place = folder / f"{users}-{name}"
         paths = {box: place / f"newUser{box.title()}Listxml.zip" for box in BOXES}
         if not all(path.exists() for path in paths.values()):
@@ -81,12 +81,12 @@ def write_world(folder: Path, users: int) -> World:
             publisher.write(place, wish)
         found[name] = Lists(paths["PK"], paths["GB"])
 
-    lists("first", Wish())
-    lists("shuffled", Wish(shuffle=1))
+    lists("first", ListVariant())
+    lists("shuffled", ListVariant(shuffle=1))
     publisher.step()
-    lists("changed", Wish(shuffle=2))
+    lists("changed", ListVariant(shuffle=2))
     publisher.change(removed=users * 15 // 100)
-    lists("thinned", Wish(shuffle=3))
+    lists("thinned", ListVariant(shuffle=3))
     return World(users, **found)
 
 

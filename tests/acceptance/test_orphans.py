@@ -8,11 +8,11 @@ from support.house import eventually
 
 STARTER = """
 import asyncio, os, time
-from hasat.sources.gib.sync.incremental import processes
+from hasat.sources.gib.sync.incremental import worker_pool
 
 async def main():
-    async with processes(10**9) as elsewhere:
-        print(*await asyncio.gather(*(elsewhere.run(_number) for _ in range(2))), flush=True)
+    async with worker_pool(10**9) as pool:
+        print(*await asyncio.gather(*(pool.run(_number) for _ in range(2))), flush=True)
         await asyncio.sleep(600)
 
 def _number():

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.lines import decode_part, encode_part, published_bodies
 from hasat.sources.gib.lists.list_file import open_list
 from hasat.sources.gib.lists.reader import Reader
-from hasat.sources.gib.lists.records import Part, body, canonical_body, merge
+from hasat.sources.gib.lists.records import DOCUMENT_OF, Part, merge, published_body
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
 pytestmark = pytest.mark.skipif(
@@ -24,12 +24,12 @@ def _parts(path: Path) -> dict[str, Part]:
     reader = Reader(open_list(path), 1)
     parts = _parts_in(reader)
     assert len(parts) == reader.tally.users
-    assert reader.tally.set_aside == 0
+    assert reader.tally.quarantined == 0
     return parts
 
 
 def _parts_in(reader: Reader) -> dict[str, Part]:
-    found = [part_of(line) for batch in reader for _, line in batch.new]
+    found = [decode_part(line) for batch in reader for _, line in batch.new]
     return {part.identifier: part for part in found}
 
 
@@ -70,20 +70,23 @@ def test_the_oddities_are_there_and_read() -> None:
     assert all("Invoice" not in parts[one].documents for one in _tagged("despatch_only"))
     for one in _tagged("all_deleted"):
         assert None in (
-            body(merge([parts[one]], []), "einvoice"),
-            body(merge([parts[one]], []), "edespatch"),
+            published_body(merge([parts[one]], []), "einvoice"),
+            published_body(merge([parts[one]], []), "edespatch"),
         )
     for one in _tagged("alias_ws"):
         names = [name for kind in parts[one].documents.values() for name, _ in kind]
         assert names == [name.strip() for name in names]
 
 
-def test_bodies_are_canonical() -> None:
+def test_lines_are_published_as_their_parts_are() -> None:
     for part in _parts(ODDITIES).values():
         taxpayer = merge([part], [part])
-        for dataset in ("einvoice", "edespatch"):
-            found = body(taxpayer, dataset)
-            assert canonical_body(taxpayer, dataset) == (found and canonical(found))
+        expected = {
+            dataset: canonical(found)
+            for dataset in DOCUMENT_OF
+            if (found := published_body(taxpayer, dataset)) is not None
+        }
+        assert published_bodies([encode_part(part)], [encode_part(part)]) == expected
 
 
 def test_order_and_closed_aliases_change_nothing_that_is_published() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from hasat.settings import Settings
-from hasat.sources.gib.sync.sync import Report, synchronise
+from hasat.sources.gib.sync.sync import synchronise
+from hasat.sources.gib.sync.task import SyncReport
 from hasat.store import MigrationSet, Store
 
 MIGRATIONS = [MigrationSet("gib", files("hasat.sources.gib") / "migrations")]
@@ -150,7 +151,7 @@ class Sync:
         self.settings = settings
         self._runs = count(1)
 
-    async def __call__(self, lists: dict[str, Path], **options: Any) -> Report:
+    async def __call__(self, lists: dict[str, Path], **options: Any) -> SyncReport:
         return await synchronise(self.store, self.settings, lists, run=next(self._runs), **options)
 
     async def matches(self, lists: Lists) -> bool:

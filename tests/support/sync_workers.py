@@ -51,9 +51,9 @@ async def gate() -> None:
         await asyncio.sleep(0.03)
 
 
-async def keep_set_aside_after_gate(*arguments: Any) -> None:
+async def quarantine_users_after_gate(*arguments: Any) -> None:
     await gate()
-    await hasat.sources.gib.sync.state.keep_set_aside(*arguments)
+    await hasat.sources.gib.sync.state.quarantine_users(*arguments)
 
 
 async def copy_with_gate(conn: Any, command: Any, rows: bytes) -> None:
@@ -66,7 +66,7 @@ async def copy_with_gate(conn: Any, command: Any, rows: bytes) -> None:
 
 async def program() -> None:
     if os.environ.get(HOLD) == "commit":
-        hasat.sources.gib.sync.sync.keep_set_aside = keep_set_aside_after_gate  # type: ignore[assignment]
+        hasat.sources.gib.sync.sync.quarantine_users = quarantine_users_after_gate  # type: ignore[assignment]
     if os.environ.get(HOLD) == "copy":
         hasat.feed.reconcile.copy_binary = copy_with_gate
     settings = quick(load_settings())

@@ -19,7 +19,7 @@ from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.mcp import ToolServers
 from hasat.settings import Settings
-from hasat.sources.gib.sync.downloads import obtain
+from hasat.sources.gib.sync.downloads import fetch_list
 from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
@@ -227,4 +227,4 @@ async def test_what_the_operator_configured_is_trusted(
 
 
 async def _obtain(source: str, folder: Path, **options: Any) -> Path:
-    return await obtain(source, "PK", folder, timeout_seconds=10, pauses=(), **options)
+    return await fetch_list(source, "PK", folder, timeout_seconds=10, pauses=(), **options)

@@ -44,7 +44,7 @@ async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
     assert mangled.returncode == 2
     assert "Did you mean 0000864387?" in mangled.stderr
     gone = hasat("lookup", "1234567890", "--as-of", "2001-01-01")
-    assert (gone.returncode, "not known" in gone.stderr) == (1, True)
+    assert (gone.returncode, "no history before" in gone.stderr) == (1, True)
 
 
 async def test_a_search_finds_and_says_what_would_make_it_faster(

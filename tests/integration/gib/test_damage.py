@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hasat.settings import Settings
-from hasat.sources.gib.sync.sync import HeldBackError
+from hasat.sources.gib.sync.sync import SyncHeldError
 from hasat.store import MigrationSet, Store
 from support.gib_town import MIGRATIONS, Sync, Town, User, lenient
 
@@ -136,9 +136,9 @@ def invoicing(town: Town) -> list[str]:
     return town.dice.sample(found, len(found))
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_damage_that_reads_as_absence_changes_nobody(
-    store: Store, sync: Sync, town: Town, most_new: int
+    store: Store, sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     before = deepcopy(town.lists)
@@ -150,7 +150,7 @@ async def test_damage_that_reads_as_absence_changes_nobody(
     for box in ("PK", "GB"):
         town.lists[box].pop(gone, None)
         before[box].pop(gone, None)
-    report = await sync(town.publish(damaging(victims)), most_new=most_new)
+    report = await sync(town.publish(damaging(victims)), max_new=max_new)
     assert report.lists["pk"].rejected == len(victims)
     await sync.matches(before)
     async with store.connection() as conn:
@@ -158,10 +158,10 @@ async def test_damage_that_reads_as_absence_changes_nobody(
     assert {key for key, _ in rows} == set(victims)
     assert all(reason for _, reason in rows)
     # The same again, next to a user who changes; and then all is legible again.
-    await sync(town.publish(damaging(victims)), most_new=most_new)
+    await sync(town.publish(damaging(victims)), max_new=max_new)
     await sync.matches(before)
     town.churn()
-    await sync(town.publish(), most_new=most_new)
+    await sync(town.publish(), max_new=max_new)
     await sync.matches(town.lists)
 
 
@@ -172,9 +172,9 @@ async def test_who_may_be_anybody_lets_nobody_be_removed(
     await sync(town.publish())
     before = deepcopy(town.lists)
     victim = invoicing(town)[0]
-    for most_new in (50_000, 0):
+    for max_new in (50_000, 0):
         tampered = town.publish(damaging({victim: ANONYMOUS[damage]}))
-        report = await sync(tampered, most_new=most_new)
+        report = await sync(tampered, max_new=max_new)
         assert report.lists["pk"].rejected == 1
         await sync.matches(before)
     del town.lists["PK"][victim]
@@ -182,26 +182,26 @@ async def test_who_may_be_anybody_lets_nobody_be_removed(
     await sync.matches(town.lists)
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_two_of_two_hundred_are_not_removed_and_the_guard_counts_them(
-    sync: Sync, town: Town, most_new: int
+    sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     one, two = invoicing(town)[:2]
     damaged = town.publish(
         damaging({one: DAMAGES["a misspelt attribute"], two: DAMAGES["a misspelt type"]})
     )
-    with pytest.raises(HeldBackError, match="unreadable users"):
-        await sync(damaged, most_new=most_new)
-    report = await sync(damaged, most_new=most_new, approving=2)
+    with pytest.raises(SyncHeldError, match="unreadable users"):
+        await sync(damaged, max_new=max_new)
+    report = await sync(damaged, max_new=max_new, approving=2)
     assert report.lists["pk"].rejected == 2
     assert report.outcome == "unchanged"
     await sync.matches(town.lists)
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_a_type_of_document_that_a_third_of_the_list_has_is_the_format(
-    sync: Sync, town: Town, most_new: int
+    sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     everyone = sorted(town.lists["PK"])
@@ -212,20 +212,20 @@ async def test_a_type_of_document_that_a_third_of_the_list_has_is_the_format(
 
     give(everyone[:10])
     sync.settings = lenient(sync.settings)
-    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 10
+    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 10
     give(everyone[: len(everyone) // 2])
-    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 0
+    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 0
     await sync.matches(town.lists)
     # Once it is known, one more who gets it is no longer doubted.
     give(everyone[-1:])
-    assert (await sync(town.publish(), most_new=most_new)).lists["pk"].rejected == 0
+    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 0
     await sync.matches(town.lists)
 
 
 async def test_a_format_that_reads_as_a_mass_removal_is_held(sync: Sync, town: Town) -> None:
     await sync(town.publish())
     renamed = town.publish(lambda _, xml: xml.replace('"Invoice"', '"EInvoice"'))
-    with pytest.raises(HeldBackError, match="removed"):
+    with pytest.raises(SyncHeldError, match="removed"):
         await sync(renamed)
 
 
@@ -245,7 +245,7 @@ async def test_junk_of_five_megabytes_is_held_and_makes_no_later_list_look_small
     await sync(town.publish())
     victim = invoicing(town)[0]
     large = town.publish(damaging({victim: JUNKS[junk]}))
-    with pytest.raises(HeldBackError, match="PK list: more bytes"):
+    with pytest.raises(SyncHeldError, match="PK list: more bytes"):
         await sync(large)
     await sync(large, approving=2)
     await sync.matches(town.lists)
@@ -269,7 +269,7 @@ async def test_a_list_of_shorter_records_is_held(sync: Sync, town: Town) -> None
         _lengthen(user)
     await sync(town.publish())
     short = town.publish(lambda _, xml: re.sub("<Alias><Name>urn:long.*?</Alias>\n", "", xml))
-    with pytest.raises(HeldBackError, match="fewer bytes"):
+    with pytest.raises(SyncHeldError, match="fewer bytes"):
         await sync(short)
 
 
@@ -279,7 +279,7 @@ async def test_a_list_with_far_more_users_is_held_and_can_be_approved(
     await sync(town.publish())
     town.grow(150)
     large = town.publish()
-    with pytest.raises(HeldBackError, match="more users"):
+    with pytest.raises(SyncHeldError, match="more users"):
         await sync(large)
     await sync(large, approving=2)
     await sync.matches(town.lists)

@@ -133,9 +133,9 @@ def published(lists: Lists) -> dict[str, dict[str, object]]:
     return {dataset: dict(simple_bodies(lists, dataset)) for dataset in KINDS}
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_damaged_users_are_quarantined_and_removed_by_nobody(
-    store: Store, sync: Sync, town: Town, most_new: int
+    store: Store, sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     quarantined = 0
@@ -144,7 +144,7 @@ async def test_damaged_users_are_quarantined_and_removed_by_nobody(
         everybody = sorted(town.lists["PK"].keys() | town.lists["GB"].keys())
         victims = set(town.dice.sample(everybody, 8))
         try:
-            report = await sync(town.publish(tampering(town.dice, victims)), most_new=most_new)
+            report = await sync(town.publish(tampering(town.dice, victims)), max_new=max_new)
         except HasatError as error:
             # Damage that reaches beyond its User: the list is refused or held, as a whole.
             print(error)
@@ -157,7 +157,7 @@ async def test_damaged_users_are_quarantined_and_removed_by_nobody(
                 for key in known.keys() - victims:
                     assert now[dataset][key] == known[key]
         town.churn()
-        await sync(town.publish(), most_new=most_new)
+        await sync(town.publish(), max_new=max_new)
         assert await mirrored(store) == published(town.lists)
     async with store.connection() as conn:
         row = await (await conn.execute("SELECT count(*) FROM raw.set_aside")).fetchone()

@@ -13,10 +13,10 @@ from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.sources.gib.search import (
     SEARCH,
-    order_search,
-    prepare_search,
+    build_search_index,
+    enqueue_search_index,
+    load_search_state,
     search,
-    search_state,
 )
 from hasat.store import MigrationSet, Store
 from hasat.text import fold
@@ -88,7 +88,7 @@ async def test_a_title_is_found_in_any_case_and_without_turkish_letters(
         ),
     )
     if prepared:
-        await prepare_search(store, _quiet)
+        await build_search_index(store, _quiet)
     for text in ("ışık", "IŞIK", "Işık", "isik", "ISIK", "İŞİK", "ık i̇nş", "LIMITED", "limited"):
         assert await _found(store, text) == ["1000000001"], text
     for text in ("çağdaş ölçüm aletleri", "CAGDAS OLCUM", "%50_a\\ş", " aletleri  %"):
@@ -154,7 +154,7 @@ async def test_the_search_is_exactly_as_new_as_the_mirror(store: Store) -> None:
     await load(store, truth)
     for step in range(6):
         if step == 3:
-            await prepare_search(store, _quiet)
+            await build_search_index(store, _quiet)
         for n in dice.sample(range(60), 8):
             if dice.random() < 0.3:
                 truth.pop(f"{6000000000 + n}", None)
@@ -174,18 +174,18 @@ async def test_the_search_is_exactly_as_new_as_the_mirror(store: Store) -> None:
 
 async def test_a_change_of_very_many_is_left_to_the_job(store: Store) -> None:
     await load(store, people(person("9000000001", "IŞIK")))
-    await prepare_search(store, _quiet)
+    await build_search_index(store, _quiet)
     async with store.connection() as conn:
         await conn.execute(
             "INSERT INTO core.einvoice (key, body, digest) SELECT n::text, jsonb_build_object("
             "'identifier', n::text, 'title', 'GÜNEŞ ' || n, 'aliases', '[]'::jsonb), ''"
             " FROM generate_series(1, 50001) AS n"
         )
-        assert (await search_state(conn)).unready == ("einvoice",)
+        assert (await load_search_state(conn)).unready == ("einvoice",)
     assert await _found(store, "güneş 50001") == ["50001"]
-    await prepare_search(store, _quiet)
+    await build_search_index(store, _quiet)
     async with store.connection() as conn:
-        assert (await search_state(conn)).unready == ()
+        assert (await load_search_state(conn)).unready == ()
         await conn.execute("DELETE FROM core.einvoice WHERE length(key) < 10")
         cursor = await conn.execute("SELECT identifier FROM gib.search_einvoice")
         assert await cursor.fetchall() == [("9000000001",)]
@@ -197,7 +197,7 @@ async def test_a_change_during_the_preparation_is_not_lost(store: Store) -> None
         await conn.execute(
             "UPDATE core.einvoice SET body = jsonb_set(body, '{title}', '\"GÜNEŞ\"')"
         )
-        preparing = asyncio.create_task(prepare_search(store, _quiet))
+        preparing = asyncio.create_task(build_search_index(store, _quiet))
         async with asyncio.timeout(60):
             while not await _somebody_waits(conn):  # noqa: ASYNC110 - PostgreSQL knows
                 await asyncio.sleep(0.02)
@@ -210,11 +210,11 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
     store: Store, settings: Settings
 ) -> None:
     await load(store, people(person("7000000001", "IŞIK")))
-    await order_search(store)
-    await order_search(store)
+    await enqueue_search_index(store)
+    await enqueue_search_index(store)
     assert await _ordered(store) == 1
     async with store.connection() as conn:
-        state = await search_state(conn)
+        state = await load_search_state(conn)
     assert state.unready == ("edespatch", "einvoice")
     assert "gib_search" in (state.remark() or "")
     catalogue = Catalogue.of([SEARCH], settings)
@@ -226,7 +226,7 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
     engine.drain()
     await working
     async with store.connection() as conn:
-        state = await search_state(conn)
+        state = await load_search_state(conn)
     assert (state.missing, state.remark()) == ((), None)
     again = await run_in_foreground(catalogue, store, settings, SEARCH.name)
     assert again.outcome == "nothing"
@@ -235,23 +235,23 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
 
 async def test_without_pg_trgm_the_search_works_and_says_so(store: Store) -> None:
     async with store.connection() as conn:
-        assert (await search_state(conn)).remark() is None
+        assert (await load_search_state(conn)).remark() is None
     await load(store, people(person("8000000001", "IŞIK")))
     async with store.connection() as conn:
         await conn.execute(FORBID_EXTENSIONS)
-    await prepare_search(store, _quiet)
+    await build_search_index(store, _quiet)
     assert await _found(store, "isik") == ["8000000001"]
     async with store.connection() as conn:
-        state = await search_state(conn)
+        state = await load_search_state(conn)
         assert state.missing == ()
         assert "CREATE EXTENSION pg_trgm" in (state.remark() or "")
         # An administrator installs it: the next order makes the indexes.
         await conn.execute("DROP EVENT TRIGGER forbid_extensions")
         await conn.execute("CREATE EXTENSION pg_trgm")
-        assert (await search_state(conn)).missing == ("einvoice", "edespatch")
-    await prepare_search(store, _quiet)
+        assert (await load_search_state(conn)).missing == ("einvoice", "edespatch")
+    await build_search_index(store, _quiet)
     async with store.connection() as conn:
-        assert (await search_state(conn)).remark() is None
+        assert (await load_search_state(conn)).remark() is None
     assert await _found(store, "isik") == ["8000000001"]
 
 

@@ -12,7 +12,7 @@ from hasat.errors import HasatError
 from hasat.feed.changes import changes_after
 from hasat.settings import Settings
 from hasat.sources.gib.lists.list_file import BLOCK
-from hasat.sources.gib.sync.sync import HeldBackError
+from hasat.sources.gib.sync.sync import SyncHeldError
 from hasat.store import MigrationSet, Store
 from support.gib_town import KINDS, MIGRATIONS, Sync, Town, bodies, lenient, simple_bodies
 
@@ -52,8 +52,8 @@ async def test_mirror_and_feed_follow_the_lists_through_any_history(
     for step in range(6):
         if step % 3 != 2:
             town.churn()
-        # Every other time all is read anew through the shelves, as when everything is rewritten.
-        report = await sync(town.publish(), most_new=0 if step % 2 else 50_000)
+        # Every other time all is read anew through the partitions, as when everything is rewritten.
+        report = await sync(town.publish(), max_new=0 if step % 2 else 50_000)
         await sync.matches(town.lists)
         assert report.lists["pk"].users == len(town.lists["PK"])
         for dataset, follower in followers.items():
@@ -71,17 +71,17 @@ async def test_mirror_and_feed_follow_the_lists_through_any_history(
 async def test_processes_that_share_the_lists_find_the_same(
     sync: Sync, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.sources.gib.sync.incremental._WORTH_PROCESSES", 0)
+    monkeypatch.setattr("hasat.sources.gib.sync.processes._MIN_BYTES_FOR_PROCESSES", 0)
     town.grow(2_000)
     # A comment that holds a closing tag: no share can be cut there, so one reader reads it all.
     reaching = "<!-- <User></User> -->"
-    for most_new, comment in ((0, ""), (50_000, ""), (0, reaching)):
+    for max_new, comment in ((0, ""), (50_000, ""), (0, reaching)):
         town.churn()
         report = await sync(
             town.publish(
                 lambda _, xml, comment=comment: xml.replace("</User>", f"</User>{comment}", 1)
             ),
-            most_new=most_new,
+            max_new=max_new,
         )
         assert report.outcome == "committed"
         assert report.lists["pk"].users == len(town.lists["PK"])
@@ -93,15 +93,15 @@ async def test_the_same_content_in_other_bytes_and_order_is_unchanged(
     sync: Sync, town: Town
 ) -> None:
     await sync(town.publish())
-    for most_new in (50_000, 0):
-        report = await sync(town.publish(), most_new=most_new)
+    for max_new in (50_000, 0):
+        report = await sync(town.publish(), max_new=max_new)
         assert report.outcome == "unchanged"
         assert not report.version.changed
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_an_unreadable_user_keeps_his_last_good_part(
-    store: Store, sync: Sync, town: Town, most_new: int
+    store: Store, sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     victim = next(iter(town.lists["PK"]))
@@ -113,7 +113,7 @@ async def test_an_unreadable_user_keeps_his_last_good_part(
         return xml[:at] + xml[at:].replace("<Title>", "<Title><Broken>", 1)
 
     sync.settings = lenient(sync.settings)
-    report = await sync(town.publish(damage), most_new=most_new)
+    report = await sync(town.publish(damage), max_new=max_new)
     assert report.lists["pk"].rejected == 1
     assert report.outcome == "unchanged"
     await sync.matches(town.lists)
@@ -122,7 +122,7 @@ async def test_an_unreadable_user_keeps_his_last_good_part(
     assert row is not None
     assert row[0] == victim
     assert b"<Broken>" in row[1]
-    assert (await sync(town.publish(), most_new=most_new)).outcome == "unchanged"
+    assert (await sync(town.publish(), max_new=max_new)).outcome == "unchanged"
 
 
 async def test_what_could_not_be_read_and_who_is_there_twice_is_told_each_time(
@@ -141,9 +141,9 @@ async def test_what_could_not_be_read_and_who_is_there_twice_is_told_each_time(
     assert {(one.rejected, one.duplicates) for one in told} == {(1, 1)}
 
 
-@pytest.mark.parametrize("most_new", [50_000, 0])
+@pytest.mark.parametrize("max_new", [50_000, 0])
 async def test_if_nobody_knows_whose_record_it_is_nobody_is_removed(
-    sync: Sync, town: Town, most_new: int
+    sync: Sync, town: Town, max_new: int
 ) -> None:
     await sync(town.publish())
     victim, other = list(town.lists["PK"])[:2]
@@ -154,12 +154,12 @@ async def test_if_nobody_knows_whose_record_it_is_nobody_is_removed(
     before = deepcopy(town.lists)
     gone = town.lists["PK"].pop(other)
     sync.settings = lenient(sync.settings)
-    report = await sync(town.publish(damage), most_new=most_new)
+    report = await sync(town.publish(damage), max_new=max_new)
     assert report.lists["pk"].rejected == 1
     await sync.matches(before)
     assert gone
     # As soon as the list is legible again, the removal counts.
-    await sync(town.publish(), most_new=most_new)
+    await sync(town.publish(), max_new=max_new)
     await sync.matches(town.lists)
 
 
@@ -172,7 +172,7 @@ async def test_half_a_list_is_held_as_a_whole_and_can_be_approved(
         del town.lists["GB"][identifier]
     town.grow(3)
     lists = town.publish()
-    with pytest.raises(HeldBackError) as caught:
+    with pytest.raises(SyncHeldError) as caught:
         await sync(lists)
     assert any(measure.subject == "GB list" for measure in caught.value.measures)
     for dataset in KINDS:
@@ -183,7 +183,7 @@ async def test_half_a_list_is_held_as_a_whole_and_can_be_approved(
     await sync.matches(town.lists)
 
 
-def _check_examples(error: HeldBackError, before: dict[str, Any], town: Town) -> None:
+def _check_examples(error: SyncHeldError, before: dict[str, Any], town: Town) -> None:
     """Some companies of each kind of change, compared with what the lists say."""
     for dataset, kinds in error.examples.items():
         after = simple_bodies(town.lists, dataset)

@@ -24,7 +24,8 @@ from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.settings import Settings
 from hasat.sources.gib.lists.errors import ReplacedListError
 from hasat.sources.gib.simulator.lists import Publisher
-from hasat.sources.gib.sync.sync import Report, synchronise
+from hasat.sources.gib.sync.sync import synchronise
+from hasat.sources.gib.sync.task import SyncReport
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.house import House
@@ -129,7 +130,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
 ) -> None:
     first = publish()
     cut = []
-    # Small shelves: what is cut has copied some of them, into all tables, and not the others.
+    # Small partitions: what is cut has copied some of them, into all tables, and not the others.
     small = settings.gib.model_copy(update={"batch_size": 50})
     settings = settings.model_copy(update={"gib": small})
 
@@ -143,7 +144,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
                 cut.extend(await cursor.fetchall())
 
     with pytest.raises((psycopg.Error, HasatError)):
-        await synchronise(store, settings, first, run=1, tell=cut_while_copying)
+        await synchronise(store, settings, first, run=1, progress=cut_while_copying)
     assert cut == [(True,)]
     for dataset in DATASETS:
         assert await _mirror(store, dataset) == {}
@@ -154,7 +155,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
     cut.clear()
     second = publish()
     with pytest.raises((psycopg.Error, HasatError)):
-        await synchronise(store, settings, second, run=3, tell=cut_while_copying, most_new=0)
+        await synchronise(store, settings, second, run=3, progress=cut_while_copying, max_new=0)
     for dataset in DATASETS:
         assert await _mirror(store, dataset) == before[dataset]
     await synchronise(store, settings, second, run=4)
@@ -175,7 +176,7 @@ async def test_a_list_that_is_replaced_while_it_is_read_changes_nothing(
             shutil.copyfile(third["PK"], second["PK"])
 
     with pytest.raises(ReplacedListError, match="PK list was replaced"):
-        await synchronise(store, settings, second, run=2, tell=replace)
+        await synchronise(store, settings, second, run=2, progress=replace)
     for dataset in DATASETS:
         assert await _mirror(store, dataset) == before[dataset]
 
@@ -200,7 +201,7 @@ async def test_a_clock_set_back_an_hour_loses_no_change(
         last = report.version.committed_at
 
 
-async def _seen_since(store: Store, since: datetime, report: Report) -> bool:
+async def _seen_since(store: Store, since: datetime, report: SyncReport) -> bool:
     """Whether whoever asks by time is given exactly the changes of the newest version."""
     async with store.connection() as conn:
         span = await changes_between(conn, "einvoice", since, None, page=1, size=1000)

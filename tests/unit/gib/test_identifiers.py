@@ -1,6 +1,6 @@
 import pytest
 
-from hasat.sources.gib.identifiers import has_valid_checksum, kind_of, malformed
+from hasat.sources.gib.identifiers import find_malformation, has_valid_checksum, kind_of
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_the_length_tells_the_kind() -> None:
     ],
 )
 def test_what_was_likely_meant(text: str, likely: str | None) -> None:
-    found = malformed(text)
+    found = find_malformation(text)
     assert found is not None
     assert found.reason
     assert found.likely == likely
-    assert likely is None or malformed(likely) is None
+    assert likely is None or find_malformation(likely) is None
 
 
 @pytest.mark.parametrize("text", ["0000864387", "0000000000", "10000000146", "1111111111"])
 def test_what_can_be_an_identifier_is_not_malformed(text: str) -> None:
-    assert malformed(text) is None
+    assert find_malformation(text) is None

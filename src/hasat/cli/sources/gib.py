@@ -1,4 +1,4 @@
-"""`hasat gib`: the taxpayer lists."""
+"""The commands `hasat gib`: sync, decide, look up and search the taxpayer lists."""
 
 from typing import Annotated, Any, Literal
 
@@ -31,7 +31,7 @@ app = typer.Typer(help="The taxpayer lists of the Revenue Administration.", no_a
 _EXIT = {"queued": 0, "committed": 0, "unchanged": 0, "skipped": 3, "held": 4, "interrupted": 130}
 RunArgument = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")]
 DatasetOption = Annotated[
-    Literal["einvoice", "edespatch"] | None, typer.Option(help="Only this one of the two.")
+    Literal["einvoice", "edespatch"] | None, typer.Option(help="Only this dataset.")
 ]
 
 
@@ -46,9 +46,9 @@ def sync(
     ] = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Bring both datasets to what the lists say, now.
+    """Update both datasets from the lists now.
 
-    Exits 0 when committed or unchanged, 3 when another sync is at work, 4 when the guard holds the
+    Exits 0 when committed or unchanged, 3 when another sync is running, 4 when the guard holds the
     run, 1 when it failed. Examples: `hasat gib sync` · `hasat gib sync --pk pk.zip --gb gb.zip`
     """
     params = {key: value for key, value in (("pk", pk), ("gb", gb)) if value is not None}
@@ -62,9 +62,9 @@ def approve(
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Apply the lists of a run that the guard held, exactly as they were.
+    """Approve a held run: apply its lists exactly as they were.
 
-    Where only another machine has the lists, the approval is queued for a worker there.
+    If only another machine has the lists, the approval is queued for a worker there.
     Example: `hasat gib approve 42 --reason "The list was cleaned up"`
     """
     _run(context.get_settings(ctx), {"approve": run}, "hold.approve", reason=reason, json=json)
@@ -77,30 +77,30 @@ def reject(
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Drop a run that the guard held; it cannot be approved afterwards.
+    """Reject a held run; it cannot be approved afterwards.
 
     Example: `hasat gib reject 42`
     """
-    from hasat.sources.gib.sync.held import reject as drop_held
+    from hasat.sources.gib.sync.held import reject as reject_held
 
     settings = context.get_settings(ctx)
 
-    drop = with_audit(
-        "hold.reject", run, lambda store: drop_held(store, settings, run), reason=reason
+    perform = with_audit(
+        "hold.reject", run, lambda store: reject_held(store, settings, run), reason=reason
     )
-    run_with_store(settings, drop)
+    run_with_store(settings, perform)
     output.emit(
-        {"run": run, "state": "rejected"}, json=json, human=lambda: f"Run {run} is dropped."
+        {"run": run, "state": "rejected"}, json=json, human=lambda: f"Run {run} is rejected."
     )
 
 
 @app.command()
 def runs(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of runs.")] = 20,
     json: output.JsonFlag = False,
 ) -> None:
-    """The synchronisations that are kept, newest first; held ones wait for a decision.
+    """List stored syncs, newest first; held ones wait for a decision.
 
     Examples: `hasat gib runs` · `hasat gib runs --json`
     """
@@ -139,7 +139,7 @@ def runs(
 
 @app.command()
 def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) -> None:
-    """One synchronisation; for a held one, everything the guard looked at.
+    """Show one sync; for a held one, all measures of the guard.
 
     Example: `hasat gib show 42`
     """
@@ -157,12 +157,12 @@ def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) ->
     found, held = context.run_async(read())
     if found.job != "gib_sync":
         raise NotFoundError(
-            msg("Run {run} is a run of {job}, not of the lists.", run=run, job=found.job)
+            msg("Run {run} is a run of {job}, not of gib_sync.", run=run, job=found.job)
         )
     result = _result(found)
     if held is not None:
         result |= {"decision": held[0], "preview": held[1]}
-    output.emit(result, json=json, human=lambda: _told(result))
+    output.emit(result, json=json, human=lambda: _result_text(result))
 
 
 @app.command()
@@ -172,17 +172,19 @@ def lookup(
     dataset: DatasetOption = None,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="TIME", help="As observed then, such as 2026-02-19T10:00."),
+        typer.Option(
+            "--as-of", metavar="TIME", help="State at this time, such as 2026-02-19T10:00."
+        ),
     ] = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Show a taxpayer: as he is, or as he was observed to be at a time.
+    """Show a taxpayer: current, or at a given time.
 
-    Exits 1 if he is in none of the datasets. Examples: `hasat gib lookup 1234567890` ·
+    Exits 1 if it is in none of the datasets. Examples: `hasat gib lookup 1234567890` ·
     `hasat gib lookup 1234567890 --dataset einvoice --as-of 2026-02-19T10:00 --json`
     """
     from hasat.sources.gib.identifiers import check_identifier
-    from hasat.sources.gib.lookups import look_up, look_up_as_of, not_there, taxpayer
+    from hasat.sources.gib.lookups import look_up, look_up_as_of, not_a_taxpayer, taxpayer_json
 
     settings = context.get_settings(ctx)
     check_identifier(identifier)
@@ -197,10 +199,10 @@ def lookup(
                 else:
                     there = await look_up_as_of(conn, one, identifier, at)
                 if identifier in there.bodies:
-                    found[one.name] = taxpayer(there.bodies[identifier])
+                    found[one.name] = taxpayer_json(there.bodies[identifier])
         if not found:
             names = " or ".join(one.name for one in _chosen(dataset))
-            raise not_there(names, identifier, "" if at is None else " of that time")
+            raise not_a_taxpayer(names, identifier, "" if at is None else " of that time")
         return found
 
     found = context.run_async(read())
@@ -216,11 +218,11 @@ def search(
     ctx: typer.Context,
     text: Annotated[str, typer.Argument(help="A part of a title or identifier.")] = "",
     alias: Annotated[
-        str | None, typer.Option(help="Only who has this alias, with or without urn:mail:.")
+        str | None, typer.Option(help="Only taxpayers with this alias, with or without urn:mail:.")
     ] = None,
     dataset: DatasetOption = None,
-    page: Annotated[int, typer.Option(min=1, max=10**6, help="Which page.")] = 1,
-    size: Annotated[int, typer.Option(min=1, max=100, help="Taxpayers on a page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, max=10**6, help="Page number.")] = 1,
+    size: Annotated[int, typer.Option(min=1, max=100, help="Taxpayers per page.")] = 20,
     json: output.JsonFlag = False,
 ) -> None:
     """Find taxpayers by a part of their title or identifier, or by an alias.
@@ -229,17 +231,19 @@ def search(
     `hasat gib search "ışık makine"` · `hasat gib search --alias defaultpk@ornek.com.tr --json`
     """
     from hasat.feed.changes import head_of
-    from hasat.sources.gib.lookups import taxpayer
-    from hasat.sources.gib.search import LEAST_LETTERS, search_state
+    from hasat.sources.gib.lookups import taxpayer_json
+    from hasat.sources.gib.search import MIN_LETTERS, load_search_state
     from hasat.sources.gib.search import search as search_dataset
 
     settings = context.get_settings(ctx)
     if not text and alias is None:
-        raise UsageError(msg("Nothing to search for."), remedy=msg("Give a text, or --alias."))
-    if alias is None and len(text) < LEAST_LETTERS:
+        raise UsageError(
+            msg("There is nothing to search for."), remedy=msg("Give a text, or --alias.")
+        )
+    if alias is None and len(text) < MIN_LETTERS:
         raise UsageError(
             msg("{text!r} is too short to search for.", text=text),
-            remedy=msg("Give at least {least_letters} letters.", least_letters=LEAST_LETTERS),
+            remedy=msg("Give at least {min_letters} letters.", min_letters=MIN_LETTERS),
         )
 
     async def read() -> tuple[dict[str, Any], str | None]:
@@ -257,12 +261,12 @@ def search(
                     personal=settings.gib.search_personal_numbers,
                 )
                 results[one.name] = {
-                    "items": [taxpayer(body) for body in found.bodies],
+                    "items": [taxpayer_json(body) for body in found.bodies],
                     "totalCount": found.total,
                     "page": page,
                     "pageSize": size,
                 }
-            return results, (await search_state(conn)).remark()
+            return results, (await load_search_state(conn)).remark()
 
     results, remark = context.run_async(read())
     if remark is not None:
@@ -292,8 +296,10 @@ def _chosen(name: str | None) -> tuple[Dataset, ...]:
 
 
 def _card(name: str, item: dict[str, Any]) -> str:
-    """A taxpayer for people."""
-    number = f"{item['identifierKind']}, checksum {'fits' if item['identifierValid'] else 'wrong'}"
+    """Return a taxpayer as text."""
+    number = (
+        f"{item['identifierKind']}, checksum {'valid' if item['identifierValid'] else 'invalid'}"
+    )
     lines = [
         f"{name}: {item['title']}",
         f"  identifier  {item['identifier']} ({number})",
@@ -319,7 +325,7 @@ def _run(
     from hasat.sources.gib.sync.held import machine_of_held
 
     async def run_list(store: Store) -> Run:
-        # Also rejects the number of a run that does not wait, before a run is recorded.
+        # This also raises for a run that does not wait, before a new run is recorded.
         async with store.connection() as conn:
             machine = await machine_of_held(conn, params)
         if machine not in (None, machine_of(settings.home)):
@@ -344,12 +350,12 @@ def _run(
             return run
 
     result = _result(context.run_async(perform()))
-    output.emit(result, json=json, human=lambda: _told(result))
+    output.emit(result, json=json, human=lambda: _result_text(result))
     raise typer.Exit(_EXIT.get(result["outcome"], 1))
 
 
 def _result(run: Run) -> dict[str, Any]:
-    """A run as the command prints it."""
+    """Return a run as the command prints it."""
     outcome = run.detail.get("outcome") or run.outcome or run.state
     result: dict[str, Any] = {
         "run": run.id,
@@ -365,24 +371,24 @@ def _result(run: Run) -> dict[str, Any]:
     return result
 
 
-def _told(result: dict[str, Any]) -> Text:
+def _result_text(result: dict[str, Any]) -> Text:
     lines = [f"Run {result['run']}: {result['outcome']}"]
     if result.get("message"):
         lines.append(result["message"])
     for name, one in result["lists"].items():
         lines.append(
             f"  {name} list: {one['users']:,} users, {one['rejected']:,} unreadable, "
-            f"{one.get('duplicates', 0):,} of taxpayers named before, {one['bytes']:,} bytes"
+            f"{one.get('duplicates', 0):,} of taxpayers listed before, {one['bytes']:,} bytes"
         )
     for name, one in result["datasets"].items():
         lines.append(
             f"  {name}: {one['added']:,} added, {one['modified']:,} modified, "
-            f"{one['removed']:,} removed; {one['total']:,} in all, change {one['head']:,}"
+            f"{one['removed']:,} removed; {one['total']:,} in total, change {one['head']:,}"
         )
     for name, one in result.get("preview", {}).get("datasets", {}).items():
         lines.append(
             f"  {name} would have {one['added']:,} added, {one['modified']:,} modified, "
-            f"{one['removed']:,} removed; {one['total']:,} in all"
+            f"{one['removed']:,} removed; {one['total']:,} in total"
         )
     for measure in result.get("preview", {}).get("measures", []):
         mark = "OVER" if measure["exceeded"] else "ok  "

@@ -1,1 +1,1 @@
-"""The Revenue Administration's taxpayer lists: what is published, read and merged per taxpayer."""
+"""The source `gib`: the taxpayer lists of the Turkish Revenue Administration."""

@@ -1,6 +1,6 @@
-"""Tax numbers (VKN) and identity numbers (TCKN): their kind and checksum, as information only.
+"""Tax numbers (VKN) and identity numbers (TCKN): form, kind and checksum.
 
-Most identifiers of the test lists fail their checksum, so it never decides about anything.
+The checksum is only information: most identifiers of the test lists fail it.
 """
 
 import re
@@ -23,32 +23,32 @@ _SEPARATORS = re.compile(r"[\s.,'’`/_-]+")
 
 
 class MalformedIdentifierError(UsageError):
-    """The text has not the form of a VKN (10 digits) or TCKN (11): nothing was looked up."""
+    """The text is neither a VKN (10 digits) nor a TCKN (11), so nothing was looked up."""
 
     code = "malformed-identifier"
-    title = template("This is not an identifier")
+    title = template("Not an identifier")
 
 
 @dataclass(frozen=True)
-class Malformed:
-    """Why a text is not an identifier, and which one was likely meant."""
+class Malformation:
+    """The reason why a text is not an identifier, and the one that was likely meant."""
 
     reason: str
     likely: str | None
 
 
 def kind_of(identifier: str) -> Kind | None:
-    """What the number's length says it is."""
+    """Return the kind of an identifier by its length; None if it is malformed."""
     if not (identifier.isascii() and identifier.isdigit()):
         return None
     return _LENGTHS.get(len(identifier))
 
 
-def malformed(text: str) -> Malformed | None:
+def find_malformation(text: str) -> Malformation | None:
     """Return why a text cannot be an identifier; None if it can.
 
     Spreadsheets drop leading zeros, add spaces, apostrophes and decimals, and write long numbers in
-    scientific notation. What was meant is only suggested, never looked up.
+    scientific notation. The likely identifier is only suggested, never looked up.
     """
     if kind_of(text) is not None:
         return None
@@ -56,24 +56,26 @@ def malformed(text: str) -> Malformed | None:
     if found := _SCIENTIFIC.fullmatch(plain):
         first, rest, exponent = found[1], found[2] or "", int(found[3])
         exact = len(rest) == exponent
-        return Malformed("is in scientific notation", _with_zeros(first + rest) if exact else None)
+        return Malformation(
+            "is in scientific notation", _with_zeros(first + rest) if exact else None
+        )
     if whole := _DECIMAL_ZEROS.fullmatch(plain):
-        return Malformed("has decimals", _with_zeros(whole[1]))
+        return Malformation("has decimals", _with_zeros(whole[1]))
     digits = "".join(letter for letter in plain if letter in "0123456789")
     if not digits:
-        return Malformed("has no digits" if plain else "is empty", None)
+        return Malformation("has no digits" if plain else "is empty", None)
     number = _SEPARATORS.sub("", plain)
     if number != digits:
         likely = digits if len(digits) in _LENGTHS else None
-        return Malformed("has characters other than digits", likely)
+        return Malformation("has characters other than digits", likely)
     if text == digits or len(digits) not in _LENGTHS:
-        return Malformed(f"has {len(digits)} digits, not 10 or 11", _with_zeros(digits))
-    return Malformed("has spaces or other characters around its digits", digits)
+        return Malformation(f"has {len(digits)} digits, not 10 or 11", _with_zeros(digits))
+    return Malformation("has spaces or other characters around its digits", digits)
 
 
 def check_identifier(identifier: str) -> None:
-    """Reject what cannot be one; whether its checksum fits does not matter."""
-    if (found := malformed(identifier)) is not None:
+    """Raise if a text is not an identifier; the checksum does not matter."""
+    if (found := find_malformation(identifier)) is not None:
         raise MalformedIdentifierError(
             msg(
                 "{identifier!r} {reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
@@ -83,13 +85,13 @@ def check_identifier(identifier: str) -> None:
             remedy=(
                 msg("Did you mean {likely}?", likely=found.likely)
                 if found.likely
-                else msg("Correct it and ask again.")
+                else msg("Correct it and try again.")
             ),
         )
 
 
 def _visible(text: str) -> str:
-    """The text with ASCII digits, and without characters that have no width."""
+    """Return the text with ASCII digits and without characters that have no width."""
     letters = unicodedata.normalize("NFKC", text)
     return "".join(
         str(unicodedata.decimal(letter, letter))
@@ -99,7 +101,7 @@ def _visible(text: str) -> str:
 
 
 def _with_zeros(digits: str) -> str | None:
-    """The number with the leading zeros of a VKN; None if it is too long, or nothing but zeros."""
+    """Return a number with the leading zeros of a VKN; None if it is too long or zero."""
     number = digits.lstrip("0")
     if not number or len(number) > _TCKN_DIGITS:
         return None
@@ -107,15 +109,15 @@ def _with_zeros(digits: str) -> str | None:
 
 
 def has_valid_checksum(identifier: str) -> bool:
-    """Whether the check digits fit."""
+    """Return whether the check digits are right."""
     kind = kind_of(identifier)
     if kind is None:
         return False
     digits = [int(digit) for digit in identifier]
-    return _vkn(digits) if kind == "VKN" else _tckn(digits)
+    return _is_valid_vkn(digits) if kind == "VKN" else _is_valid_tckn(digits)
 
 
-def _vkn(digits: list[int]) -> bool:
+def _is_valid_vkn(digits: list[int]) -> bool:
     total = 0
     for weight, digit in zip(range(9, 0, -1), digits, strict=False):
         step = (digit + weight) % 10
@@ -124,7 +126,7 @@ def _vkn(digits: list[int]) -> bool:
     return digits[9] == -total % 10
 
 
-def _tckn(digits: list[int]) -> bool:
+def _is_valid_tckn(digits: list[int]) -> bool:
     if digits[0] == 0:
         return False
     tenth = (7 * sum(digits[0:9:2]) - sum(digits[1:8:2])) % 10

@@ -1,4 +1,4 @@
-"""Taxpayers in the form of the original service."""
+"""Lookup of taxpayers, in the form of the original service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from hasat.errors import NotFoundError
 from hasat.feed.changes import head_of, record_as_of
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg, template
-from hasat.sources.gib.identifiers import Malformed, has_valid_checksum, kind_of
-from hasat.sources.gib.lists.records import moment
+from hasat.sources.gib.identifiers import Malformation, has_valid_checksum, kind_of
+from hasat.sources.gib.lists.records import parse_time
 
 
 class NotATaxpayerError(NotFoundError):
-    """The identifier is well-formed, and nobody in the dataset has it."""
+    """The identifier is well-formed, but the dataset has no such taxpayer."""
 
     code = "not-a-taxpayer"
     title = template("Not a taxpayer")
@@ -33,8 +33,8 @@ class Lookup:
 async def look_up(
     conn: AsyncConnection[Any], dataset: Dataset, identifiers: Sequence[str]
 ) -> Lookup:
-    """Those of the taxpayers who are there now."""
-    # First, because a dataset that is being filled for the first time is locked.
+    """Return the current state of those taxpayers who are in the dataset."""
+    # The head first: it raises for a dataset that is loaded for the first time and locked.
     head = await head_of(conn, dataset.name)
     assert head.committed_at is not None
     cursor = await conn.execute(
@@ -47,14 +47,14 @@ async def look_up(
 async def look_up_as_of(
     conn: AsyncConnection[Any], dataset: Dataset, identifier: str, at: datetime
 ) -> Lookup:
-    """The taxpayer as he was observed to be at that time, if he was there."""
+    """Return the state of a taxpayer at a given time, if it was in the dataset."""
     await head_of(conn, dataset.name)
     found = await record_as_of(conn, dataset, identifier, at)
     return Lookup({} if found.body is None else {identifier: found.body}, found.committed_at)
 
 
-def malformed_entry(identifier: str, found: Malformed) -> dict[str, Any]:
-    """Show a malformed identifier as the batch lookup returns it."""
+def malformed_entry(identifier: str, found: Malformation) -> dict[str, Any]:
+    """Return a malformed identifier as the batch lookup shows it."""
     return {
         "input": identifier,
         "reason": found.reason,
@@ -63,7 +63,7 @@ def malformed_entry(identifier: str, found: Malformed) -> dict[str, Any]:
     }
 
 
-def not_there(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
+def not_a_taxpayer(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
     return NotATaxpayerError(
         msg(
             "{identifier} is not an active taxpayer of {where}{when}.",
@@ -74,8 +74,8 @@ def not_there(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
     )
 
 
-def taxpayer(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A taxpayer in the original's form: there an alias is called by its name."""
+def taxpayer_json(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a taxpayer in the original's form, in which `name` is the alias."""
     aliases = [
         {"name": one["alias"], "type": one["type"], "creationTime": one["creationTime"]}
         for one in body["aliases"]
@@ -90,7 +90,7 @@ def taxpayer(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def registered_by(body: Mapping[str, Any], by: datetime) -> bool:
-    """Whether the taxpayer's first creation time is not later."""
-    registered = moment(body["firstCreationTime"])
+def was_registered_by(body: Mapping[str, Any], by: datetime) -> bool:
+    """Return whether the taxpayer was registered by that time."""
+    registered = parse_time(body["firstCreationTime"])
     return registered is not None and registered <= by.replace(tzinfo=None)

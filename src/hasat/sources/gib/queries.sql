@@ -1,12 +1,12 @@
--- name: decide_held
--- Runs that waited for a decision when the mirror moved on.
+-- name: close_held_runs
+-- Mark waiting runs as approved or superseded when the mirror changes.
 UPDATE gib.held
    SET state = CASE WHEN run = %(approved)s THEN 'approved' ELSE 'superseded' END,
        decided_at = clock_timestamp()
  WHERE state = 'waiting'
 
--- name: held_inputs_over
--- Stored lists of runs that neither work nor wait for a decision, as far as this machine has them.
+-- name: decided_inputs
+-- Stored lists of runs that are neither active nor waiting, on this machine or in the object store.
 SELECT i.run, i.name, i.path, i.sha256, i.size, i.machine
   FROM gib.held_input AS i
  WHERE (i.machine IS NULL OR i.machine = %(machine)s)
@@ -16,14 +16,14 @@ SELECT i.run, i.name, i.path, i.sha256, i.size, i.machine
                     WHERE r.job = 'gib_sync' AND r.state <> 'finished'
                       AND r.params ->> 'approve' = i.run::text)
 
--- name: keep_taxpayers
--- Keep the parts of some taxpayers as the lists say them now.
+-- name: store_taxpayer_lines
+-- Insert or update the lines of some taxpayers.
 INSERT INTO gib.taxpayer AS t (identifier, parts)
 SELECT * FROM unnest(%(identifiers)s::text[], %(parts)s::text[])
 ON CONFLICT (identifier) DO UPDATE SET parts = excluded.parts
 
 -- name: metrics
--- The original service's gauges, from the runs on record and the versions of the feed.
+-- Values for the original service's metrics, from stored runs and the feed's versions.
 WITH runs AS (
     SELECT * FROM jobs.run WHERE job = 'gib_sync'
 ), good AS (
@@ -48,20 +48,16 @@ SELECT ARRAY(SELECT ROW(outcome, count(*)) FROM runs WHERE state = 'finished' GR
   FROM feed.version_dataset AS v
  WHERE v.dataset IN ('einvoice', 'edespatch')
 
--- name: note_held_input
--- Record where a list of a held run is going to be stored; a repeated attempt replaces it.
+-- name: save_held_input
+-- Record where a list of a held run is stored; a repeated attempt replaces it.
 INSERT INTO gib.held_input (run, name, path, sha256, size, machine)
 VALUES (%(run)s, %(name)s, %(path)s, %(sha256)s, %(size)s, %(machine)s)
 ON CONFLICT (run, name) DO UPDATE
    SET path = excluded.path, sha256 = excluded.sha256, size = excluded.size,
        machine = excluded.machine
 
--- name: runs_with_folders
--- Runs that work.
-SELECT id FROM jobs.run WHERE state <> 'finished'
-
 -- name: save_list
--- What this run knows of a list, for the next one.
+-- Store the state of a list for the next run.
 INSERT INTO gib.list AS l (
     name, run, users, rejected, duplicates, xml_bytes, usual_length, agreed, sha256, seed,
     fingerprints, identifiers
@@ -76,15 +72,15 @@ ON CONFLICT (name) DO UPDATE
        sha256 = excluded.sha256, seed = excluded.seed,
        fingerprints = excluded.fingerprints, identifiers = excluded.identifiers
 
--- name: save_list_again
--- The same for a list whose records are the same as before.
+-- name: update_list_counts
+-- Store the state of a list whose records are unchanged.
 UPDATE gib.list
    SET run = %(run)s, users = %(users)s, rejected = %(rejected)s, xml_bytes = %(xml_bytes)s,
        usual_length = %(usual_length)s, agreed = %(agreed)s, sha256 = %(sha256)s
  WHERE name = %(name)s
 
 -- name: search
--- One page of a search and how many it found in all, as one snapshot saw them.
+-- One page of a search and its total, from one snapshot.
 WITH wanted AS {once} (
     SELECT identifier, line
       FROM {rows} AS s
@@ -99,9 +95,8 @@ SELECT (SELECT count(*) FROM wanted) AS total, m.body
   LEFT JOIN (page JOIN {table} AS m ON m.key = page.identifier) ON true
  ORDER BY page.line
 
--- name: search_state
--- What of the search is there: rows that are not complete, pg_trgm's operators, indexes by them, and
--- anything to search.
+-- name: load_search_state
+-- Datasets without search rows, pg_trgm's operators, indexed datasets, and whether there are records.
 SELECT ARRAY(SELECT name FROM unnest(%(datasets)s::text[]) AS name
               WHERE NOT EXISTS (SELECT FROM gib.search_ready WHERE dataset = name)) AS unready,
        operators.nspname, operators.opcname,
@@ -119,9 +114,9 @@ SELECT ARRAY(SELECT name FROM unnest(%(datasets)s::text[]) AS name
        ) AS operators ON true
 
 -- name: status
--- The last attempts at a synchronisation and what the mirror holds.
+-- The last syncs and the number of records in the mirror.
 WITH runs AS (
-    -- One that found another at work has attempted nothing.
+    -- A skipped run has attempted nothing.
     SELECT * FROM jobs.run WHERE job = 'gib_sync' AND state = 'finished' AND outcome <> 'skipped'
 ), newest AS (
     SELECT * FROM runs ORDER BY id DESC LIMIT 1
@@ -141,7 +136,7 @@ SELECT (SELECT max(committed_at) FROM feed.head WHERE source = 'gib') AS last_sy
           FROM feed.head WHERE source = 'gib') AS hours
 
 -- name: supersede_held
--- Of the runs that wait for a decision only the newest go on waiting.
+-- Keep only the newest runs waiting for a decision.
 UPDATE gib.held
    SET state = 'superseded', decided_at = clock_timestamp()
- WHERE run IN (SELECT run FROM gib.held WHERE state = 'waiting' ORDER BY run DESC OFFSET %(most)s)
+ WHERE run IN (SELECT run FROM gib.held WHERE state = 'waiting' ORDER BY run DESC OFFSET %(max_waiting)s)

@@ -1,4 +1,4 @@
-"""Looking taxpayers up and searching them, by the paths and in the form of the original service."""
+"""HTTP routes to look up and search taxpayers, with the original service's paths and forms."""
 
 from functools import cache
 from typing import Annotated
@@ -26,20 +26,20 @@ from hasat.http.routes import (
 from hasat.sources.gib.identifiers import (
     MalformedIdentifierError,
     check_identifier,
-    malformed,
+    find_malformation,
 )
 from hasat.sources.gib.lookups import (
     NotATaxpayerError,
     look_up,
     look_up_as_of,
     malformed_entry,
-    not_there,
-    registered_by,
-    taxpayer,
+    not_a_taxpayer,
+    taxpayer_json,
+    was_registered_by,
 )
-from hasat.sources.gib.search import MOST_LETTERS, MOST_ON_A_PAGE, prepare_quietly, search
+from hasat.sources.gib.search import MAX_LETTERS, MAX_PAGE_SIZE, search, try_build_search_index
 
-MOST_AT_ONCE = 1000
+MAX_BATCH = 1000
 
 _EXAMPLE = {
     "identifier": "1234567890",
@@ -59,19 +59,19 @@ _EXAMPLE = {
 }
 
 
-class Batch(BaseModel):
-    """Which taxpayers to look up."""
+class BatchRequest(BaseModel):
+    """The identifiers of a batch lookup."""
 
     model_config = ConfigDict(extra="forbid")
 
     identifiers: list[StorableText] = Field(
-        min_length=1, max_length=MOST_AT_ONCE, examples=[["1234567890", "10000000146"]]
+        min_length=1, max_length=MAX_BATCH, examples=[["1234567890", "10000000146"]]
     )
 
 
 @cache
 def lookup_router(dataset: Dataset) -> APIRouter:
-    """The doors of one document type beside its feed."""
+    """Return the lookup and search routes of one dataset."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])
 
     @router.get(
@@ -89,7 +89,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             StorableText,
             Query(
                 alias="search",
-                max_length=MOST_LETTERS,
+                max_length=MAX_LETTERS,
                 description="A part of the title or identifier, in any case, with or without "
                 "Turkish letters.",
             ),
@@ -98,14 +98,14 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             StorableText | None,
             Query(
                 min_length=1,
-                max_length=MOST_LETTERS,
-                description="Only who has this alias, with or without `urn:mail:`, in any case.",
+                max_length=MAX_LETTERS,
+                description="Only taxpayers with this alias, in any case, `urn:mail:` optional.",
             ),
         ] = None,
         page: Annotated[int, Query(ge=1, le=10**9)] = 1,
-        page_size: Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, alias="pageSize")] = 20,
+        page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE, alias="pageSize")] = 20,
     ) -> Response:
-        """By folded title, then identifier. An alias can belong to many taxpayers."""
+        """Sorted by folded title, then identifier. An alias can belong to many taxpayers."""
         async with store.connection() as conn:
             head = await head_of(conn, dataset.name)
             found = await search(
@@ -119,19 +119,19 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             )
         assert head.committed_at is not None
         content = {
-            "items": [taxpayer(body) for body in found.bodies],
+            "items": [taxpayer_json(body) for body in found.bodies],
             "totalCount": found.total,
             "page": page,
             "pageSize": page_size,
         }
-        told = json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
-        if not found.prepared:
-            told.background = BackgroundTask(prepare_quietly, store.primary)
-        return told
+        response = json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+        if not found.indexed:
+            response.background = BackgroundTask(try_build_search_index, store.primary)
+        return response
 
     @router.post(
         "/batch",
-        summary=f"Look many taxpayers of {dataset.name} up",
+        summary=f"Look up many taxpayers of {dataset.name}",
         response_class=Response,
         responses=declare_responses(
             {
@@ -152,18 +152,20 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         ),
     )
     @body_limit(2_000_000)
-    async def batch(wanted: Batch, store: ReadStoreDep) -> Response:
-        """Up to 1,000 at once; an identifier that is given twice counts once.
+    async def batch(request: BatchRequest, store: ReadStoreDep) -> Response:
+        """Up to 1,000 identifiers; one that is given twice counts once.
 
-        `notFound` are well-formed identifiers that no taxpayer has. What cannot be an identifier is
-        in `malformed` with the likely one, which is not looked up.
+        `notFound` has well-formed identifiers without a taxpayer. `malformed` has texts that are
+        not identifiers, with the likely identifier, which is not looked up.
         """
-        identifiers = list(dict.fromkeys(wanted.identifiers))
+        identifiers = list(dict.fromkeys(request.identifiers))
         async with store.connection() as conn:
             found = await look_up(conn, dataset, identifiers)
-        missing = {one: malformed(one) for one in identifiers if one not in found.bodies}
+        missing = {one: find_malformation(one) for one in identifiers if one not in found.bodies}
         content = {
-            "items": [taxpayer(found.bodies[one]) for one in identifiers if one in found.bodies],
+            "items": [
+                taxpayer_json(found.bodies[one]) for one in identifiers if one in found.bodies
+            ],
             "notFound": [one for one, fault in missing.items() if fault is None],
             "malformed": [malformed_entry(one, fault) for one, fault in missing.items() if fault],
             "totalRequested": len(identifiers),
@@ -173,7 +175,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
 
     @router.get(
         "/{identifier}",
-        summary=f"Look a taxpayer of {dataset.name} up",
+        summary=f"Look up a taxpayer of {dataset.name}",
         response_class=Response,
         responses=declare_responses(
             _EXAMPLE,
@@ -197,10 +199,10 @@ def lookup_router(dataset: Dataset) -> APIRouter:
         ] = None,
         as_of: Annotated[
             str | None,
-            Query(alias="asOf", description="As he was observed to be at this time."),
+            Query(alias="asOf", description="The state observed at this time."),
         ] = None,
     ) -> Response:
-        """The taxpayer as of the newest committed run: never older than the feed."""
+        """The state of the newest committed run, never older than the feed."""
         check_identifier(identifier)
         by = None if first_creation_time is None else parse_local_time(first_creation_time)
         at = None if as_of is None else parse_local_time(as_of)
@@ -210,11 +212,13 @@ def lookup_router(dataset: Dataset) -> APIRouter:
             else:
                 found = await look_up_as_of(conn, dataset, identifier, at)
         body = found.bodies.get(identifier)
-        if body is None or not (by is None or registered_by(body, by)):
-            raise not_there(dataset.name, identifier, "" if (by or at) is None else " of that time")
+        if body is None or not (by is None or was_registered_by(body, by)):
+            raise not_a_taxpayer(
+                dataset.name, identifier, "" if (by or at) is None else " of that time"
+            )
         return conditional_json_response(
             request,
-            dumps(taxpayer(body)),
+            dumps(taxpayer_json(body)),
             record_digest(canonical(body)).hex(),
             {"X-Last-Sync-At": local_time(found.committed_at)},
         )

@@ -1,4 +1,9 @@
-"""Finding taxpayers by a part of their title or identifier, or by an alias."""
+"""Search of taxpayers by title, identifier or alias, and the job that builds its index.
+
+The first sync does not wait for the index. Until the job `gib_search` has built the search rows,
+a search computes them from the mirror, and the first one starts the build if no worker has. From
+then on triggers update the rows of changed records.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,21 +24,28 @@ from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.text import fold
 
-LEAST_LETTERS, MOST_LETTERS = 3, 200
-MOST_ON_A_PAGE = 100
+MIN_LETTERS, MAX_LETTERS = 3, 200
+MAX_PAGE_SIZE = 100
 
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _PREFIX = "urn:mail:"
+_PACKAGE = "hasat.sources.gib"
+_JOB = "gib_search"
+_LOCK = 8370142692
+
+ReportProgress = Callable[[float, float | None, str], Awaitable[None]]
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
-    """One page of what a search found: published bodies, by folded title, then identifier."""
+class SearchResult:
+    """One page of results: published bodies by folded title, then identifier."""
 
     bodies: Sequence[Any]
     total: int
-    prepared: bool
-    """Whether the search rows were there to read."""
+    indexed: bool
+    """Whether the search rows were used."""
 
 
 async def search(
@@ -45,19 +57,19 @@ async def search(
     page: int = 1,
     size: int = 20,
     personal: bool = True,
-) -> Found:
-    """Taxpayers whose title or identifier has this text in it, and who have this alias.
+) -> SearchResult:
+    """Return taxpayers whose title or identifier contains a text, and who have an alias.
 
-    Without `personal`, eleven-digit identifiers are left out.
+    Without `personal`, eleven-digit identifiers (of persons) are excluded.
     """
     ready = await conn.execute("SELECT FROM gib.search_ready WHERE dataset = %s", [dataset.name])
-    prepared = ready.rowcount > 0
+    indexed = ready.rowcount > 0
     if alias is not None and not bare_alias(alias):
-        return Found([], 0, prepared)
-    query = sql.SQL(load_query("hasat.sources.gib", "search")).format(
-        rows=search_table(dataset) if prepared else _computed_rows(dataset),
-        # Rows at hand are quicker counted and sorted apart; computed ones are computed once.
-        once=sql.SQL("NOT MATERIALIZED" if prepared else "MATERIALIZED"),
+        return SearchResult([], 0, indexed)
+    query = sql.SQL(load_query(_PACKAGE, "search")).format(
+        rows=search_table(dataset) if indexed else _computed_rows(dataset),
+        # Stored rows are faster to count and to sort in two scans; computed rows are computed once.
+        once=sql.SQL("NOT MATERIALIZED" if indexed else "MATERIALIZED"),
         table=dataset.table,
     )
     values = {
@@ -67,9 +79,9 @@ async def search(
         "size": size,
         "skip": (page - 1) * size,
     }
-    # Unprepared: which plan is best depends on what is searched for.
+    # Not a prepared statement: the best plan depends on the text.
     rows = await (await conn.execute(query, values, prepare=False)).fetchall()
-    return Found([body for _, body in rows if body is not None], rows[0][0], prepared)
+    return SearchResult([body for _, body in rows if body is not None], rows[0][0], indexed)
 
 
 def search_table(dataset: Dataset) -> sql.Identifier:
@@ -77,12 +89,12 @@ def search_table(dataset: Dataset) -> sql.Identifier:
 
 
 def bare_alias(alias: str) -> str:
-    """An alias as the search rows have it: trimmed, without `urn:mail:`, A-Z in lower case."""
+    """Return an alias as in the search rows: trimmed, without `urn:mail:`, A-Z in lower case."""
     return alias.strip().translate(_ASCII_LOWER).removeprefix(_PREFIX)
 
 
 def _computed_rows(dataset: Dataset) -> sql.Composable:
-    """The search rows while the table of them is not complete: right as well, only slower."""
+    """Return a subquery that computes the search rows, while their table is incomplete."""
     return sql.SQL(
         "(SELECT key AS identifier, gib.search_line(key, body) AS line,"
         " gib.search_aliases(body) AS aliases FROM {})"
@@ -93,123 +105,117 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-Tell = Callable[[float, float | None, str], Awaitable[None]]
-
-NAME = "gib_search"
-_LOCK = 8370142692
-
-log = structlog.get_logger(__name__)
-
-
 @dataclass(frozen=True)
 class SearchState:
-    """How far the search is prepared."""
+    """The state of the search rows and their indexes."""
 
     unready: tuple[str, ...]
     operators: tuple[str, str] | None
-    """Schema and name of pg_trgm's operators for indexes, where it is installed."""
+    """Schema and name of pg_trgm's operator class, if it is installed."""
     indexed: frozenset[str]
-    filled: bool
-    """Whether there is anything to search."""
+    has_records: bool
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The datasets of which rows or an index that could be there are missing."""
+        """Return the datasets without rows, or without an index that could be built."""
         unindexed = {d.name for d in DATASETS} - self.indexed if self.operators else set()
         return tuple(d.name for d in DATASETS if d.name in {*self.unready, *unindexed})
 
     def remark(self) -> str | None:
-        """What the operator may want to know."""
+        """Return a hint for the operator, if searches are slow."""
         if self.unready:
             return msg(
                 "Searching {datasets} is slow until the job {job} has run. A worker or the API "
-                "does it soon; or run `hasat jobs run {job}`.",
+                "will run it soon; to run it now, use `hasat jobs run {job}`.",
                 datasets=join(self.unready, ", "),
-                job=NAME,
+                job=_JOB,
             )
-        if self.operators is None and self.filled:
+        if self.operators is None and self.has_records:
             return msg(
-                "Each search reads all titles, because PostgreSQL's extension pg_trgm is not "
-                "installed in this database. To speed searches up, let an administrator run "
+                "Each search reads all titles, because the PostgreSQL extension pg_trgm is not "
+                "installed. To make searches faster, have an administrator run "
                 "CREATE EXTENSION pg_trgm, then run `hasat jobs run {job}`.",
-                job=NAME,
+                job=_JOB,
             )
         return None
 
 
-async def search_state(conn: AsyncConnection[Any]) -> SearchState:
-    """What is there now."""
+async def load_search_state(conn: AsyncConnection[Any]) -> SearchState:
+    """Return the current state."""
     cursor = await conn.execute(
-        load_query("hasat.sources.gib", "search_state"), {"datasets": [d.name for d in DATASETS]}
+        load_query(_PACKAGE, "load_search_state"),
+        {"datasets": [d.name for d in DATASETS]},
     )
     row = await cursor.fetchone()
     assert row is not None
-    unready, schema, name, indexed, filled = row
+    unready, schema, name, indexed, has_records = row
     operators = (schema, name) if name else None
-    return SearchState(tuple(sorted(unready)), operators, frozenset(indexed), filled)
+    return SearchState(tuple(sorted(unready)), operators, frozenset(indexed), has_records)
 
 
-async def order_search(store: Store) -> None:
-    """Have a worker prepare the search, if there is anything to prepare and none is about to.
+async def enqueue_search_index(store: Store) -> None:
+    """Queue the job that builds the index, if it is missing and the job is not queued already.
 
-    Never fails: the next sync orders it again.
+    A failure is only logged, because the next sync queues it again.
     """
     try:
         async with store.connection() as conn:
-            if not (await search_state(conn)).missing:
+            if not (await load_search_state(conn)).missing:
                 return
             cursor = await conn.execute(
-                "SELECT FROM jobs.run WHERE job = %s AND state <> 'finished'", [NAME]
+                "SELECT FROM jobs.run WHERE job = %s AND state <> 'finished'", [_JOB]
             )
             if not cursor.rowcount:
                 await enqueue(conn, SEARCH, trigger="schedule")
     except (HasatError, psycopg.Error) as error:
-        log.warning("the search could not be ordered", reason=str(error))
+        log.warning("search.not_queued", error=str(error))
 
 
-async def prepare_search(store: Store, tell: Tell) -> list[str]:
-    """Make what is missing, unless somebody else is at it; returns what was worked on."""
-    await _install_trigrams(store)
+async def build_search_index(store: Store, progress: ReportProgress) -> list[str]:
+    """Build what is missing and return the datasets; stop if another process is building."""
+    await _install_pg_trgm(store)
     async with store.connection() as conn:
-        missing = (await search_state(conn)).missing
-    prepared = []
+        missing = (await load_search_state(conn)).missing
+    built = []
     for number, name in enumerate(missing):
-        await tell(number, len(missing), msg("preparing the search of {dataset}", dataset=name))
+        await progress(
+            number, len(missing), msg("building the search index of {dataset}", dataset=name)
+        )
         dataset = next(dataset for dataset in DATASETS if dataset.name == name)
         async with store.connection() as conn:
             cursor = await conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
             if await cursor.fetchone() == (False,):
                 break
-            await _prepare(conn, dataset)
-            prepared.append(name)
+            await _build(conn, dataset)
+            built.append(name)
         async with store.connection() as conn:
             await conn.execute(sql.SQL("ANALYZE {}").format(search_table(dataset)))
-    return prepared
+    return built
 
 
-async def prepare_quietly(store: Store) -> None:
-    """The same for those who can do without."""
+async def try_build_search_index(store: Store) -> None:
+    """Build the index; a failure is only logged, because searches work without it."""
 
-    async def quiet(_done: float, _total: float | None, _note: str) -> None:
+    async def ignore(_done: float, _total: float | None, _note: str) -> None:
         return
 
     try:
-        await prepare_search(store, quiet)
+        await build_search_index(store, ignore)
     except (HasatError, psycopg.Error) as error:
-        log.warning("the search could not be prepared", reason=str(error))
+        log.warning("search.build_failed", error=str(error))
 
 
-async def _install_trigrams(store: Store) -> None:
-    """pg_trgm where the server has it and we may; without it the search does without."""
+async def _install_pg_trgm(store: Store) -> None:
+    """Install pg_trgm if the server has it and the role may; searches work without it."""
     try:
         async with store.connection() as conn:
             await conn.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
     except psycopg.Error as error:
-        log.info("pg_trgm cannot be installed; searches read all titles", reason=str(error))
+        log.info("search.pg_trgm_unavailable", error=str(error))
 
 
-async def _prepare(conn: AsyncConnection[Any], dataset: Dataset) -> None:
-    """One transaction; the lock comes first, so that the rows are of one state with the mirror."""
+async def _build(conn: AsyncConnection[Any], dataset: Dataset) -> None:
+    """Build the rows and indexes of a dataset, locked so that they match the mirror."""
     names = {
         "rows": search_table(dataset),
         "key": sql.Identifier(f"search_{dataset.name}_pkey"),
@@ -218,43 +224,48 @@ async def _prepare(conn: AsyncConnection[Any], dataset: Dataset) -> None:
         "table": dataset.table,
     }
 
-    async def do(command: str, **more: sql.Composable) -> None:
+    async def execute(command: str, **more: sql.Composable) -> None:
         await conn.execute(sql.SQL(command).format(**names, **more))
 
-    await do("LOCK TABLE {rows} IN ACCESS EXCLUSIVE MODE")
-    state = await search_state(conn)
+    await execute("LOCK TABLE {rows} IN ACCESS EXCLUSIVE MODE")
+    state = await load_search_state(conn)
     if dataset.name in state.unready:
-        await do("DROP INDEX IF EXISTS gib.{by_line}, gib.{by_alias}")
-        await do("ALTER TABLE {rows} DROP CONSTRAINT {key}")
-        await do("TRUNCATE {rows}")
-        await do(
+        await execute("DROP INDEX IF EXISTS gib.{by_line}, gib.{by_alias}")
+        await execute("ALTER TABLE {rows} DROP CONSTRAINT {key}")
+        await execute("TRUNCATE {rows}")
+        await execute(
             "INSERT INTO {rows} (identifier, line, aliases)"
             " SELECT key, gib.search_line(key, body) AS line, gib.search_aliases(body)"
             " FROM {table} ORDER BY line"
         )
-        await do("ALTER TABLE {rows} ADD CONSTRAINT {key} PRIMARY KEY (identifier)")
+        await execute("ALTER TABLE {rows} ADD CONSTRAINT {key} PRIMARY KEY (identifier)")
         await conn.execute("INSERT INTO gib.search_ready VALUES (%s)", [dataset.name])
-    await do("CREATE INDEX IF NOT EXISTS {by_alias} ON {rows} USING gin (aliases jsonb_path_ops)")
+    await execute(
+        "CREATE INDEX IF NOT EXISTS {by_alias} ON {rows} USING gin (aliases jsonb_path_ops)"
+    )
     if state.operators:
         operators = sql.Identifier(*state.operators)
-        await do(
+        await execute(
             "CREATE INDEX IF NOT EXISTS {by_line} ON {rows} USING gin (line {operators})",
             operators=operators,
         )
 
 
 async def run(context: RunContext) -> Outcome:
-    """Prepare what is missing."""
-    prepared = await prepare_search(context.store, context.progress)
-    if not prepared:
-        return Outcome("nothing", message=msg("The search is prepared, or about to be by another."))
-    return Outcome(detail={"prepared": prepared})
+    """Build what is missing."""
+    built = await build_search_index(context.store, context.progress)
+    if not built:
+        return Outcome(
+            "nothing",
+            message=msg("The search index is complete, or another process is building it."),
+        )
+    return Outcome(detail={"prepared": built})
 
 
 SEARCH = Job(
-    NAME,
+    _JOB,
     run,
-    "Prepares the search of taxpayers after a first sync; every sync orders it where needed.",
+    "Builds the search index of taxpayers after the first sync; a sync queues it if needed.",
     options={},
     source=SOURCE,
 )

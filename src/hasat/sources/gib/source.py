@@ -1,4 +1,4 @@
-"""The source `gib`, as the platform sees it."""
+"""The declaration of the source `gib`."""
 
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -27,10 +27,10 @@ def _simulator() -> "Simulator":
     return server.GIB
 
 
-def _tools(shop: ToolContext) -> tuple[Tool, ...]:
+def _tools(context: ToolContext) -> tuple[Tool, ...]:
     from hasat.sources.gib.tools import GibTools
 
-    return GibTools(shop).all()
+    return GibTools(context).all()
 
 
 GIB = Source(

@@ -1,4 +1,4 @@
-"""What the source says of itself: the original service's status, and its part of /health."""
+"""The source's part of /api/v1/status, /health and /metrics, in the original service's form."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from hasat.clock import local_time
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.gib.search import search_state
+from hasat.sources.gib.search import load_search_state
 from hasat.sources.registry import Traffic
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -28,11 +28,11 @@ ORIGINAL_OUTCOME = {
 
 
 async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
-    """When the lists were last synchronised, how that went, and how many taxpayers there are."""
+    """Return the last syncs, their outcomes and the number of taxpayers."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(load_query("hasat.sources.gib", "status"))
         row = await cursor.fetchone()
-        search = await search_state(conn)
+        search = await load_search_state(conn)
     assert row is not None
     last_sync = row["last_sync_at"]
     seconds = row["last_sync_seconds"]
@@ -50,34 +50,34 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
         "heldRuns": row["held"],
         "searchReady": not search.unready,
         "remarks": [remark] if (remark := search.remark()) else [],
-        "checks": {"sync_freshness": _freshness(row, settings.gib.max_sync_staleness_hours)},
+        "checks": {"sync_freshness": _check_freshness(row, settings.gib.max_sync_staleness_hours)},
     }
 
 
-def _freshness(row: Mapping[str, Any], stale_hours: int) -> dict[str, Any]:
+def _check_freshness(row: Mapping[str, Any], stale_hours: int) -> dict[str, Any]:
     if row["last_sync_at"] is None:
-        return {"status": "Degraded", "description": msg("The lists were never synchronised.")}
+        return {"status": "Degraded", "description": msg("The lists have never been synchronised.")}
     if row["hours"] > stale_hours:
-        age = msg("The last good synchronisation is {hours:.0f} hours old.", hours=row["hours"])
+        age = msg("The last successful sync was {hours:.0f} hours ago.", hours=row["hours"])
         return {"status": "Degraded", "description": age}
     if row["outcome"] in {"failed", "set_aside"}:
-        return {"status": "Degraded", "description": msg("The last synchronisation failed.")}
+        return {"status": "Degraded", "description": msg("The last sync failed.")}
     return {"status": "Healthy"}
 
 
 def _duration(seconds: float) -> str:
-    """As .NET writes a TimeSpan."""
+    """Return a duration as .NET writes a TimeSpan."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours:02d}:{minutes:02d}:{rest:010.7f}"
 
 
 _PREFIX = "gibuserlist_"
-_DOORS = tuple(f"/api/v1/{dataset.name}" for dataset in DATASETS)
+_ROUTES = tuple(f"/api/v1/{dataset.name}" for dataset in DATASETS)
 
 
 async def metrics(store: Store, traffic: Sequence[Traffic]) -> Iterable["Metric"]:
-    """Queries of this process; syncs and counts as the database has them."""
+    """Return the original's metrics: queries of this process, syncs and counts of the database."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(load_query("hasat.sources.gib", "metrics"))
         row = await cursor.fetchone()
@@ -88,12 +88,12 @@ async def metrics(store: Store, traffic: Sequence[Traffic]) -> Iterable["Metric"
 def _queries(traffic: Sequence[Traffic]) -> Iterator["Metric"]:
     from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
 
-    ours = [one for one in traffic if one.route.startswith(_DOORS)]
+    ours = [one for one in traffic if one.route.startswith(_ROUTES)]
     requests = sum(one.requests for one in ours)
-    yield CounterMetricFamily(_PREFIX + "queries", "Queries of taxpayers.", requests)
+    yield CounterMetricFamily(_PREFIX + "queries", "Lookups and searches of taxpayers.", requests)
     yield SummaryMetricFamily(
         _PREFIX + "queries_duration_milliseconds",
-        "How long they took.",
+        "Duration of lookups and searches.",
         count_value=requests,
         sum_value=sum(one.seconds for one in ours) * 1000,
     )
@@ -117,26 +117,26 @@ def _syncs(row: Mapping[str, Any]) -> Iterator["Metric"]:
     statuses: Counter[str] = Counter()
     for outcome, count in row["outcomes"]:
         statuses[ORIGINAL_OUTCOME.get(outcome, "failed")] += int(count)
-    yield labelled("sync", "Synchronisations on record.", "status", statuses)
+    yield labelled("sync", "Stored syncs by status.", "status", statuses)
     yield SummaryMetricFamily(
         _PREFIX + "sync_duration_seconds",
-        "How long they took.",
+        "Duration of syncs.",
         count_value=row["timed"],
         sum_value=row["seconds"],
     )
     users = {"pk": row["pk"], "gb": row["gb"]}
     yield labelled("sync_users_processed", "Users read from the lists.", "list_type", users)
     kinds = {kind: row[kind] for kind in ("added", "modified", "removed")}
-    yield labelled("sync_changes", "Changes of taxpayers.", "change_type", kinds)
+    yield labelled("sync_changes", "Changes by type.", "change_type", kinds)
     yield CounterMetricFamily(
-        _PREFIX + "sync_removal_skipped", "Runs that the guard held.", row["held"]
+        _PREFIX + "sync_removal_skipped", "Runs held by the guard.", row["held"]
     )
     for name, text, key in (
-        ("sync_active", "Synchronisations at work.", "active"),
+        ("sync_active", "Active syncs.", "active"),
         ("users_einvoice_count", "e-Fatura taxpayers.", "einvoice"),
         ("users_edespatch_count", "e-İrsaliye taxpayers.", "edespatch"),
-        ("sync_last_duration_seconds", "How long the last good one took.", "last_seconds"),
-        ("sync_last_sync_at_unix", "When the newest version was committed.", "last_sync_at"),
+        ("sync_last_duration_seconds", "Duration of the last successful sync.", "last_seconds"),
+        ("sync_last_sync_at_unix", "Time of the newest commit.", "last_sync_at"),
     ):
         if row[key] is not None:
             yield GaugeMetricFamily(_PREFIX + name, text, row[key])

@@ -1,4 +1,4 @@
-"""What assistants may ask about taxpayers, and how they decide what the guard held."""
+"""MCP tools to look up and search taxpayers, and to decide about held runs."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -8,15 +8,15 @@ from pydantic import BaseModel, Field
 from hasat.jobs.queue import queue_run
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import check_identifier
-from hasat.sources.gib.lookups import look_up, not_there, taxpayer
-from hasat.sources.gib.search import MOST_ON_A_PAGE, search
+from hasat.sources.gib.lookups import look_up, not_a_taxpayer, taxpayer_json
+from hasat.sources.gib.search import MAX_PAGE_SIZE, search
 from hasat.sources.gib.status import status
 from hasat.sources.gib.sync.held import reject as reject_held
 from hasat.sources.registry import Tool, ToolContext
 from hasat.sources.tools import Reason, RunId, Text, ToolResponse, operating_tool, tools
 from hasat.store.audit import describe_action
 
-Which = Literal["einvoice", "edespatch"]
+DatasetName = Literal["einvoice", "edespatch"]
 _BY_NAME = {dataset.name: dataset for dataset in DATASETS}
 
 
@@ -27,7 +27,7 @@ class Alias(BaseModel):
 
 
 class Taxpayer(BaseModel):
-    """An active taxpayer as the revenue administration publishes him."""
+    """An active taxpayer as published by the Revenue Administration."""
 
     identifier: str
     identifier_kind: str | None
@@ -39,38 +39,41 @@ class Taxpayer(BaseModel):
     aliases: list[Alias]
 
 
-class TaxpayerTold(ToolResponse):
+class TaxpayerResponse(ToolResponse):
     dataset: str
-    committed_at: datetime = Field(description="The newest synchronisation it is as of.")
+    committed_at: datetime = Field(description="Time of the newest commit.")
     taxpayer: Taxpayer
 
 
-class TaxpayersTold(ToolResponse):
+class TaxpayersResponse(ToolResponse):
     dataset: str
     total: int
     items: list[Taxpayer]
 
 
-class ListsTold(ToolResponse):
-    status: dict[str, Any] = Field(description="The original service's status, and held runs.")
+class ListsStatus(ToolResponse):
+    status: dict[str, Any] = Field(
+        description="The original service's status, and the number of held runs."
+    )
 
 
-class Decided(ToolResponse):
+class Decision(ToolResponse):
     run_id: int
     state: str
     queued_run: int | None = Field(
-        default=None, description="The run that applies what was approved."
+        default=None, description="The run that applies the approved lists."
     )
     message: str | None = Field(
-        default=None, description="Which machine's worker the run waits for, if only one has it."
+        default=None,
+        description="The machine whose worker must run it, if only that one has the lists.",
     )
 
 
 class GibTools:
     """The tools of this source."""
 
-    def __init__(self, shop: ToolContext) -> None:
-        self._shop = shop
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
 
     def all(self) -> tuple[Tool, ...]:
         return (
@@ -79,15 +82,17 @@ class GibTools:
             operating_tool(self.reject_held_run, "hold.reject"),
         )
 
-    async def lookup_taxpayer(self, identifier: Text, dataset: Which = "einvoice") -> TaxpayerTold:
-        """Whether a VKN (10 digits) or TCKN (11) is an active taxpayer, with his aliases."""
+    async def lookup_taxpayer(
+        self, identifier: Text, dataset: DatasetName = "einvoice"
+    ) -> TaxpayerResponse:
+        """Return the active taxpayer with a VKN (10 digits) or TCKN (11), with its aliases."""
         check_identifier(identifier)
-        async with self._shop.store.connection() as conn:
+        async with self._context.store.connection() as conn:
             found = await look_up(conn, _BY_NAME[dataset], [identifier])
         if identifier not in found.bodies:
-            raise not_there(dataset, identifier)
-        return TaxpayerTold(
-            ts_utc=await self._shop.store.now(),
+            raise not_a_taxpayer(dataset, identifier)
+        return TaxpayerResponse(
+            ts_utc=await self._context.store.now(),
             dataset=dataset,
             committed_at=found.committed_at,
             taxpayer=_taxpayer(found.bodies[identifier]),
@@ -96,56 +101,56 @@ class GibTools:
     async def search_taxpayers(
         self,
         text: Text,
-        dataset: Which = "einvoice",
-        limit: Annotated[int, Field(ge=1, le=MOST_ON_A_PAGE)] = 20,
-    ) -> TaxpayersTold:
-        """Companies whose title or identifier has this text in it; people are not searched."""
-        async with self._shop.store.connection() as conn:
+        dataset: DatasetName = "einvoice",
+        limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 20,
+    ) -> TaxpayersResponse:
+        """Find companies whose title or identifier contains a text; persons are excluded."""
+        async with self._context.store.connection() as conn:
             found = await search(conn, _BY_NAME[dataset], text=text, size=limit, personal=False)
-        return TaxpayersTold(
-            ts_utc=await self._shop.store.now(),
+        return TaxpayersResponse(
+            ts_utc=await self._context.store.now(),
             dataset=dataset,
             total=found.total,
             items=[_taxpayer(body) for body in found.bodies],
         )
 
-    async def get_taxpayer_lists_status(self) -> ListsTold:
-        """When the taxpayer lists were last synchronised, how that went, and what is held."""
-        told = await status(self._shop.store, self._shop.settings)
-        return ListsTold(ts_utc=await self._shop.store.now(), status=dict(told))
+    async def get_taxpayer_lists_status(self) -> ListsStatus:
+        """Return the last syncs of the taxpayer lists, their outcomes, and held runs."""
+        found = await status(self._context.store, self._context.settings)
+        return ListsStatus(ts_utc=await self._context.store.now(), status=dict(found))
 
-    async def approve_held_run(self, run_id: RunId, reason: Reason = None) -> Decided:
-        """Apply the lists of a synchronisation that the guard held, exactly as they were."""
+    async def approve_held_run(self, run_id: RunId, reason: Reason = None) -> Decision:
+        """Approve a held sync: apply its lists exactly as they were."""
         describe_action(reason=reason)
-        shop = self._shop
-        run = await queue_run(shop.store, shop.catalogue, "gib_sync", {"approve": run_id})
-        return Decided(
-            ts_utc=await shop.store.now(),
+        context = self._context
+        run = await queue_run(context.store, context.catalogue, "gib_sync", {"approve": run_id})
+        return Decision(
+            ts_utc=await context.store.now(),
             run_id=run_id,
             state="approved",
             queued_run=run.id,
             message=run.message,
         )
 
-    async def reject_held_run(self, run_id: RunId, reason: Reason = None) -> Decided:
-        """Drop a synchronisation that the guard held; it cannot be approved afterwards."""
+    async def reject_held_run(self, run_id: RunId, reason: Reason = None) -> Decision:
+        """Reject a held sync; it cannot be approved afterwards."""
         describe_action(reason=reason)
-        await reject_held(self._shop.store, self._shop.settings, run_id)
-        return Decided(ts_utc=await self._shop.store.now(), run_id=run_id, state="rejected")
+        await reject_held(self._context.store, self._context.settings, run_id)
+        return Decision(ts_utc=await self._context.store.now(), run_id=run_id, state="rejected")
 
 
 def _taxpayer(body: Any) -> Taxpayer:
-    told = taxpayer(body)
+    fields = taxpayer_json(body)
     return Taxpayer(
-        identifier=told["identifier"],
-        identifier_kind=told["identifierKind"],
-        identifier_valid=told["identifierValid"],
-        title=told["title"],
-        type=told["type"],
-        account_type=told["accountType"],
-        first_creation_time=told["firstCreationTime"],
+        identifier=fields["identifier"],
+        identifier_kind=fields["identifierKind"],
+        identifier_valid=fields["identifierValid"],
+        title=fields["title"],
+        type=fields["type"],
+        account_type=fields["accountType"],
+        first_creation_time=fields["firstCreationTime"],
         aliases=[
             Alias(name=one["name"], type=one["type"], creation_time=one["creationTime"])
-            for one in told["aliases"]
+            for one in fields["aliases"]
         ],
     )

@@ -10,8 +10,8 @@ from hasat.feed.changes import head_of
 from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
-from hasat.sources.gib.lookups import look_up, taxpayer
-from hasat.sources.gib.search import LEAST_LETTERS, search, search_state
+from hasat.sources.gib.lookups import look_up, taxpayer_json
+from hasat.sources.gib.search import MIN_LETTERS, load_search_state, search
 from hasat.web.page import Asked, Page
 
 _ON_A_PAGE = 20
@@ -50,7 +50,7 @@ async def taxpayers(asked: Asked) -> Taxpayers:
     text, alias = asked.text("q"), asked.text("alias")
     page = asked.number("page") or 1
     by_number = not alias and kind_of(text) is not None
-    too_short = bool(text) and not alias and len(text) < LEAST_LETTERS
+    too_short = bool(text) and not alias and len(text) < MIN_LETTERS
     personal = asked.house.settings.gib.search_personal_numbers
     if not any(source.name == "gib" for source in asked.house.sources):
         raise NotFoundError(msg("The source gib is not installed here."))
@@ -65,7 +65,7 @@ async def taxpayers(asked: Asked) -> Taxpayers:
             total = None
             if committed_at is not None and by_number:
                 there = await look_up(conn, dataset, [text])
-                items = [taxpayer(body) for body in there.bodies.values()]
+                items = [taxpayer_json(body) for body in there.bodies.values()]
                 total = len(items)
             elif committed_at is not None and (text or alias) and not too_short:
                 await head_of(conn, dataset.name)
@@ -78,9 +78,9 @@ async def taxpayers(asked: Asked) -> Taxpayers:
                     size=_ON_A_PAGE,
                     personal=personal,
                 )
-                items, total = [taxpayer(body) for body in seen.bodies], seen.total
+                items, total = [taxpayer_json(body) for body in seen.bodies], seen.total
             found.append(Found(dataset.name, records, committed_at, items, total))
-        slow = (await search_state(conn)).remark()
+        slow = (await load_search_state(conn)).remark()
     most = max((one.total or 0 for one in found), default=0)
     pages = max(1, -(-most // _ON_A_PAGE))
     if page > pages:

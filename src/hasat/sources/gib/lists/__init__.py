@@ -1,1 +1,1 @@
-"""Reading of the taxpayer lists: the XML, its records and what is published of them."""
+"""Reading of the taxpayer lists: files, XML, records and their published form."""

@@ -1,85 +1,85 @@
-"""What can be wrong with a whole list. Each of these means: nothing of it may be used.
+"""Errors that make a whole list unusable.
 
-ListError                   the list cannot be used; the message says what and where
-├── NotAListError           it is something else than a UserList
-├── ArchiveError            the ZIP is cut off, damaged, or not of one XML file
-├── TooLargeError           it is larger, or packed tighter, than any real list
-├── ListEncodingError       it is not written in UTF-8
-├── ForbiddenMarkupError    it declares a document type or entities
-├── TruncatedListError      it ends before its end
-├── EmptyListError          it names nobody
-├── DamagedListError        too little of it is legible
-└── ReplacedListError       the file became another one while it was read
+ListError                   the base; the message says what is wrong and where
+├── NotAListError           the content is not a UserList
+├── ArchiveError            the ZIP is incomplete, damaged, or has not exactly one XML file
+├── TooLargeError           the list is larger, or compressed more, than any real list
+├── ListEncodingError       the list is not UTF-8
+├── ForbiddenMarkupError    the list declares a document type or entities
+├── TruncatedListError      the list ends before its closing tag
+├── EmptyListError          the list has no User
+├── DamagedListError        too few Users can be read
+└── ReplacedListError       the file was replaced while it was read
 """
 
 from hasat.errors import HasatError
 from hasat.messages import msg, template
 
 TRY_AGAIN = msg(
-    "Nothing was changed. Fetch the list again; if it stays so, the publisher must mend it."
+    "Nothing was changed. Retry; if it happens again, contact the publisher of the list."
 )
 
 
 class ListError(HasatError):
-    """The list cannot be used; the message says what and where."""
+    """The list is unusable; the message says what is wrong and where."""
 
     status = 502
     code = "list-unusable"
-    title = template("A taxpayer list cannot be used")
+    title = template("A taxpayer list is unusable")
 
     def __init__(self, message: str, *, remedy: str | None = TRY_AGAIN) -> None:
         super().__init__(message, remedy=remedy)
 
 
 class NotAListError(ListError):
-    """It is something else than a UserList."""
+    """The content is not a UserList."""
 
     code = "not-a-list"
 
 
 class ArchiveError(ListError):
-    """The ZIP is cut off, damaged, or not of one XML file."""
+    """The ZIP is incomplete, damaged, or has not exactly one XML file."""
 
     code = "list-archive"
 
 
 class TooLargeError(ListError):
-    """It is larger, or packed tighter, than any real list."""
+    """The list is larger, or compressed more, than any real list."""
 
     code = "list-too-large"
 
 
 class ListEncodingError(ListError):
-    """It is not written in UTF-8."""
+    """The list is not UTF-8."""
 
     code = "list-encoding"
 
 
 class ForbiddenMarkupError(ListError):
-    """It declares a document type or entities."""
+    """The list declares a document type or entities."""
 
     code = "list-forbidden-markup"
 
 
 class TruncatedListError(ListError):
-    """It ends before its end."""
+    """The list ends before its closing tag."""
 
     code = "list-truncated"
 
 
 class EmptyListError(ListError):
-    """The list names nobody at all."""
+    """The list has no User."""
 
     code = "list-empty"
 
 
 class DamagedListError(ListError):
-    """Too little of it is legible."""
+    """Too few Users of the list can be read."""
 
     code = "list-damaged"
 
 
 class ReplacedListError(ListError):
-    """The file became another one while it was read."""
+    """The file was replaced while it was read."""
 
     code = "list-replaced"

@@ -1,9 +1,9 @@
-"""Parts as lines of JSON tokens: how millions of records pass from a list to the database's rows.
+"""Lines: parts encoded as JSON tokens, the form in which records reach the database.
 
-A line has the fields of a `Part`, each as the JSON token it will be in the published body, so that
-reading a usual record and publishing a usual taxpayer only move bytes. The separators are control
-characters, which JSON tokens never hold. Whatever is unusual goes through `Part` and `merge`, and
-both ways give the same bytes.
+A line has the fields of a `Part`, each as the JSON token that it is in the published body, so that
+reading a usual record and publishing a usual taxpayer only move bytes. Control characters, which
+JSON tokens never contain, separate the fields. Unusual records go through `Part` and `merge`; both
+ways produce the same bytes.
 """
 
 import json
@@ -13,40 +13,47 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Final
 
+from hasat.feed.encoding import canonical
 from hasat.sources.gib.lists.records import (
     DESPATCH,
     DOCUMENT_OF,
     INVOICE,
     Part,
-    canonical_body,
     earlier,
     merge,
+    published_body,
 )
 from hasat.sources.gib.lists.users import MAX_ALIAS, MAX_TITLE, MAX_WORD
 
+BOXES = ("PK", "GB")
+"""The two lists: receivers (posta kutusu) and senders (gönderici birim)."""
+
+StoredLine = tuple[bytes, bytes]
+"""The fingerprint of a record and the line it was read into."""
+
+_HEX = 32
 _FIELD, _INNER = b"\x1f", b"\x1e"
 _NULL = b"null"
 _BODY = (
     b'{"accountType":%b,"aliases":[%b],"firstCreationTime":%b,"identifier":%b,"title":%b,"type":%b}'
 )
 _ENTRIES: Final = {
-    box: b'{"alias":"%%b","creationTime":%%b,"type":"%b"}' % box.encode() for box in ("PK", "GB")
+    box: b'{"alias":"%%b","creationTime":%%b,"type":"%b"}' % box.encode() for box in BOXES
 }
 _DATASET_OF: Final = {b'"%b"' % kind.encode(): name for name, kind in DOCUMENT_OF.items()}
 
 _SPACE = r"[ \t\r\n]*+"
-# As long as a time and of its characters: one that is none is kept as it is, here as elsewhere.
+# The length and characters of a time; an invalid one is stored as it is, as everywhere.
 _TIME = r"[0-9T:-]{19}"
-# Nothing that XML or JSON spells otherwise, no '>' as it may end a forbidden ']]>', and no byte
-# that begins the characters U+FFFE and U+FFFF, which XML forbids.
-# Neither blank (what begins a space of some kind begins none) nor longer than any title: `users.py`
-# doubts such a record.
+# No character that XML or JSON escapes, no '>' as it may end a forbidden ']]>', and no first byte
+# of U+FFFE and U+FFFF, which XML forbids. Not blank (no first byte of any kind of space) and not
+# longer than any title: `users.py` has doubts about such a record.
 _TITLE = rf'(?![ \xc2\xe1-\xe3])[^<>&"\\\x00-\x1f\xef]{{1,{MAX_TITLE}}}+'
-# Printable ASCII of that kind: nothing to trim either.
+# Printable ASCII of that kind, without anything to trim.
 _ALIAS = rf"[!#-%'-;=?-\[\]-~]{{1,{MAX_ALIAS}}}+"
 _WORD = rf"[A-Z]{{1,{MAX_WORD}}}+"
 _KIND = rf"{INVOICE}|{DESPATCH}"
-# Always a time; the leap day is left to the calendar.
+# Only valid times; the leap day takes the slow path.
 _DAY = (
     r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
     r"|(?:0[13578]|1[02])-31)"
@@ -63,7 +70,7 @@ _DOCUMENT = rf'<Document type="({_KIND})">{_SPACE}'
 _DOCUMENT_END = rf"</Document>{_SPACE}"
 _ONE_ALIAS = _DOCUMENT + _OPEN_ALIAS + _ALIAS_END + _DOCUMENT_END
 
-# Five records in six have one or two documents of one open alias each.
+# Five of six records have one or two documents with one open alias each.
 _RECORD = re.compile(
     (
         rf"{_SPACE}<User>{_SPACE}<Identifier>([0-9]{{10,11}})</Identifier>{_SPACE}"
@@ -77,14 +84,14 @@ _RECORD = re.compile(
 _STEPS = re.compile(
     rf"{_OPEN_ALIAS}{_CLOSED}{_ALIAS_END}|{_DOCUMENT}|({_DOCUMENT_END})|(.+)".encode(), re.DOTALL
 ).findall
-# Of two such times the earlier one sorts first.
+# Of two such times, the earlier one sorts first.
 _PLAIN_TIME = re.compile(rf'"{_MOMENT}"'.encode()).fullmatch
 
 
 def read_line(piece: bytes) -> bytes | None:
-    """The line of a record without its closing tag, if it is written in the usual way.
+    """Return the line of a record without its closing tag; None if it has an unusual form.
 
-    The pattern matches in full or not at all: what it matches is well-formed XML in which every
+    The pattern matches the whole record or nothing, so a match is well-formed XML in which every
     byte is accounted for.
     """
     match = _RECORD(piece)
@@ -116,12 +123,12 @@ def read_line(piece: bytes) -> bytes | None:
     )
 
 
-def _read_documents(others: bytes) -> bytes | None:
-    """The documents' fields of a line, if nothing but documents and aliases is there."""
+def _read_documents(content: bytes) -> bytes | None:
+    """Return the documents' fields of a line; None if there is anything but documents."""
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
     active: list[tuple[bytes, bytes]] | None = None
     empty = True
-    for alias, created, closed, kind, end, anything_else in _STEPS(others):
+    for alias, created, closed, kind, end, anything_else in _STEPS(content):
         if anything_else:
             return None
         if alias:
@@ -144,14 +151,14 @@ def _read_documents(others: bytes) -> bytes | None:
     return b"".join(
         [
             b'\x1f"%b"%b'
-            % (kind, b"".join([b'\x1e"%b"\x1e"%b"' % one for one in _each_once(aliases)]))
+            % (kind, b"".join([b'\x1e"%b"\x1e"%b"' % one for one in _without_duplicates(aliases)]))
             for kind, aliases in found.items()
             if aliases
         ]
     )
 
 
-def _each_once(active: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _without_duplicates(active: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     if len(active) == 1:
         return active
     times = dict(active)
@@ -163,8 +170,8 @@ def _each_once(active: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return sorted(times.items())
 
 
-def line_of(part: Part) -> bytes:
-    """The line of a part."""
+def encode_part(part: Part) -> bytes:
+    """Return the line of a part."""
     fields = [_token(value) for value in part[:5]]
     unusual = bool(part.extra or part.flat)
     fields.append(_compact([part.extra, part.flat]) if unusual else "")
@@ -182,8 +189,8 @@ def _token(value: str | None) -> str:
     return "null" if value is None else encode_basestring(value)
 
 
-def part_of(line: bytes) -> Part:
-    """The part in a line."""
+def decode_part(line: bytes) -> Part:
+    """Return the part that a line encodes."""
     *scalars, unusual = (fields := line.decode().split("\x1f"))[:6]
     identifier, title, type_, account, first = map(json.loads, scalars)
     extra, flat = json.loads(unusual or "[[],false]")
@@ -196,27 +203,27 @@ def part_of(line: bytes) -> Part:
 
 
 def token_of(line: bytes) -> bytes:
-    """The token of whose line this is: the same for all lines of a taxpayer."""
+    """Return the identifier's token of a line, equal for all lines of a taxpayer."""
     return line[: line.index(_FIELD)]
 
 
 def token_for(identifier: str) -> bytes:
-    """The token of an identifier."""
+    """Return the token of an identifier."""
     return _token(identifier).encode()
 
 
 def identifier_of(token: bytes) -> str:
-    """Whose token this is."""
+    """Return the identifier of a token."""
     text = token.decode()
     return text[1:-1] if "\\" not in text else str(json.loads(text))
 
 
-def published(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
-    """What each dataset publishes about the taxpayer of these lines, as canonical JSON."""
+def published_bodies(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
+    """Return the canonical JSON that each dataset publishes of the taxpayer of these lines."""
     if len(pk) + len(gb) == 1:
-        return _published_alone(pk[0], "PK") if pk else _published_alone(gb[0], "GB")
+        return _bodies_of_one_line(pk[0], "PK") if pk else _bodies_of_one_line(gb[0], "GB")
     if len(pk) > 1 or len(gb) > 1 or b"\\" in pk[0] + gb[0]:
-        return _published_by_parts(pk, gb)
+        return _bodies_by_parts(pk, gb)
     identifier, title, type_, account, created, _, *documents = pk[0].split(_FIELD)
     _, title_gb, type_gb, account_gb, created_gb, _, *others = gb[0].split(_FIELD)
     title = title_gb if title == _NULL else title
@@ -230,7 +237,7 @@ def published(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
     }
 
 
-def _published_alone(line: bytes, box: str) -> dict[str, bytes]:
+def _bodies_of_one_line(line: bytes, box: str) -> dict[str, bytes]:
     entry = _ENTRIES[box]
     identifier, title, type_, account, created, _, *documents = line.split(_FIELD)
     bodies = {}
@@ -258,14 +265,14 @@ def _earlier(one: bytes, other: bytes) -> bytes:
 
 
 def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
-    """By document type, the aliases of both lists as published."""
+    """Return the published aliases of both lists, by document type."""
     found: dict[bytes, list[tuple[bytes, str, bytes]]] = {}
-    for box, documents in (("PK", pk), ("GB", gb)):
+    for box, documents in zip(BOXES, (pk, gb), strict=True):
         for document in documents:
             kind, *texts = document.split(_INNER)
             if kind in _DATASET_OF:
                 some = found.setdefault(kind, [])
-                # Without its quotes and a backslash in it, a token sorts as the text it stands for.
+                # Without its quotes, a token that has no backslash sorts like its text.
                 for alias, time in zip(texts[::2], texts[1::2], strict=True):
                     some.append((alias[1:-1], box, time))
     return {
@@ -274,34 +281,25 @@ def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
     }
 
 
-def _published_by_parts(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
-    taxpayer = merge([part_of(line) for line in pk], [part_of(line) for line in gb])
+def _bodies_by_parts(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
+    taxpayer = merge([decode_part(line) for line in pk], [decode_part(line) for line in gb])
     return {
-        dataset: body
+        dataset: canonical(body)
         for dataset in DOCUMENT_OF
-        if (body := canonical_body(taxpayer, dataset)) is not None
+        if (body := published_body(taxpayer, dataset)) is not None
     }
 
 
-BOXES = ("PK", "GB")
-"""The two lists: receivers' boxes (posta kutusu) and senders (gönderici birim)."""
-
-Kept = tuple[bytes, bytes]
-"""The fingerprint of a record and the line it was read into."""
-
-_HEX = 32
-
-
-def dump_parts(pk: Sequence[Kept], gb: Sequence[Kept]) -> bytes:
-    """The lines of both lists as one UTF-8 text; no line holds a line break."""
+def dump_lines(pk: Sequence[StoredLine], gb: Sequence[StoredLine]) -> bytes:
+    """Return the lines of both lists as one UTF-8 text; no line contains a line break."""
     entries = [b"P%b%b" % (hexlify(fingerprint), line) for fingerprint, line in pk]
     entries += [b"G%b%b" % (hexlify(fingerprint), line) for fingerprint, line in gb]
     return b"\n".join(entries)
 
 
-def load_parts(text: str) -> dict[str, list[Kept]]:
-    """The lines by list."""
-    found: dict[str, list[Kept]] = {"PK": [], "GB": []}
+def load_lines(text: str) -> dict[str, list[StoredLine]]:
+    """Return the lines of a taxpayer by list."""
+    found: dict[str, list[StoredLine]] = {"PK": [], "GB": []}
     for entry in text.split("\n"):
         box = "PK" if entry[0] == "P" else "GB"
         fingerprint, line = entry[1 : 1 + _HEX], entry[1 + _HEX :]

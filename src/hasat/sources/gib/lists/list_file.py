@@ -1,4 +1,4 @@
-"""A list on disk, as published (a ZIP of one XML file) or unpacked: a stream of checked bytes."""
+"""A list on disk, zipped or plain: a stream of checked bytes, and the check of its start."""
 
 import struct
 import zipfile
@@ -26,16 +26,16 @@ from hasat.sources.gib.lists.errors import (
 )
 from hasat.sources.gib.lists.markup import tag_end
 
-# Small enough to stay in the processor's cache from inflating to hashing.
+# Small enough to stay in the processor's cache between inflating and hashing.
 BLOCK = 256 * 1024
 _STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _PACKED_BLOCK = 64 * 1024
-# Of an entry's own header only the lengths of the name and of the extra field matter here.
+# Only the lengths of the name and of the extra field of a local header are needed.
 _ENTRY_HEADER = struct.Struct("<4s22xHH")
-# A short text packs tightly without being a bomb.
+# A short text compresses well without being a bomb.
 _RATIO_FROM = 1024 * 1024
-# What zipfile raises on bytes that are not, or no longer, a ZIP.
+# The errors that zipfile raises for bytes that are not a valid ZIP.
 _BAD_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
@@ -50,7 +50,7 @@ _BAD_ZIP = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What no real list comes near: they have about 1.3 GB, 14:1, and 350 kB a User."""
+    """Limits far above any real list, which has about 1.3 GB, 14:1, and 350 kB per User."""
 
     max_bytes: int = 8 * 1024**3
     max_ratio: int = 200
@@ -66,7 +66,7 @@ class ListFile:
     limits: Limits = Limits()
 
     def blocks(self) -> Iterator[bytes]:
-        """The XML's bytes; an error at the end (a wrong checksum) means none may be used."""
+        """Yield the XML in blocks; an error at the end invalidates all."""
         with self._opened() as file:
             start = file.read(4)
             file.seek(0)
@@ -88,7 +88,7 @@ class ListFile:
                 yield self.source
         except OSError as error:
             raise ListError(
-                msg("{name} cannot be read: {error}.", name=self.name, error=error)
+                msg("Cannot read {name}: {error}.", name=self.name, error=error)
             ) from error
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
@@ -103,28 +103,26 @@ class ListFile:
                 yield block
         except _BAD_ZIP as error:  # type: ignore[misc]  # isal's stub hides that its error is one
             raise ArchiveError(
-                msg("{name} is not a whole ZIP: {error}.", name=self.name, error=error)
+                msg("{name} is not a complete ZIP: {error}.", name=self.name, error=error)
             ) from error
         if done != entry.file_size:
             raise ArchiveError(
                 msg(
-                    "{name} should hold {file_size} bytes and holds {done}.",
+                    "{name} contains {done} bytes instead of {file_size}.",
                     name=self.name,
                     file_size=entry.file_size,
                     done=done,
                 )
             )
         if checksum != entry.CRC:
-            raise ArchiveError(
-                msg("{name} is damaged: its bytes do not have their CRC-32.", name=self.name)
-            )
+            raise ArchiveError(msg("{name} is damaged: its CRC-32 does not match.", name=self.name))
 
     def _only_entry(self, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         entries = [one for one in archive.infolist() if one.filename.lower().endswith(".xml")]
         if len(entries) != 1:
             raise ArchiveError(
                 msg(
-                    "{name} holds {count} XML files instead of one.",
+                    "{name} contains {count} XML files instead of one.",
                     name=self.name,
                     count=len(entries),
                 )
@@ -135,7 +133,7 @@ class ListFile:
         if entry.compress_type not in _STORED_OR_DEFLATED:
             raise ArchiveError(
                 msg(
-                    "{name} is packed by the unknown method {compress_type}.",
+                    "{name} uses the unsupported compression method {compress_type}.",
                     name=self.name,
                     compress_type=entry.compress_type,
                 )
@@ -162,7 +160,7 @@ class ListFile:
         if packed is not None and size > max(_RATIO_FROM, limits.max_ratio * packed):
             raise TooLargeError(
                 msg(
-                    "{name} unpacks to more than {max_ratio} times its size.",
+                    "{name} expands to more than {max_ratio} times its size.",
                     name=self.name,
                     max_ratio=limits.max_ratio,
                 )
@@ -170,11 +168,11 @@ class ListFile:
 
 
 def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> Callable[[int], bytes]:
-    """Reads an entry that zipfile has found; ISA-L inflates in a third of zipfile's time."""
+    """Return a reader of an entry; ISA-L inflates in a third of zipfile's time."""
     file.seek(entry.header_offset)
     signature, name, extra = _ENTRY_HEADER.unpack(file.read(_ENTRY_HEADER.size))
     if signature != b"PK\x03\x04":
-        raise zipfile.BadZipFile(msg("its entry is not where it should be"))
+        raise zipfile.BadZipFile(msg("its entry is not where the directory says"))
     read = _reading(
         file, entry.header_offset + _ENTRY_HEADER.size + name + extra, entry.compress_size
     )
@@ -188,14 +186,14 @@ def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> Callable[[int], bytes]:
             if block := inflating.decompress(packed, size):
                 return block
             if not packed:
-                raise EOFError(msg("it ends too early"))
+                raise EOFError(msg("it is truncated"))
         return b""
 
     return inflated
 
 
 def _reading(file: BinaryIO, place: int = 0, length: int | None = None) -> Callable[[int], bytes]:
-    """Reads on where it was, whoever else reads the same file meanwhile."""
+    """Return a reader that keeps its own position, because several share the file."""
     end = None if length is None else place + length
 
     def read(size: int) -> bytes:
@@ -211,7 +209,7 @@ def _reading(file: BinaryIO, place: int = 0, length: int | None = None) -> Calla
 def open_list(
     source: Path | BinaryIO, name: str | None = None, limits: Limits | None = None
 ) -> ListFile:
-    """The list in a file; `name` is what errors call it."""
+    """Return the list in a file; errors call it `name`."""
     if name is None:
         name = source.name if isinstance(source, Path) else "The list"
     return ListFile(source, name, limits or Limits())
@@ -219,11 +217,11 @@ def open_list(
 
 ROOT = "UserList"
 # Real lists have 73 bytes before their first User.
-_LONGEST = 64 * 1024
+_MAX_PROLOG = 64 * 1024
 
 
 class Prolog(NamedTuple):
-    """What follows the root's opening tag in the bytes read so far, and where that is."""
+    """The bytes read so far that follow the root's opening tag, and their offset."""
 
     rest: bytes
     offset: int
@@ -235,21 +233,25 @@ class _Found(NamedTuple):
 
 
 def read_prolog(blocks: Iterator[bytes], name: str) -> Prolog:
-    """Read up to the root's opening tag; a list that does not begin like one is refused."""
+    """Read up to the root's opening tag; raise if the content is not a list."""
     head = b""
     found = None
     for block in blocks:
         head += block
-        found = _find_root(head[:_LONGEST], name)
-        if found is not None or len(head) >= _LONGEST:
+        found = _find_root(head[:_MAX_PROLOG], name)
+        if found is not None or len(head) >= _MAX_PROLOG:
             break
     if found is None:
-        if len(head) >= _LONGEST:
+        if len(head) >= _MAX_PROLOG:
             raise NotAListError(
-                msg("{name} has no root in its first {longest} bytes.", name=name, longest=_LONGEST)
+                msg(
+                    "{name} has no root element in its first {max_prolog} bytes.",
+                    name=name,
+                    max_prolog=_MAX_PROLOG,
+                )
             )
         raise TruncatedListError(
-            msg("{name} ends at byte {count}, before its root begins.", name=name, count=len(head))
+            msg("{name} ends at byte {count}, before its root element.", name=name, count=len(head))
         )
     if found.name != ROOT:
         raise NotAListError(
@@ -262,14 +264,14 @@ def read_prolog(blocks: Iterator[bytes], name: str) -> Prolog:
         )
     end = tag_end(head, found.start)
     if head[end - 2 : end] == b"/>":
-        raise EmptyListError(msg("{name} names nobody.", name=name))
+        raise EmptyListError(msg("{name} has no User.", name=name))
     return Prolog(head[end:], end)
 
 
 def _find_root(head: bytes, name: str) -> _Found | None:
     if head[:2] in (b"\xfe\xff", b"\xff\xfe") or b"\0" in head[:4]:
         raise ListEncodingError(
-            msg("{name} is written in UTF-16 or UTF-32, not in UTF-8.", name=name)
+            msg("{name} is encoded in UTF-16 or UTF-32, not in UTF-8.", name=name)
         )
     parser = expat.ParserCreate()
     found: list[_Found] = []
@@ -292,7 +294,7 @@ def _find_root(head: bytes, name: str) -> _Found | None:
                 )
             )
         raise ForbiddenMarkupError(
-            msg("{name} declares a document type, which no list does.", name=name)
+            msg("{name} declares a document type, which is not allowed.", name=name)
         )
 
     def start(root: str, attributes: dict[str, str]) -> None:
@@ -305,14 +307,14 @@ def _find_root(head: bytes, name: str) -> _Found | None:
     try:
         parser.Parse(head, False)
     except expat.ExpatError as error:
-        # What comes after the root is looked at by others.
+        # Errors after the root are found by the reader.
         if not found:
             raise NotAListError(
                 msg(
-                    "{name} is not XML: {code} at byte {errorbyteindex}.",
+                    "{name} is not XML: {error} at byte {offset}.",
                     name=name,
-                    code=expat.ErrorString(error.code),
-                    errorbyteindex=parser.ErrorByteIndex,
+                    error=expat.ErrorString(error.code),
+                    offset=parser.ErrorByteIndex,
                 )
             ) from error
     return found[0] if found else None

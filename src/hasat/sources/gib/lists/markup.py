@@ -1,4 +1,4 @@
-"""Stretches of a list parsed by expat; and what is legible of those that are not XML."""
+"""XML parsing with expat: fragments of a list, damaged fragments, and whole lists."""
 
 import re
 from collections import Counter
@@ -13,25 +13,25 @@ USER = "User"
 _START, _END = b"<UserList>", b"</UserList>"
 _TAG = re.compile(rb"""<[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""").match
 _OPENING_TAG = re.compile("<[A-Za-z]").search
-# The longest record ever published has 5,432.
-_MOST_ELEMENTS = 200_000
+# The longest published record has 5,432.
+_MAX_ELEMENTS = 200_000
 
-# A User that has one of these twice is two, with what was between them gone.
+# A User with one of these twice is two Users with the bytes between them lost.
 ONCE_PER_USER = frozenset(("Title", "Type", "FirstCreationTime", "AccountType", "Documents"))
-_LEGIBLE_IDENTIFIER = re.compile(rb"<Identifier>\s*([0-9]{10,11})\s*</Identifier>").findall
+_READABLE_IDENTIFIER = re.compile(rb"<Identifier>\s*([0-9]{10,11})\s*</Identifier>").findall
 _TAG_NAMES = re.compile(rb"<(/?)([A-Za-z]+)(?=[\s>])").findall
 
 
 class MalformedError(Exception):
-    """These bytes are not XML, whatever may follow them."""
+    """The bytes are not well-formed XML, whatever follows them."""
 
 
 class OpenEndedError(Exception):
-    """Something begun in these bytes (a comment, an element) does not end in them."""
+    """A comment or an element starts in the bytes and does not end in them."""
 
 
 class UnreadableError(Exception):
-    """This is well-formed, but no User one can understand."""
+    """The element is well-formed, but not a User that can be interpreted."""
 
     def __init__(self, reason: str, identifier: str | None = None) -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class UnreadableError(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """An XML element. Outermost ones know their place and what is inside of them."""
+    """An XML element; outermost ones know their offsets and what they contain."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -49,39 +49,39 @@ class Element:
     children: list["Element"] = field(default_factory=list)
     start: int = 0
     end: int = 0
-    holds_user: bool = False
+    contains_user: bool = False
     hides_elements: bool = False
-    """Whether a comment or an instruction in it contains elements."""
+    """Whether a comment or a processing instruction in it contains elements."""
 
     @property
     def text(self) -> str:
-        """The element's own characters, exactly."""
+        """Return the element's own characters, unchanged."""
         return "".join(self.pieces)
 
 
 def tag_end(data: bytes, start: int) -> int:
-    """Where the tag that starts at `start` ends, in bytes that expat has accepted."""
+    """Return where the tag at `start` ends, in bytes that expat has accepted."""
     tag = _TAG(data, start)
     return tag.end() if tag else len(data)
 
 
-def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[Element], bool]:
-    """The elements in a stretch of a list's content, and whether text stands between them.
+def parse_elements(content: bytes, *, closed: bool = False) -> tuple[list[Element], bool]:
+    """Return the elements in a fragment of a list, and whether there is text between them.
 
-    The bytes are read as they would be at their place in the whole list: inside of its root. With
-    `closed`, they contain the root's closing tag and what may follow it.
+    The fragment is parsed inside the list's root. With `closed`, it contains the root's closing
+    tag and the bytes after it.
     """
     parser = expat.ParserCreate("UTF-8")
     parser.buffer_text = True
     root = Element("UserList")
     stack: list[Element] = []
-    left = _MOST_ELEMENTS
+    left = _MAX_ELEMENTS
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal left
         left -= 1
         if not left:
-            raise MalformedError(f"it has more than {_MOST_ELEMENTS} elements")
+            raise MalformedError(f"it has more than {_MAX_ELEMENTS} elements")
         if not stack:
             stack.append(root)
             return
@@ -89,7 +89,7 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
         if len(stack) == 1:
             element.start = parser.CurrentByteIndex - len(_START)
         elif name == USER:
-            stack[1].holds_user = True
+            stack[1].contains_user = True
         stack[-1].children.append(element)
         stack.append(element)
 
@@ -117,7 +117,7 @@ def outermost_elements(content: bytes, *, closed: bool = False) -> tuple[list[El
     try:
         _parse(parser, content, closed=closed)
     finally:
-        # Else the parser and its handlers hold each other, until somebody looks for cycles.
+        # Break the reference cycle of parser and handlers, so that memory is freed at once.
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
         parser.CommentHandler = parser.ProcessingInstructionHandler = None
     return root.children, bool(root.text.strip())
@@ -136,24 +136,26 @@ def _parse(parser: expat.XMLParserType, content: bytes, *, closed: bool) -> None
             raise OpenEndedError(expat.ErrorString(error.code)) from error
 
 
-def legible_identifier(damaged: bytes) -> str | None:
-    """Whose record this was, if it is certain that it was one record of one taxpayer.
+def readable_identifier(damaged: bytes) -> str | None:
+    """Return the identifier of a damaged record, if it certainly was one record of one taxpayer.
 
-    One tag may be lost, or one misspelt. Where more of them lost their partners, or one is there
-    twice that a User has once, the damage may have swallowed other Users whole.
+    One tag may be missing or misspelt. If more tags have no counterpart, or an element that a User
+    has once is there twice, the damage may have swallowed other Users.
     """
-    identifiers = _LEGIBLE_IDENTIFIER(damaged)
+    identifiers = _READABLE_IDENTIFIER(damaged)
     tags = Counter(_TAG_NAMES(damaged))
     names = {"User", "Identifier", *ONCE_PER_USER}
     twice = any(count > 1 and name.decode() in names for (_, name), count in tags.items())
     if len(identifiers) != 1 or damaged.count(b"<Identifier") != 1 or twice:
         return None
-    partners: Counter[bytes] = Counter()
+    balance: Counter[bytes] = Counter()
     for (slash, name), count in tags.items():
-        partners[name] += -count if slash else count
-    alone = [name for name, count in partners.items() for _ in range(abs(count))]
-    misspelt = len(alone) == 2 and sum(partners.values()) == 0 and len(set(map(len, alone))) == 1
-    if len(alone) > 1 and not misspelt:
+        balance[name] += -count if slash else count
+    unmatched = [name for name, count in balance.items() for _ in range(abs(count))]
+    misspelt = (
+        len(unmatched) == 2 and sum(balance.values()) == 0 and len(set(map(len, unmatched))) == 1
+    )
+    if len(unmatched) > 1 and not misspelt:
         return None
     return str(identifiers[0], "ascii")
 
@@ -163,7 +165,7 @@ _NUMBER = re.compile(rf"[0-9]{{{_DIGITS}}}").search
 
 
 def is_well_formed(blocks: Iterable[bytes], longest: int) -> bool:
-    """Whether a whole list is XML, without any comment or tag longer than `longest`."""
+    """Return whether a list is well-formed, without a comment or tag longer than `longest`."""
     parser = expat.ParserCreate("UTF-8")
     done = 0
     try:
@@ -178,38 +180,38 @@ def is_well_formed(blocks: Iterable[bytes], longest: int) -> bool:
     return True
 
 
-def whole_elements(
+def iter_elements(
     blocks: Iterable[bytes], offset: int, longest: int
 ) -> Iterator[tuple[int, bytes, bool]]:
-    """The place and bytes of each outermost element of a well-formed list, from `offset` on.
+    """Yield offset and bytes of each outermost element of a well-formed list, from `offset` on.
 
-    And the first line with a number of 10 digits or more in a text between them, marked as text.
+    Also yield the first number of 10 or more digits in each text between them, marked as text.
     """
     parser = expat.ParserCreate("UTF-8")
     depth = 0
-    begun = 0
-    places: list[tuple[int, int]] = []
+    opened = 0
+    spans: list[tuple[int, int]] = []
     texts: list[tuple[int, bytes]] = []
     line = ""
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, begun, line
+        nonlocal depth, opened, line
         depth += 1
         line = ""
         if depth == 2:
-            begun = parser.CurrentByteIndex
+            opened = parser.CurrentByteIndex
 
     def end(name: str) -> None:
         nonlocal depth
         depth -= 1
         if depth == 1:
-            places.append((begun, parser.CurrentByteIndex))
+            spans.append((opened, parser.CurrentByteIndex))
 
     def text(data: str) -> None:
         nonlocal line
         if depth != 1 or _NUMBER(line):
             return
-        # A block may end within a number.
+        # A number can span two blocks.
         line = line[-_DIGITS:] + data
         if _NUMBER(line):
             texts.append((parser.CurrentByteIndex, line.encode()))
@@ -217,26 +219,26 @@ def whole_elements(
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = text
-    held = b""
+    buffer = b""
     base = 0
     for block in blocks:
-        held += block
+        buffer += block
         parser.Parse(block, False)
-        for first, last_tag in places:
+        for first, last_tag in spans:
             if first >= offset:
-                yield first, held[first - base : tag_end(held, last_tag - base)], False
-        places.clear()
+                yield first, buffer[first - base : tag_end(buffer, last_tag - base)], False
+        spans.clear()
         for place, found in texts:
             if place >= offset:
                 yield place, found, True
         texts.clear()
-        # Keep what is not complete yet: the element begun last, or the token expat is in.
-        needed = begun if depth >= 2 else max(base, parser.CurrentByteIndex)
-        held, base = held[needed - base :], needed
-        if len(held) > longest:
+        # Keep the incomplete end: the open element, or the token that expat is in.
+        needed = opened if depth >= 2 else max(base, parser.CurrentByteIndex)
+        buffer, base = buffer[needed - base :], needed
+        if len(buffer) > longest:
             raise DamagedListError(
                 msg(
-                    "An element of more than {longest} bytes begins at {base}.",
+                    "An element of more than {longest} bytes starts at byte {base}.",
                     longest=longest,
                     base=base,
                 )

@@ -1,46 +1,35 @@
-"""A list's byte stream, split into records without parsing it, and why that is safe.
+"""A single pass over a list that parses only the records that are not known yet.
 
 The stream is cut after every ``</User>``. If each piece is white space and one well-formed User,
-then by XML's grammar the list is well-formed and has exactly these Users, whatever the pieces
-contain: no second reading of the same bytes exists. So every piece is either read in full
-(`read_line`, or expat inside of a root), or has the same bytes as one that was (its fingerprint is
-known; see `fingerprints.py`). Any other piece is odd, and then one of three things holds:
+then by XML's grammar the list is well-formed and has exactly these Users: there is no other way to
+parse the same bytes. So every piece is either parsed completely (`read_line`, or expat inside a
+root), or has the same bytes as one that was (its fingerprint is known; see `fingerprints.py`). Any
+other piece is irregular, in one of three ways:
 
-- expat refuses it where it stands: the list is damaged there. What is legible is read, the rest
-  set aside, and the list goes on after it.
-- expat accepts it and it ends there: it holds something beside one User (`<User/>`, a comment,
-  an unknown element), which is read.
-- it does not end there: a comment, a CDATA section or another element reaches beyond the cut.
-  Then expat reads the whole list; if it is well-formed, expat's Users are the list's, else this
-  piece is damaged.
+- expat rejects it: the list is damaged there. The readable elements are read, the others are
+  quarantined, and reading continues after the piece.
+- expat accepts it and it is complete: it contains more than one User (`<User/>`, a comment, an
+  unknown element), and its elements are read.
+- it is incomplete: a comment, a CDATA section or another element spans the cut. Then expat parses
+  the whole list; if it is well-formed, expat's Users are used, otherwise this piece is damaged.
 
-Records that can be read but raise doubts (see `users.py`) wait in a file until the list has ended:
-only then is it known which doubts the whole list shares.
+Readable records with doubts (see `users.py`) wait in a file until the list has ended, because only
+then is it known which doubts the whole list shares.
 """
 
-import pickle
 import re
-import statistics
-from array import array
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from tempfile import SpooledTemporaryFile
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 
 from hasat.messages import msg
-from hasat.sources.gib.lists.errors import (
-    DamagedListError,
-    EmptyListError,
-    ListEncodingError,
-    TruncatedListError,
-)
-from hasat.sources.gib.lists.fingerprints import SIZE, Known, fingerprints_of
-from hasat.sources.gib.lists.lines import line_of, read_line
+from hasat.sources.gib.lists.errors import DamagedListError, TruncatedListError
+from hasat.sources.gib.lists.fingerprints import SIZE, KnownFingerprints, fingerprints_of
+from hasat.sources.gib.lists.lines import encode_part, read_line
 from hasat.sources.gib.lists.list_file import ListFile, read_prolog
 from hasat.sources.gib.lists.markup import (
     USER,
@@ -49,109 +38,35 @@ from hasat.sources.gib.lists.markup import (
     OpenEndedError,
     UnreadableError,
     is_well_formed,
-    legible_identifier,
-    outermost_elements,
-    whole_elements,
+    iter_elements,
+    parse_elements,
+    readable_identifier,
 )
-from hasat.sources.gib.lists.records import SetAside
-from hasat.sources.gib.lists.users import agreed_doubts, read_user, remains_of_user
+from hasat.sources.gib.lists.records import QuarantinedUser
+from hasat.sources.gib.lists.tally import (
+    BATCH_SIZE,
+    Batch,
+    Doubtful,
+    Tally,
+    check_tally,
+    settle_doubtful,
+    store_doubtful,
+)
+from hasat.sources.gib.lists.users import read_user, remains_of_user
 
 END = b"</User>"
 _ROOT_END = b"</UserList"
 _USER_START = re.compile(rb"<User(?=[\s/>])").finditer
-# Beyond so many, a list of which more is set aside than read is not worth going on with.
-_MANY = 10_000
-# The lengths of all records in a list's first bytes tell what is usual, later on those of some.
-_ALL_LENGTHS, _SOME = 1024**2, 16
+# The lengths of all records in the first bytes of a list are measured, later those of every 16th.
+_ALL_LENGTHS, _SAMPLING = 1024**2, 16
 _IN_MEMORY = 4 * 1024**2
-_REASONS = 5
-_NUMBER_OUTSIDE = "a number that may be an identifier stands between Users"
+_MAX_REASONS = 5
+_NUMBER_OUTSIDE = "a number that may be an identifier is between Users"
 _NUMBER = re.compile(rb"[0-9]{10}").search
 
 
-class Doubtful(NamedTuple):
-    """A record that can be read, and why that may not be all it was meant to say.
-
-    Without a line, it is no User but may be what is left of one.
-    """
-
-    fingerprint: bytes
-    line: bytes | None
-    doubts: tuple[str, ...]
-    set_aside: SetAside
-
-
-@dataclass
-class Batch:
-    """Some of a list: how many Users were seen before, the lines of new ones, those set aside."""
-
-    seen: int = 0
-    new: list[tuple[bytes, bytes]] = field(default_factory=list)
-    set_aside: list[SetAside] = field(default_factory=list)
-    doubtful: list[Doubtful] = field(default_factory=list)
-    undecodable: int = 0
-    strange: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def users(self) -> int:
-        """All readable ones."""
-        return self.seen + len(self.new)
-
-
-@dataclass
-class Tally:
-    """What a whole list had; complete when the reading has ended.
-
-    `strange` counts what stands between Users and is none; `undecodable` those Users among the
-    ones set aside that are not UTF-8. `doubtful` are the records not yet decided on, `doubts` why,
-    and `agreed` the doubts that are no longer any. `lengths` are those of all or some records.
-    """
-
-    users: int = 0
-    set_aside: int = 0
-    undecodable: int = 0
-    bytes: int = 0
-    strange: Counter[str] = field(default_factory=Counter)
-    doubtful: int = 0
-    doubts: Counter[str] = field(default_factory=Counter)
-    agreed: frozenset[str] = frozenset()
-    lengths: "array[int]" = field(default_factory=lambda: array("L"), repr=False)
-
-    @property
-    def usual_length(self) -> int:
-        """The median length of a record: no single one moves it, however long."""
-        return round(statistics.median(self.lengths)) if self.lengths else 0
-
-    def count(self, batch: Batch) -> None:
-        self.users += batch.users
-        self.set_aside += len(batch.set_aside)
-        self.undecodable += batch.undecodable
-        self.strange.update(batch.strange)
-        self.doubtful += len(batch.doubtful)
-        for one in batch.doubtful:
-            self.doubts.update(one.doubts)
-
-    def agree(self) -> None:
-        """Accept the doubts that the whole list shares; called when all of it was read."""
-        self.agreed |= agreed_doubts(self.doubts, self.users + self.doubtful)
-
-    def and_also(self, other: "Tally") -> "Tally":
-        """Both shares of one list; each has counted all its bytes."""
-        return Tally(
-            self.users + other.users,
-            self.set_aside + other.set_aside,
-            self.undecodable + other.undecodable,
-            self.bytes,
-            self.strange + other.strange,
-            self.doubtful + other.doubtful,
-            self.doubts + other.doubts,
-            self.agreed,
-            self.lengths + other.lengths,
-        )
-
-
-class ReachesOnError(Exception):
-    """The list is well-formed, but not to be cut at this piece."""
+class SpanningMarkupError(Exception):
+    """The list is well-formed, but an element spans the cut after this piece."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -159,12 +74,12 @@ class ReachesOnError(Exception):
 
 
 class Reader:
-    """One pass over a list. Only when the iteration has ended without error may it be used.
+    """One pass over a list; its results are valid once the iteration has ended without error.
 
     Several processes can share a list: the reader of `share` (1, 3) reads every third block, from
-    the second on. Then the sum of all tallies has to `agree`, each one's `doubtful` file be settled
-    with it (`settled`) and `conclude` be called; and ReachesOnError means that one reader must read
-    it all.
+    the second on. The caller then combines the tallies, calls `accept_shared_doubts`, settles each
+    `doubtful` file with `settle_doubtful` and calls `check_tally`; a SpanningMarkupError means that
+    one reader must read all of the list.
 
     `agreed` are the doubts that earlier lists have shared.
     """
@@ -173,7 +88,7 @@ class Reader:
         self,
         file: ListFile,
         seed: int,
-        known: Known | None = None,
+        known: KnownFingerprints | None = None,
         share: tuple[int, int] = (0, 1),
         agreed: frozenset[str] = frozenset(),
         doubtful: IO[bytes] | None = None,
@@ -184,7 +99,7 @@ class Reader:
         self._seed = seed
         self._known = known
         self._share, self._shares = share
-        # None until some piece makes it necessary to know.
+        # None until an irregular piece requires the check.
         self._damaged: bool | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -193,17 +108,16 @@ class Reader:
             doubtful = self._doubtful or stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
             for batch in self._batches():
                 tally.count(batch)
-                if tally.set_aside > max(_MANY, tally.users + tally.doubtful):
+                if tally.is_mostly_unreadable:
                     break
-                for one in batch.doubtful:
-                    pickle.dump(one, doubtful)
+                store_doubtful(batch.doubtful, doubtful)
                 yield batch
             else:
                 if self._shares > 1:
                     return
-                tally.agree()
-                yield from settled(doubtful, tally)
-        conclude(tally, self.file.name)
+                tally.accept_shared_doubts()
+                yield from settle_doubtful(doubtful, tally)
+        check_tally(tally, self.file.name)
 
     def _blocks(self) -> Iterator[bytes]:
         self.tally.bytes = 0
@@ -224,31 +138,31 @@ class Reader:
                 pieces = data.split(END)
                 carry = pieces.pop()
                 try:
-                    batch = self._batch(pieces, offset)
-                except ReachesOnError as odd:
+                    batch = self._read_pieces(pieces, offset)
+                except SpanningMarkupError as spanning:
                     if self._shares > 1:
                         raise
-                    cut = pieces[: odd.index]
-                    yield self._batch(cut, offset)
-                    yield from self._carefully(offset + _length(cut))
+                    cut = pieces[: spanning.index]
+                    yield self._read_pieces(cut, offset)
+                    yield from self._read_with_expat(offset + _length(cut))
                     return
                 yield batch
             offset += len(data) - len(carry)
             if len(carry) > self.file.limits.max_record:
                 raise DamagedListError(
                     msg(
-                        "{file} has a User of more than {max_record} bytes, from byte {offset} on.",
+                        "{file} has a User of more than {max_record} bytes at byte {offset}.",
                         file=self.file.name,
                         max_record=self.file.limits.max_record,
                         offset=offset,
                     )
                 )
         if self._share == 0:
-            yield self._tail(carry, offset)
+            yield self._read_tail(carry, offset)
 
-    def _batch(self, pieces: list[bytes], offset: int) -> Batch:
-        """What these pieces hold; the known ones among them are not read."""
-        self.tally.lengths.extend(map(len, pieces[:: 1 if offset < _ALL_LENGTHS else _SOME]))
+    def _read_pieces(self, pieces: list[bytes], offset: int) -> Batch:
+        """Return the Users of these pieces, without parsing the known ones."""
+        self.tally.lengths.extend(map(len, pieces[:: 1 if offset < _ALL_LENGTHS else _SAMPLING]))
         fingerprints = fingerprints_of(pieces, self._seed)
         places = None if self._known is None else self._known.find(fingerprints)
         unseen = range(len(pieces)) if places is None else np.flatnonzero(places < 0).tolist()
@@ -259,74 +173,76 @@ class Reader:
             if line is not None:
                 batch.new.append((fingerprint, line))
             else:
-                self._odd(pieces, index, offset, fingerprint, batch)
+                self._read_irregular(pieces, index, offset, fingerprint, batch)
         if self._known is not None and places is not None:
             self._known.mark(places)
         return batch
 
-    def _odd(
+    def _read_irregular(
         self, pieces: list[bytes], index: int, offset: int, fingerprint: bytes, batch: Batch
     ) -> None:
-        """Add what this piece holds to the batch."""
+        """Add the Users of an irregular piece to the batch."""
         content = pieces[index] + END
         place = offset + _length(pieces[:index])
         try:
-            elements, text = outermost_elements(content)
+            elements, text = parse_elements(content)
         except MalformedError:
             self._damaged = True
         except OpenEndedError:
             if self._damaged is None:
                 self._damaged = not is_well_formed(self.file.blocks(), self.file.limits.max_record)
             if not self._damaged:
-                raise ReachesOnError(index) from None
+                raise SpanningMarkupError(index) from None
         else:
             if len(elements) == 1 and not text and elements[0].name == USER:
-                self._user(elements[0], content, place, fingerprint, batch)
+                self._read_user(elements[0], content, place, fingerprint, batch)
             else:
-                self._each(elements, text, content, place, batch)
+                self._read_elements(elements, text, content, place, batch)
             return
         self._salvage(content, place, batch)
 
-    def _user(
+    def _read_user(
         self, user: Element, raw: bytes, offset: int, fingerprint: bytes, batch: Batch
     ) -> None:
         try:
             found = read_user(user)
         except UnreadableError as error:
-            batch.set_aside.append(SetAside(raw, offset, error.reason, error.identifier))
+            batch.quarantined.append(QuarantinedUser(raw, offset, error.reason, error.identifier))
             return
-        line = line_of(found.part)
+        line = encode_part(found.part)
         if self.tally.agreed.issuperset(found.doubts):
             batch.new.append((fingerprint, line))
             return
-        aside = SetAside(raw, offset, "; ".join(found.doubts[:_REASONS]), found.owner)
-        batch.doubtful.append(Doubtful(fingerprint, line, found.doubts, aside))
+        quarantined = QuarantinedUser(
+            raw, offset, "; ".join(found.doubts[:_MAX_REASONS]), found.owner
+        )
+        batch.doubtful.append(Doubtful(fingerprint, line, found.doubts, quarantined))
 
-    def _each(
+    def _read_elements(
         self, elements: list[Element], text: bool, content: bytes, offset: int, batch: Batch
     ) -> None:
-        """Elements that do not stand alone between two cuts, one by one."""
+        """Add elements that are not alone between two cuts, one by one."""
         if text:
-            batch.strange["text"] += 1
+            batch.unknown["text"] += 1
             if _NUMBER(_between(elements, content)):
-                batch.set_aside.append(SetAside(content, offset, _NUMBER_OUTSIDE, None))
+                batch.quarantined.append(QuarantinedUser(content, offset, _NUMBER_OUTSIDE, None))
         for element in elements:
             raw = content[element.start : element.end]
             place = offset + element.start
-            if element.name != USER and not element.holds_user:
-                batch.strange[element.name] += 1
+            if element.name != USER and not element.contains_user:
+                batch.unknown[element.name] += 1
                 if remains_of_user(element):
                     doubt = f"{element.name[:60]!r} stands where a User should"
-                    aside = SetAside(raw, place, doubt, legible_identifier(raw))
-                    batch.doubtful.append(Doubtful(b"", None, (doubt,), aside))
+                    quarantined = QuarantinedUser(raw, place, doubt, readable_identifier(raw))
+                    batch.doubtful.append(Doubtful(b"", None, (doubt,), quarantined))
             elif element.name != USER:
-                reason = f"Users stand inside of a {element.name}"
-                batch.set_aside.append(SetAside(raw, place, reason, None))
+                reason = f"Users are inside a {element.name}"
+                batch.quarantined.append(QuarantinedUser(raw, place, reason, None))
             else:
-                self._alone(element, raw, place, batch)
+                self._read_single(element, raw, place, batch)
 
-    def _alone(self, user: Element, raw: bytes, offset: int, batch: Batch) -> None:
-        # The zero byte keeps an element's fingerprint apart from that of a piece without its end.
+    def _read_single(self, user: Element, raw: bytes, offset: int, batch: Batch) -> None:
+        # The zero byte distinguishes it from the fingerprint of a piece, which has no closing tag.
         fingerprint = fingerprints_of([b"\0" + raw], self._seed)
         if self._known is not None:
             places = self._known.find(fingerprint)
@@ -334,14 +250,14 @@ class Reader:
                 self._known.mark(places)
                 batch.seen += 1
                 return
-        self._user(user, raw, offset, fingerprint, batch)
+        self._read_user(user, raw, offset, fingerprint, batch)
 
     def _salvage(self, content: bytes, offset: int, batch: Batch) -> None:
-        """Read what is legible of a damaged stretch and set the rest aside."""
+        """Read the readable elements of a damaged fragment and quarantine the others."""
         if _ROOT_END in content:
             raise DamagedListError(
                 msg(
-                    "{file} goes on with Users after its end, at byte {offset}.",
+                    "{file} has Users after its closing tag, at byte {offset}.",
                     file=self.file.name,
                     offset=offset + content.index(_ROOT_END),
                 )
@@ -349,11 +265,11 @@ class Reader:
         cuts = [0, *(match.start() for match in _USER_START(content)), len(content)]
         for start, end in pairwise(cuts):
             if content[start:end].strip():
-                self._stretch(content[start:end], offset + start, batch)
+                self._read_fragment(content[start:end], offset + start, batch)
 
-    def _stretch(self, content: bytes, offset: int, batch: Batch) -> None:
+    def _read_fragment(self, content: bytes, offset: int, batch: Batch) -> None:
         try:
-            elements, text = outermost_elements(content)
+            elements, text = parse_elements(content)
         except (MalformedError, OpenEndedError) as error:
             reason = str(error)
             try:
@@ -361,106 +277,58 @@ class Reader:
             except UnicodeDecodeError as wrong:
                 batch.undecodable += 1
                 reason = f"its byte {wrong.start} is not UTF-8"
-            found = SetAside(content, offset, reason, legible_identifier(content))
-            batch.set_aside.append(found)
+            found = QuarantinedUser(content, offset, reason, readable_identifier(content))
+            batch.quarantined.append(found)
         else:
-            self._each(elements, text, content, offset, batch)
+            self._read_elements(elements, text, content, offset, batch)
 
-    def _carefully(self, offset: int) -> Iterator[Batch]:
-        """The rest of a list that cannot be cut at its closing tags."""
+    def _read_with_expat(self, offset: int) -> Iterator[Batch]:
+        """Read the rest of a list that cannot be cut at its closing tags."""
         batch = Batch()
         longest = self.file.limits.max_record
-        for place, raw, is_text in whole_elements(self._blocks(), offset, longest):
+        for place, raw, is_text in iter_elements(self._blocks(), offset, longest):
             if is_text:
-                batch.set_aside.append(SetAside(raw, place, _NUMBER_OUTSIDE, None))
+                batch.quarantined.append(QuarantinedUser(raw, place, _NUMBER_OUTSIDE, None))
             else:
-                self._stretch(raw, place, batch)
-            if batch.users >= _MANY:
+                self._read_fragment(raw, place, batch)
+            if batch.users >= BATCH_SIZE:
                 yield batch
                 batch = Batch()
         yield batch
 
-    def _tail(self, tail: bytes, offset: int) -> Batch:
-        """What follows the last cut: the root's end, and nothing but it in any usual list."""
+    def _read_tail(self, tail: bytes, offset: int) -> Batch:
+        """Read the bytes after the last cut, usually only the root's closing tag."""
         batch = Batch()
         try:
-            elements, text = outermost_elements(tail, closed=True)
+            elements, text = parse_elements(tail, closed=True)
         except MalformedError as error:
             end = tail.rfind(_ROOT_END)
             if end < 0:
                 raise TruncatedListError(
                     msg(
-                        "{file} ends at byte {offset} without having closed its root.",
+                        "{file} ends at byte {offset} without its closing tag.",
                         file=self.file.name,
                         offset=offset + len(tail),
                     )
                 ) from error
             try:
-                outermost_elements(tail[end:], closed=True)
+                parse_elements(tail[end:], closed=True)
             except MalformedError:
                 raise DamagedListError(
                     msg(
-                        "{file} does not end where its root does, at byte {offset}.",
+                        "{file} has content after its closing tag, at byte {offset}.",
                         file=self.file.name,
                         offset=offset + end,
                     )
                 ) from error
             self._salvage(tail[:end], offset, batch)
         else:
-            self._each(elements, text, tail, offset, batch)
+            self._read_elements(elements, text, tail, offset, batch)
         return batch
 
 
-def settled(doubtful: IO[bytes], tally: Tally) -> Iterator[Batch]:
-    """Decide on the doubtful records in a file by what the whole list agreed on."""
-    doubtful.seek(0)
-    batch = Batch()
-    while True:
-        try:
-            one: Doubtful = pickle.load(doubtful)  # noqa: S301 - written by a Reader
-        except EOFError:
-            break
-        if not tally.agreed.issuperset(one.doubts):
-            aside = one.set_aside
-            # The guard holds a list with so many; their bytes are in it.
-            enough = tally.set_aside + len(batch.set_aside) >= _MANY
-            batch.set_aside.append(replace(aside, raw=b"") if enough else aside)
-        elif one.line is not None:
-            batch.new.append((one.fingerprint, one.line))
-        if len(batch.new) + len(batch.set_aside) >= _MANY:
-            tally.count(batch)
-            yield batch
-            batch = Batch()
-    tally.count(batch)
-    tally.doubtful = 0
-    yield batch
-
-
-def conclude(tally: Tally, name: str) -> None:
-    """Refuse a list of which, all in all, too little is legible."""
-    if tally.undecodable * 2 > tally.users + tally.set_aside:
-        raise ListEncodingError(
-            msg(
-                "{name} is not written in UTF-8: {undecodable} of its Users are not.",
-                name=name,
-                undecodable=tally.undecodable,
-            )
-        )
-    if not tally.users and not tally.set_aside:
-        raise EmptyListError(msg("{name} names nobody.", name=name))
-    if not tally.users or tally.set_aside > max(_MANY, tally.users):
-        raise DamagedListError(
-            msg(
-                "{name} is hardly legible: {set_aside} Users are not, {users} are.",
-                name=name,
-                set_aside=tally.set_aside,
-                users=tally.users,
-            )
-        )
-
-
 def _between(elements: list[Element], content: bytes) -> bytes:
-    """What stands outside of the outermost elements."""
+    """Return the bytes outside the outermost elements."""
     edges = [0, *(edge for one in elements for edge in (one.start, one.end)), len(content)]
     return b"\n".join(content[edges[at] : edges[at + 1]] for at in range(0, len(edges), 2))
 

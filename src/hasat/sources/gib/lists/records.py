@@ -1,64 +1,30 @@
-"""Times as the lists write them: local to Turkey, kept as text, compared as moments."""
+"""Records of taxpayers: the part that each list has, and the merged form that is published."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from hasat.clock import ISTANBUL
 
-_OTHER_FORMS = ("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y")
-# Later than anything legible, so that a legible time beats an illegible one.
-_NEVER = datetime.max  # noqa: DTZ901 - the lists write no zone
-
-
-def moment(text: str | None) -> datetime | None:
-    """The moment a published time means, without zone and in Turkish time; None if illegible."""
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return _otherwise(text)
-    if found.tzinfo is None:
-        return found
-    try:
-        return found.astimezone(ISTANBUL).replace(tzinfo=None)
-    except OverflowError:
-        return None
-
-
-def _otherwise(text: str) -> datetime | None:
-    for form in _OTHER_FORMS:
-        try:
-            return datetime.strptime(text, form)  # noqa: DTZ007 - the lists write no zone
-        except ValueError:
-            continue
-    return None
-
-
-def earlier(one: str | None, other: str | None) -> str | None:
-    """The earlier of two published times, in whichever order they come; any time beats none."""
-    if one == other or other is None:
-        return one
-    if one is None:
-        return other
-    return min(one, other, key=lambda text: (moment(text) or _NEVER, text))
-
-
 INVOICE = "Invoice"
 DESPATCH = "DespatchAdvice"
+DOCUMENT_OF: Final = {"einvoice": INVOICE, "edespatch": DESPATCH}
+"""The document type of each dataset, as the lists name it."""
+
+_OTHER_TIME_FORMATS = ("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y")
+# Later than any time, so that a readable time comes before an unreadable one.
+_NEVER = datetime.max  # noqa: DTZ901 - times of the lists have no zone
 
 Aliases = tuple[tuple[str, str | None], ...]
 
 
 class Part(NamedTuple):
-    """What one list says about one taxpayer: only what is active, spelled as published.
+    """The active state of one taxpayer in one list, with texts as published.
 
-    `documents` holds (alias, creation time) by document type, sorted, every alias once. `extra`
-    holds elements the format does not know, by name. `flat` marks the older format, in which a
-    taxpayer has as many records as aliases.
+    `documents` has (alias, creation time) by document type, sorted and without duplicates. `extra`
+    has elements that the format does not define, by name. `flat` marks the older format, in which
+    a taxpayer has one record per alias.
     """
 
     identifier: str
@@ -72,8 +38,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A User that could not be read. Without identifier, it may be anybody's."""
+class QuarantinedUser:
+    """A User that cannot be read; without an identifier, it may belong to any taxpayer."""
 
     raw: bytes
     offset: int
@@ -81,25 +47,8 @@ class SetAside:
     identifier: str | None
 
 
-def gather(
-    documents: dict[str, Aliases], kind: str, active: Sequence[tuple[str, str | None]]
-) -> None:
-    """Add active aliases of a document type: sorted, each once, with its earliest time."""
-    if len(active) == 1 and kind not in documents:
-        documents[kind] = tuple(active)
-        return
-    times: dict[str, str | None] = dict(documents.get(kind, ()))
-    for alias, created in active:
-        times[alias] = earlier(times.get(alias), created)
-    documents[kind] = tuple(sorted(times.items()))
-
-
-# What each dataset is about, by the lists' own name for it.
-DOCUMENT_OF: Final = {"einvoice": INVOICE, "edespatch": DESPATCH}
-
-
 class Taxpayer(NamedTuple):
-    """One taxpayer of both lists; `aliases` are (alias, PK or GB, creation time) by document."""
+    """A taxpayer of both lists; `aliases` has (alias, PK or GB, creation time) by document."""
 
     identifier: str
     title: str | None
@@ -109,14 +58,25 @@ class Taxpayer(NamedTuple):
     aliases: dict[str, list[tuple[str, str, str | None]]]
 
 
+def add_aliases(
+    documents: dict[str, Aliases], kind: str, active: Sequence[tuple[str, str | None]]
+) -> None:
+    """Add active aliases of a document type: sorted, each once, with its earliest time."""
+    if len(active) == 1 and kind not in documents:
+        documents[kind] = tuple(active)
+        return
+    times = _earliest_times([*documents.get(kind, ()), *active])
+    documents[kind] = tuple(sorted(times.items()))
+
+
 def merge(pk: Sequence[Part], gb: Sequence[Part]) -> Taxpayer:
-    """One taxpayer from all his parts; the order of the parts in a list makes no difference.
+    """Merge all parts of a taxpayer; the order of the parts in a list makes no difference.
 
     Title, type and account type come from the first part that has them: PK before GB, and within a
     list the one created first. The first creation time is the earliest of all.
     """
-    lead, *others = [*_in_order(pk), *_in_order(gb)]
-    identifier, title, type_, account_type, created, *_ = lead
+    first, *others = [*_by_creation(pk), *_by_creation(gb)]
+    identifier, title, type_, account_type, created, *_ = first
     for part in others:
         title = part.title if title is None else title
         type_ = part.type if type_ is None else type_
@@ -124,21 +84,23 @@ def merge(pk: Sequence[Part], gb: Sequence[Part]) -> Taxpayer:
         created = earlier(created, part.first_creation_time)
     aliases: dict[str, list[tuple[str, str, str | None]]] = {}
     for box, parts in (("PK", pk), ("GB", gb)):
-        for kind, active in _active(parts).items():
-            aliases[kind] = aliases.get(kind, []) + [(name, box, time) for name, time in active]
+        for kind in dict.fromkeys(kind for part in parts for kind in part.documents):
+            active = _earliest_times(
+                alias for part in parts for alias in part.documents.get(kind, ())
+            )
+            aliases.setdefault(kind, []).extend(
+                (name, box, created) for name, created in active.items()
+            )
     for entries in aliases.values():
-        if len(entries) > 1:
-            entries.sort(key=lambda entry: entry[:2])
+        entries.sort(key=lambda entry: entry[:2])
     return Taxpayer(identifier, title, type_, account_type, created, aliases)
 
 
-def _in_order(parts: Sequence[Part]) -> Sequence[Part]:
-    if len(parts) < 2:
-        return parts
+def _by_creation(parts: Sequence[Part]) -> Sequence[Part]:
     return sorted(
         parts,
         key=lambda part: (
-            str(moment(part.first_creation_time) or "never"),
+            str(parse_time(part.first_creation_time) or "never"),
             part.title or "",
             part.type or "",
             part.account_type or "",
@@ -146,20 +108,15 @@ def _in_order(parts: Sequence[Part]) -> Sequence[Part]:
     )
 
 
-def _active(parts: Sequence[Part]) -> dict[str, Any]:
-    if len(parts) == 1:
-        return parts[0].documents
-    found: dict[str, dict[str, str | None]] = {}
-    for part in parts:
-        for kind, active in part.documents.items():
-            times = found.setdefault(kind, {})
-            for alias, created in active:
-                times[alias] = earlier(times.get(alias), created)
-    return {kind: times.items() for kind, times in found.items()}
+def _earliest_times(aliases: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
+    times: dict[str, str | None] = {}
+    for alias, created in aliases:
+        times[alias] = earlier(times.get(alias), created)
+    return times
 
 
-def body(taxpayer: Taxpayer, dataset: str) -> dict[str, Any] | None:
-    """What a dataset publishes about a taxpayer; None if he is not active in it."""
+def published_body(taxpayer: Taxpayer, dataset: str) -> dict[str, Any] | None:
+    """Return what a dataset publishes of a taxpayer; None if not active in it."""
     aliases = taxpayer.aliases.get(DOCUMENT_OF[dataset])
     if not aliases:
         return None
@@ -176,24 +133,35 @@ def body(taxpayer: Taxpayer, dataset: str) -> dict[str, Any] | None:
     }
 
 
-def canonical_body(taxpayer: Taxpayer, dataset: str) -> bytes | None:
-    """The same as `feed.encoding.canonical` of the body, six times as fast."""
-    aliases = taxpayer.aliases.get(DOCUMENT_OF[dataset])
-    if not aliases:
+def parse_time(text: str | None) -> datetime | None:
+    """Parse a time of the lists as Turkish time without zone; None if it cannot be parsed."""
+    if not text:
         return None
-    listed = ",".join(
-        [
-            f'{{"alias":{encode_basestring(alias)},"creationTime":{_text(created)},"type":"{box}"}}'
-            for alias, box, created in aliases
-        ]
-    )
-    return (
-        f'{{"accountType":{_text(taxpayer.account_type)},"aliases":[{listed}],'
-        f'"firstCreationTime":{_text(taxpayer.first_creation_time)},'
-        f'"identifier":{encode_basestring(taxpayer.identifier)},'
-        f'"title":{_text(taxpayer.title)},"type":{_text(taxpayer.type)}}}'
-    ).encode()
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return _parse_other_formats(text)
+    if found.tzinfo is None:
+        return found
+    try:
+        return found.astimezone(ISTANBUL).replace(tzinfo=None)
+    except OverflowError:
+        return None
 
 
-def _text(value: str | None) -> str:
-    return "null" if value is None else encode_basestring(value)
+def _parse_other_formats(text: str) -> datetime | None:
+    for form in _OTHER_TIME_FORMATS:
+        try:
+            return datetime.strptime(text, form)  # noqa: DTZ007 - times of the lists have no zone
+        except ValueError:
+            continue
+    return None
+
+
+def earlier(one: str | None, other: str | None) -> str | None:
+    """Return the earlier of two times of the lists, independent of their order; None is last."""
+    if one == other or other is None:
+        return one
+    if one is None:
+        return other
+    return min(one, other, key=lambda text: (parse_time(text) or _NEVER, text))

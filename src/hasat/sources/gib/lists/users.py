@@ -1,8 +1,8 @@
-"""A User element read into a part, with every doubt whether it is complete.
+"""Parsing of User elements into parts, with every doubt about their completeness.
 
-An element that is misspelt, misplaced or empty reads as if it were not there, and what is not there
-looks removed. So whatever a User has beyond the format, or lacks of it, is a doubt. A record with a
-doubt is quarantined, unless so many records of the list share the doubt that it is the format
+A misspelt, misplaced or empty element reads as an absent one, and an absent element looks like a
+removal. So everything that a User has beyond the format, or lacks, is a doubt. A record with a
+doubt is quarantined, unless enough records of the list share the doubt to make it the format
 (`agreed_doubts`).
 """
 
@@ -12,11 +12,18 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from hasat.sources.gib.lists.markup import ONCE_PER_USER, Element, UnreadableError
-from hasat.sources.gib.lists.records import DESPATCH, INVOICE, Aliases, Part, gather, moment
+from hasat.sources.gib.lists.records import (
+    DESPATCH,
+    INVOICE,
+    Aliases,
+    Part,
+    add_aliases,
+    parse_time,
+)
 
 IDENTIFIER: Final = re.compile(r"[0-9]{10,11}").fullmatch
 MAX_TITLE, MAX_ALIAS, MAX_WORD = 1_000, 300, 60
-"""Four times the longest ever published, and more."""
+"""At least four times the longest published values."""
 
 _ODD_IDENTIFIER: Final = re.compile(r"\S{1,40}").fullmatch
 _KNOWN_KINDS: Final = frozenset((INVOICE, DESPATCH))
@@ -35,36 +42,36 @@ _FIELDS: Final = frozenset(
 _ALWAYS: Final = ("Title", "Type", "FirstCreationTime")
 _ONLY_FLAT: Final = ("AliasCreationTime", "DeletionTime")
 _LONGEST: Final = {"Title": MAX_TITLE}
-# Which share of a list's records, and how many at least, make a doubt the format.
+# A doubt that one in three records share, and at least ten, is the format.
 _AGREED_SHARE, _AGREED_RECORDS = 3, 10
 
 
 class ReadUser(NamedTuple):
-    """What a User says, and why it may not be all that it was meant to say."""
+    """A parsed User, and the doubts about its completeness."""
 
     part: Part
     doubts: tuple[str, ...]
 
     @property
     def owner(self) -> str | None:
-        """Whose record this is, if its identifier is one."""
+        """Return the identifier, if it is well-formed."""
         return self.part.identifier if IDENTIFIER(self.part.identifier) else None
 
 
 def agreed_doubts(doubts: Mapping[str, int], records: int) -> frozenset[str]:
-    """The doubts that at least a third of a list's records share.
+    """Return the doubts that at least a third of a list's records share.
 
-    The guard's limits on removed and modified records are below a third together, so what an agreed
-    doubt removes is held.
+    The guard's limits on removed and modified records add up to less than a third, so removals
+    caused by an agreed doubt are held.
     """
     enough = max(_AGREED_RECORDS, records / _AGREED_SHARE)
     return frozenset(doubt for doubt, count in doubts.items() if count >= enough)
 
 
 def read_user(user: Element) -> ReadUser:
-    """What a User says, however it is written; UnreadableError where that is not clear."""
-    if user.holds_user:
-        raise UnreadableError("another User stands inside of it")
+    """Parse a User in any form; raise UnreadableError where its meaning is not clear."""
+    if user.contains_user:
+        raise UnreadableError("it contains another User")
     identifier = _identifier(user)
     repeated = Counter(child.name for child in user.children if child.name in ONCE_PER_USER)
     if any(count > 1 for count in repeated.values()):
@@ -93,10 +100,10 @@ def read_user(user: Element) -> ReadUser:
     for kind, alias in aliases:
         active.setdefault(kind, []).extend(_active(alias, identifier, extra, doubts))
     if flat:
-        # The older lists know invoices only; an alias's times stand beside it.
-        beside = fields.get("AliasCreationTime", "").strip() or None
+        # The older format has invoices only, with an alias's times as siblings of the alias.
+        sibling = fields.get("AliasCreationTime", "").strip() or None
         found = [
-            (name, created or beside)
+            (name, created or sibling)
             for alias in flat
             for name, created in _active(alias, identifier, extra, doubts, flat=True)
         ]
@@ -105,7 +112,7 @@ def read_user(user: Element) -> ReadUser:
     documents: dict[str, Aliases] = {}
     for kind, some in active.items():
         if some:
-            gather(documents, kind, some)
+            add_aliases(documents, kind, some)
     part = Part(
         identifier,
         fields.get("Title"),
@@ -120,7 +127,7 @@ def read_user(user: Element) -> ReadUser:
 
 
 def remains_of_user(element: Element) -> bool:
-    """Whether an element that is no User may be what is left of one."""
+    """Return whether an element other than User may be the remains of one."""
     return any(
         one.name in _FIELDS or one.name in ("Documents", "Document", "Alias")
         or any(IDENTIFIER(number) for number in re.findall(r"[0-9]+", one.text))
@@ -136,16 +143,19 @@ def _descendants(element: Element) -> Iterator[Element]:
 
 
 class _Doubts(list[str]):
-    """The doubts about one record, in words."""
+    """The doubts about one record, as texts.
+
+    Agreed doubts are stored with the list, so rewording one quarantines records after an upgrade.
+    """
 
     def container(self, element: Element) -> None:
-        """Check an element that holds others."""
+        """Check an element that contains others."""
         self._attributes(element)
         if element.text.strip():
             self.append(f"there is text in its {_short(element.name)}")
 
     def leaf(self, element: Element, longest: int) -> None:
-        """Check an element that holds text."""
+        """Check an element that contains text."""
         self._attributes(element)
         if len(element.text) > longest:
             self.append(f"its {element.name} has more than {longest} characters")
@@ -159,7 +169,7 @@ class _Doubts(list[str]):
     def fields(
         self, identifier: str, fields: Mapping[str, str], *, flat: bool, documented: bool
     ) -> None:
-        """Check what a User has, lacks and may not have."""
+        """Check the fields that a User must have, and those that it must not have."""
         if not IDENTIFIER(identifier):
             self.append("its Identifier has not 10 or 11 digits")
         for name in _ALWAYS:
@@ -174,7 +184,7 @@ class _Doubts(list[str]):
             self.deletion(fields["DeletionTime"])
 
     def deletion(self, text: str) -> None:
-        if moment(text.strip()) is None:
+        if parse_time(text.strip()) is None:
             self.append("a DeletionTime is not a time")
 
     def _attributes(self, element: Element) -> None:
@@ -189,7 +199,7 @@ class _Doubts(list[str]):
 def _documents(
     documents: Element, extra: list[tuple[str, str]], doubts: _Doubts
 ) -> Iterator[tuple[str, Element]]:
-    """Each alias with the type of its document."""
+    """Yield each alias with the type of its document."""
     doubts.container(documents)
     if not documents.children:
         doubts.missing("Document")
@@ -236,7 +246,7 @@ def _active(
     *,
     flat: bool = False,
 ) -> list[tuple[str, str | None]]:
-    """The names of an alias, unless it is closed; usually one."""
+    """Return the names of an alias, usually one; none if it is closed."""
     names: list[str] = []
     created: str | None = None
     closed = False
@@ -252,7 +262,7 @@ def _active(
             created = created or _plain(child, identifier).strip() or None
             doubts.leaf(child, MAX_WORD)
         elif child.name == "DeletionTime":
-            # A closing has a time; an element left empty closes nothing.
+            # An empty element has no time and closes nothing.
             closed = closed or bool(_plain(child, identifier).strip())
             doubts.leaf(child, MAX_WORD)
             doubts.deletion(child.text)

@@ -1,6 +1,6 @@
-"""A publisher of taxpayer lists: who is listed now, and the ZIPs that say so.
+"""A simulated publisher of taxpayer lists: its current taxpayers, and the ZIPs that it writes.
 
-Nobody is kept in memory but as a number; a list is written to disk a few hundred records at a time.
+A taxpayer is only a number in memory; lists are written to disk in blocks of 500 records.
 """
 
 import random
@@ -18,28 +18,28 @@ from hasat.sources.gib.simulator.taxpayers import LAYOUTS, Alias, Layout, Taxpay
 Box = Literal["PK", "GB"]
 BOXES: tuple[Box, Box] = ("PK", "GB")
 
-# What six hours change among a million and a half taxpayers.
+# Changes in six hours among a million and a half taxpayers.
 CHURN_AMONG = 1_500_000
 ADDED, MODIFIED, REMOVED = 167, 222, 48
 
-# Below this a list is written before two more processes would have started.
-_WORTH_PROCESSES = 60_000
-# Beyond so many, an entry may need the 64-bit sizes that the publisher's ZIPs do without.
-_MAY_BE_HUGE = 1_500_000
+# Shorter lists are written sooner than a process starts.
+_MIN_USERS_FOR_PROCESSES = 60_000
+# Longer lists may need 64-bit sizes, which the publisher's ZIPs do not have.
+_MAX_USERS_32_BIT = 1_500_000
 
 
-class Wish(NamedTuple):
-    """How a list is to be written: in which order, and which of its records (all, if not said)."""
+class ListVariant(NamedTuple):
+    """The order of a written list, by the seed `shuffle`, and a slice of its records."""
 
     shuffle: int | None = None
     records: slice = slice(None)
 
 
-AS_USUAL = Wish()
+WHOLE_LIST = ListVariant()
 
 
 class Publisher:
-    """Who is on the lists now; `step` lets six hours pass, `write` publishes."""
+    """The taxpayers on the lists; `step` simulates six hours, `write` publishes."""
 
     def __init__(
         self, taxpayers: int, seed: int = 1, layout: Layout = LAYOUTS["published"]
@@ -62,13 +62,13 @@ class Publisher:
         return counts
 
     def change(self, added: int = 0, modified: int = 0, removed: int = 0) -> None:
-        """Add, change and remove exactly so many."""
+        """Add, change and remove exact numbers of taxpayers."""
         touched = self._dice.sample(range(len(self.numbers)), modified + removed)
         for place in touched[:modified]:
             number = self.numbers[place]
             self.versions[number] = self.versions.get(number, 0) + 1
         for place in sorted(touched[modified:], reverse=True):
-            # The last one takes the place: the lists are in no order anyway.
+            # Fill the gap with the last one, because the lists are not sorted.
             last = self.numbers.pop()
             if place < len(self.numbers):
                 self.numbers[place] = last
@@ -76,7 +76,7 @@ class Publisher:
         self._next += added
 
     def taxpayers(self, shuffle: int | None = None) -> Iterator[Taxpayer]:
-        """Everybody now listed, in the order of publication or in one of the seed `shuffle`."""
+        """Yield all taxpayers, in the order of publication or shuffled by a seed."""
         numbers = self.numbers
         if shuffle is not None:
             numbers = array("L", self.numbers)
@@ -84,50 +84,52 @@ class Publisher:
         for number in numbers:
             yield taxpayer(self.seed, number, self.versions.get(number, 0), self.layout)
 
-    def xml(self, box: Box, wish: Wish = AS_USUAL) -> Iterator[bytes]:
-        """One list, a few hundred records at a time."""
+    def xml(self, box: Box, variant: ListVariant = WHOLE_LIST) -> Iterator[bytes]:
+        """Yield one list in blocks of 500 records."""
         render = _indented if self.layout.indent else _compact
         line = "\n" if self.layout.indent else ""
         yield f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<UserList>{line}'.encode()
         listed = (
             (one, documents)
-            for one in self.taxpayers(wish.shuffle)
+            for one in self.taxpayers(variant.shuffle)
             if (documents := one.pk if box == "PK" else one.gb)
         )
-        records = islice(listed, wish.records.start, wish.records.stop, wish.records.step)
+        records = islice(listed, variant.records.start, variant.records.stop, variant.records.step)
         while some := list(islice(records, 500)):
             yield "".join(render(one, documents) for one, documents in some).encode()
         yield b"</UserList>\n"
 
-    def write_list(self, path: Path, box: Box, wish: Wish = AS_USUAL) -> None:
-        """One list as a ZIP whose sizes stand after the data, as the publisher writes them."""
+    def write_list(self, path: Path, box: Box, variant: ListVariant = WHOLE_LIST) -> None:
+        """Write one list as a ZIP with data descriptors, as the publisher does."""
         with (
             path.open("wb") as file,
             zipfile.ZipFile(cast(BinaryIO, _Unseekable(file)), "w") as archive,
         ):
             entry = zipfile.ZipInfo(f"newUser{box.title()}List.xml", (2026, 2, 19, 3, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            huge = len(self.numbers) > _MAY_BE_HUGE
+            huge = len(self.numbers) > _MAX_USERS_32_BIT
             with archive.open(entry, "w", force_zip64=huge) as out:
-                for block in self.xml(box, wish):
+                for block in self.xml(box, variant):
                     out.write(block)
 
-    def write(self, folder: Path, wish: Wish = AS_USUAL) -> dict[Box, Path]:
-        """Both lists; large ones each by a process of its own."""
+    def write(self, folder: Path, variant: ListVariant = WHOLE_LIST) -> dict[Box, Path]:
+        """Write both lists, large ones in two processes."""
         paths = {box: folder / f"newUser{box.title()}Listxml.zip" for box in BOXES}
-        if len(self.numbers) < _WORTH_PROCESSES:
+        if len(self.numbers) < _MIN_USERS_FOR_PROCESSES:
             for box, path in paths.items():
-                self.write_list(path, box, wish)
+                self.write_list(path, box, variant)
             return paths
         with ProcessPoolExecutor(len(BOXES), mp_context=get_context("spawn")) as pool:
-            writing = [pool.submit(self.write_list, path, box, wish) for box, path in paths.items()]
+            writing = [
+                pool.submit(self.write_list, path, box, variant) for box, path in paths.items()
+            ]
             for task in writing:
                 task.result()
         return paths
 
 
 class _Unseekable:
-    """A file that can only be written on, which makes zipfile write data descriptors."""
+    """A write-only file, for which zipfile writes data descriptors."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,8 +1,8 @@
-"""Taxpayers as the Revenue Administration's lists tell of them, of any number and from a seed.
+"""Generated taxpayers in the form of the Revenue Administration's lists.
 
 Every taxpayer is a pure function of (seed, number, version): publishers with one seed agree on
-every byte, and a step of churn touches only those whom it changes. The shares (aliases a document,
-closed aliases, account types, odd spellings) follow the published test list of 2020.
+every byte, and churn affects only the changed taxpayers. The distributions (aliases per document,
+closed aliases, account types, irregular aliases) follow the published test list of 2020.
 """
 
 import random
@@ -42,20 +42,20 @@ _TO_DOMAIN = str.maketrans("ÇĞIİÖŞÜ", "cgiiosu")
 
 @dataclass(frozen=True)
 class Layout:
-    """How lists are written: with white space or without, and the share of taxpayers in GB."""
+    """The form of the lists: with or without white space, and the share of taxpayers in GB."""
 
     indent: bool
     gb_share: float
 
 
-# "compact" puts everybody into both lists without white space: half as many records again in the
-# same number of bytes, which is the harder case for a reader.
+# "compact" has all taxpayers in both lists, without white space: 50 % more records in the same
+# number of bytes, which is the harder case for a reader.
 LAYOUTS = {"published": Layout(True, 0.27), "compact": Layout(False, 1.0)}
 
 
 @dataclass(frozen=True)
 class Alias:
-    """A mail box as published, open or closed."""
+    """A mailbox as published, open or closed."""
 
     name: str
     created: str
@@ -64,7 +64,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Taxpayer:
-    """A taxpayer as one publisher knows him at one version."""
+    """A taxpayer of one publisher at one version."""
 
     identifier: str
     title: str
@@ -76,7 +76,7 @@ class Taxpayer:
 
 
 def taxpayer(seed: int, number: int, version: int, layout: Layout) -> Taxpayer:
-    """Taxpayer `number`; a higher version has another title, one more alias, or one closed."""
+    """Return a taxpayer; each version changes the title, adds an alias or closes one."""
     dice = random.Random((seed << 80) | (number << 16))  # noqa: S311 - a simulation
     draw = dice.random
     first = FIRST[int(draw() * len(FIRST))]
@@ -92,7 +92,7 @@ def taxpayer(seed: int, number: int, version: int, layout: Layout) -> Taxpayer:
         title = title.replace(" ", " &amp; ", 1)
     elif oddity < 0.0173:
         title = title.replace(" ", "\t", 1)
-    # The number is part of the identifier, so none occurs twice whatever the dice say.
+    # The number is part of the identifier, which makes identifiers unique.
     if draw() < 0.0066:
         identifier = f"{1 + int(draw() * 9)}{number % 10_000_000:07d}{int(draw() * 1000):03d}"
     else:
@@ -135,7 +135,7 @@ def _time(place: float) -> str:
 
 
 def _aliases(dice: random.Random, box: str, domain: str, created: str) -> list[Alias]:
-    """Eighty-six of a hundred documents have one alias; a few have hundreds, most closed."""
+    """Return aliases: 86 % of documents have one; a few have hundreds, most of them closed."""
     draw = dice.random
     name = f"urn:mail:default{box}@{domain}"
     if draw() < 0.02:
@@ -151,7 +151,7 @@ def _aliases(dice: random.Random, box: str, domain: str, created: str) -> list[A
     found = [Alias(name, created if draw() < 0.3 else _time(draw()))]
     for nth in range(1, count):
         closed = _time(draw()) if draw() < 0.6 else None
-        # An alias that is listed again is nearly always an earlier life of it.
+        # A repeated alias is nearly always an earlier, closed registration.
         again = draw() < (0.5 if closed else 0.01)
         other = name if again else f"urn:mail:{box}{nth}@{domain}"
         found.append(Alias(other, _time(draw()), closed))

@@ -1,4 +1,4 @@
-"""Getting a list: from a file as it is, or from its address: conditional, resumed, tried again."""
+"""Downloads of the lists: conditional, resumed and retried; local files are used in place."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ from hasat.messages import msg
 from hasat.store.disk import room_for
 
 _PAUSES = (2.0, 4.0, 8.0)
-_PASSING = frozenset({408, 429, 500, 502, 503, 504})
-_SILENCE_SECONDS = 60.0
+_TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+_READ_TIMEOUT_SECONDS = 60.0
 
 log = structlog.get_logger(__name__)
 
 
-class _PassingError(Exception):
-    """It may go better next time."""
+class _TransientError(Exception):
+    """The attempt failed in a way that a retry may fix."""
 
 
-async def obtain(
+async def fetch_list(
     source: str,
     name: str,
     folder: Path,
@@ -37,27 +37,27 @@ async def obtain(
     pauses: tuple[float, ...] = _PAUSES,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Path:
-    """The list as a local file; a download is kept in `folder` and only renewed when it changed.
+    """Return a list as a local file; a download is stored in `folder` and reused if unchanged.
 
-    Without `trusted`, `source` comes from a remote caller: then it is no file, and is fetched from
-    public addresses and `private_networks` only. Redirects to another host always are.
+    Without `trusted`, `source` comes from a remote caller: it must not be a file, and is fetched
+    only from public addresses and `private_networks`. Redirects to another host always are.
     """
     if "://" not in source or source.startswith("file://"):
         if not trusted:
             raise UsageError(
                 msg("The {name} list of a queued run must have an http(s) address.", name=name),
-                remedy=msg("Files are read only by `hasat gib sync` on the command line."),
+                remedy=msg("Only `hasat gib sync` on the command line reads files."),
             )
-        return _local(source, name)
+        return _local_file(source, name)
     if not source.lower().startswith(("http://", "https://")):
         raise UsageError(
             msg(
-                "The {name} list cannot be fetched from {source}: only http(s) is spoken here.",
+                "Cannot fetch the {name} list from {source}: only http(s) is supported.",
                 name=name,
                 source=source,
             ),
             remedy=msg(
-                "Name an http(s) address, or fetch the list by other means and name the file."
+                "Give an http(s) address, or fetch the list by other means and give the file."
             ),
         )
     download = _Download(source, name, folder / f"{name.lower()}.zip")
@@ -72,7 +72,7 @@ async def obtain(
                     private_networks, trusted=httpx2.URL(source).host if trusted else None
                 ),
                 follow_redirects=True,
-                timeout=httpx2.Timeout(_SILENCE_SECONDS, connect=15.0),
+                timeout=httpx2.Timeout(_READ_TIMEOUT_SECONDS, connect=15.0),
                 headers={"Accept-Encoding": "identity"},
             ) as client,
         ):
@@ -85,14 +85,14 @@ async def obtain(
                 timeout_seconds=timeout_seconds,
             ),
             remedy=msg(
-                "What did arrive is kept and gone on with next time; "
-                "gib.download_timeout allows for more."
+                "The next run resumes the download; increase gib.download_timeout to allow "
+                "more time."
             ),
         ) from error
 
 
-def forget(name: str, folder: Path) -> None:
-    """Fetch a list anew next time, whatever its marks say: what came under them is damaged."""
+def invalidate_download(name: str, folder: Path) -> None:
+    """Have the next run fetch a list again, because the download with these headers is damaged."""
     (folder / f"{name.lower()}.json").unlink(missing_ok=True)
 
 
@@ -102,14 +102,14 @@ class _Download:
         self._name = name
         self._target = target
         self._part = target.with_suffix(".part")
-        self._notes = target.with_suffix(".json")
-        self._part_notes = target.with_suffix(".part.json")
+        self._facts = target.with_suffix(".json")
+        self._part_facts = target.with_suffix(".part.json")
 
     async def run(self, client: httpx2.AsyncClient, pauses: tuple[float, ...]) -> Path:
         for pause in (*pauses, None):
             try:
                 return await self._once(client)
-            except (httpx2.TransportError, _PassingError) as error:
+            except (httpx2.TransportError, _TransientError) as error:
                 if pause is None:
                     why = str(error) or type(error).__name__
                     raise UnavailableError(
@@ -118,87 +118,89 @@ class _Download:
                         ),
                         remedy=msg("Try again later; the address is {url}.", url=self._url),
                     ) from error
-                log.warning("a download failed; trying again", list=self._name, error=str(error))
+                log.warning("download.retried", list=self._name, error=str(error))
                 await asyncio.sleep(pause)
         raise AssertionError("the last pause is None")
 
     async def _once(self, client: httpx2.AsyncClient) -> Path:
-        begun = self._read(self._part_notes)
-        offset = self._part.stat().st_size if begun and self._part.exists() else 0
-        async with client.stream("GET", self._url, headers=self._asking(begun, offset)) as answer:
-            if answer.status_code == 304:
+        started = self._read(self._part_facts)
+        offset = self._part.stat().st_size if started and self._part.exists() else 0
+        async with client.stream(
+            "GET", self._url, headers=self._request_headers(started, offset)
+        ) as response:
+            if response.status_code == 304:
                 return self._target
-            if answer.status_code == 416:
-                self._forget_part()
-                raise _PassingError("the list changed while it was being fetched")
-            if answer.status_code in _PASSING:
-                raise _PassingError(f"the server answered {answer.status_code}")
-            if answer.status_code not in (200, 206):
+            if response.status_code == 416:
+                self._delete_part()
+                raise _TransientError("the list changed during the download")
+            if response.status_code in _TRANSIENT_STATUS:
+                raise _TransientError(f"the server responded {response.status_code}")
+            if response.status_code not in (200, 206):
                 raise UnavailableError(
                     msg(
-                        "The server of the {name} list answered {status_code}.",
+                        "The server of the {name} list responded {status_code}.",
                         name=self._name,
-                        status_code=answer.status_code,
+                        status_code=response.status_code,
                     ),
                     remedy=msg("Check the address {url}.", url=self._url),
                 )
-            resumed = answer.status_code == 206
-            notes = begun if resumed and begun else self._notes_of(answer)
-            with self._room():
-                self._part_notes.write_text(json.dumps(notes), "utf-8")
-            with self._room(), self._part.open("ab" if resumed else "wb") as file:
-                async for block in answer.aiter_raw():
+            resumed = response.status_code == 206
+            facts = started if resumed and started else self._facts_of(response)
+            with self._reporting_full_disk():
+                self._part_facts.write_text(json.dumps(facts), "utf-8")
+            with self._reporting_full_disk(), self._part.open("ab" if resumed else "wb") as file:
+                async for block in response.aiter_raw():
                     file.write(block)
-        expected = notes.get("length")
+        expected = facts.get("length")
         if expected is not None and self._part.stat().st_size != int(expected):
-            raise _PassingError(f"{self._part.stat().st_size} of {expected} bytes arrived")
+            raise _TransientError(f"{self._part.stat().st_size} of {expected} bytes arrived")
         self._part.replace(self._target)
-        self._part_notes.replace(self._notes)
+        self._part_facts.replace(self._facts)
         return self._target
 
-    def _room(self) -> AbstractContextManager[None]:
+    def _reporting_full_disk(self) -> AbstractContextManager[None]:
         return room_for(f"the {self._name} list", self._target.parent)
 
-    def _asking(self, begun: dict[str, str] | None, offset: int) -> dict[str, str]:
-        """Go on where it broke off; else only if it is not what we have."""
-        if begun and offset and (mark := begun.get("etag") or begun.get("modified")):
-            return {"Range": f"bytes={offset}-", "If-Range": mark}
-        have = self._read(self._notes) if self._target.exists() else None
-        asking = {}
+    def _request_headers(self, started: dict[str, str] | None, offset: int) -> dict[str, str]:
+        """Return headers that resume the download, or ask for the list only if it changed."""
+        if started and offset and (validator := started.get("etag") or started.get("modified")):
+            return {"Range": f"bytes={offset}-", "If-Range": validator}
+        have = self._read(self._facts) if self._target.exists() else None
+        headers = {}
         if have and have.get("etag"):
-            asking["If-None-Match"] = have["etag"]
+            headers["If-None-Match"] = have["etag"]
         if have and have.get("modified"):
-            asking["If-Modified-Since"] = have["modified"]
-        return asking
+            headers["If-Modified-Since"] = have["modified"]
+        return headers
 
-    def _notes_of(self, answer: httpx2.Response) -> dict[str, str]:
+    def _facts_of(self, response: httpx2.Response) -> dict[str, str]:
         found = {
             "url": self._url,
-            "etag": answer.headers.get("etag"),
-            "modified": answer.headers.get("last-modified"),
-            "length": answer.headers.get("content-length"),
+            "etag": response.headers.get("etag"),
+            "modified": response.headers.get("last-modified"),
+            "length": response.headers.get("content-length"),
         }
         return {key: value for key, value in found.items() if value}
 
     def _read(self, path: Path) -> dict[str, str] | None:
-        """What is noted of a file, if it is of the same address."""
+        """Return the stored facts of a file, if it came from the same address."""
         try:
-            notes: dict[str, str] = json.loads(path.read_text("utf-8"))
+            facts: dict[str, str] = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None
-        return notes if notes.get("url") == self._url else None
+        return facts if facts.get("url") == self._url else None
 
-    def _forget_part(self) -> None:
-        for path in (self._part, self._part_notes):
+    def _delete_part(self) -> None:
+        for path in (self._part, self._part_facts):
             with suppress(FileNotFoundError):
                 path.unlink()
 
 
-def _local(source: str, name: str) -> Path:
+def _local_file(source: str, name: str) -> Path:
     path = Path(unquote(urlsplit(source).path) if source.startswith("file://") else source)
     if not path.is_file():
         raise UsageError(
-            msg("There is no file {path} for the {name} list.", path=path, name=name),
-            remedy=msg("Name a ZIP or XML file, or an http(s) address."),
+            msg("The file {path} for the {name} list does not exist.", path=path, name=name),
+            remedy=msg("Give a ZIP or XML file, or an http(s) address."),
         )
     return path.absolute()

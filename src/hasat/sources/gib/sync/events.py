@@ -1,4 +1,4 @@
-"""What this source announces: the original service's events, with its payloads, in Turkish."""
+"""The events of this source: those of the original service, with its payloads, in Turkish."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,56 +7,56 @@ from hasat.deliver import Event
 from hasat.feed.guard import Counts, Measure
 from hasat.sources.gib.datasets import EDESPATCH, EINVOICE
 
-_MOST_ERROR = 500
+_MAX_ERROR = 500
 
 
 def sync_completed(users: Mapping[str, int], counts: Mapping[str, Counts], seconds: float) -> Event:
-    """Both lists were read and what they changed, perhaps nothing, is committed."""
-    took = duration(seconds)
+    """Return the event of a committed sync, with or without changes."""
+    text = duration(seconds)
     return Event(
         "SyncCompleted",
         "Info",
-        f"GIB mükellef listesi senkronizasyonu başarıyla tamamlandı. Süre: {took}",
+        f"GIB mükellef listesi senkronizasyonu başarıyla tamamlandı. Süre: {text}",
         {
-            "Duration": took,
+            "Duration": text,
             "Status": "Başarılı",
             "PkCount": users["PK"],
             "GbCount": users["GB"],
-            "EInvoice": _counted(counts[EINVOICE.name]),
-            "EDespatch": _counted(counts[EDESPATCH.name]),
+            "EInvoice": _counts_json(counts[EINVOICE.name]),
+            "EDespatch": _counts_json(counts[EDESPATCH.name]),
         },
     )
 
 
 def sync_failed(error: Exception, seconds: float) -> Event:
-    took = duration(seconds)
+    text = duration(seconds)
     return Event(
         "SyncFailed",
         "Critical",
-        f"GIB mükellef listesi senkronizasyonu HATALI olarak sonlandı. Süre: {took}",
+        f"GIB mükellef listesi senkronizasyonu HATALI olarak sonlandı. Süre: {text}",
         {
-            "Duration": took,
+            "Duration": text,
             "Status": "Hatalı",
-            "Error": str(error)[:_MOST_ERROR],
+            "Error": str(error)[:_MAX_ERROR],
             "ExceptionType": type(error).__name__,
         },
     )
 
 
 def sync_skipped(seconds: float) -> Event:
-    took = duration(seconds)
+    text = duration(seconds)
     return Event(
         "SyncPartial",
         "Warning",
-        f"GIB senkronizasyonu ATLANDI — başka bir senkronizasyon çalışıyor. Süre: {took}",
-        {"Reason": "AdvisoryLockNotAcquired", "Duration": took, "Status": "Atlandı"},
+        f"GIB senkronizasyonu ATLANDI — başka bir senkronizasyon çalışıyor. Süre: {text}",
+        {"Reason": "AdvisoryLockNotAcquired", "Duration": text, "Status": "Atlandı"},
     )
 
 
 def guard_triggered(
     run: int, measures: list[Measure], counts: Mapping[str, Counts], seconds: float
 ) -> Event:
-    """The guard holds the whole run; the payload tells of removals first, as the original's."""
+    """Return the event of a held run; the payload has removals first, as the original's has."""
     over = [measure for measure in measures if measure.exceeded]
     removal = next((one for one in over if one.what == "removed"), None)
     payload: dict[str, Any] = {"Run": run, "Duration": duration(seconds)}
@@ -77,20 +77,20 @@ def guard_triggered(
         "RemovalGuardTriggered",
         "Warning",
         f"Koruma tetiklendi: {'; '.join(map(str, over))}. Hiçbir şey değiştirilmedi; "
-        f"{run} numaralı çalışma onay bekliyor.",
+        f"{run} numaralı çalıştırma onay bekliyor.",
         payload,
     )
 
 
 def duration(seconds: float) -> str:
-    """As the original writes it: hours, minutes, seconds and thousandths."""
+    """Return a duration as the original writes it: hh:mm:ss.fff."""
     rest, thousandths = divmod(round(seconds * 1000), 1000)
     minutes, second = divmod(rest, 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours:02d}:{minute:02d}:{second:02d}.{thousandths:03d}"
 
 
-def _counted(count: Counts) -> dict[str, int]:
+def _counts_json(count: Counts) -> dict[str, int]:
     return {
         "Added": count.added,
         "Modified": count.modified,

@@ -1,4 +1,4 @@
-"""Runs of the lists that the guard holds: their stored lists, and the decision about them."""
+"""Held runs: their stored lists, and the decision about them."""
 
 import asyncio
 import shutil
@@ -43,7 +43,7 @@ async def store_lists(
         held = await describe_input(settings, SOURCE, run, box, lists[box])
         async with store.connection() as conn:
             await conn.execute(
-                load_query(_PACKAGE, "note_held_input"), {"run": run, "name": box, **asdict(held)}
+                load_query(_PACKAGE, "save_held_input"), {"run": run, "name": box, **asdict(held)}
             )
         await store_input(settings, held, lists[box])
 
@@ -52,7 +52,7 @@ async def store_lists(
 async def held_lists(
     store: Store, settings: Settings, held_run: int, *, run: int
 ) -> AsyncIterator[dict[str, Path]]:
-    """Load the lists of a waiting run on the machine that has them, for the run that applies it."""
+    """Provide the lists of a waiting run to the run that applies it; raise on other machines."""
     async with store.connection() as conn:
         inputs = await _inputs(conn, held_run)
     for held in inputs.values():
@@ -81,7 +81,7 @@ async def machine_of_held(conn: AsyncConnection[Any], params: Mapping[str, Any])
 
 
 async def reject(store: Store, settings: Settings, run: int) -> None:
-    """Drop a held run; only one that waits can be decided."""
+    """Reject a held run that waits for a decision; raise for any other."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             "UPDATE gib.held SET state = 'rejected', decided_at = clock_timestamp()"
@@ -91,14 +91,19 @@ async def reject(store: Store, settings: Settings, run: int) -> None:
         if await cursor.fetchone() is None:
             raise await _cannot_decide(conn, run)
         await record_action(conn, run)
-    await sweep(store, settings)
+    await remove_decided_inputs(store, settings)
 
 
-async def sweep(store: Store, settings: Settings) -> None:
-    """Remove stored lists of decided runs, as far as they are here or in the object store."""
+async def close_held_runs(conn: AsyncConnection[Any], approved: int | None) -> None:
+    """Mark the approved run as such, and other waiting runs as superseded by the new state."""
+    await conn.execute(load_query(_PACKAGE, "close_held_runs"), {"approved": approved})
+
+
+async def remove_decided_inputs(store: Store, settings: Settings) -> None:
+    """Remove stored lists of decided runs, on this machine and in the object store."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
-            load_query(_PACKAGE, "held_inputs_over"), {"machine": machine_of(settings.home)}
+            load_query(_PACKAGE, "decided_inputs"), {"machine": machine_of(settings.home)}
         )
         found = await cursor.fetchall()
     for row in found:
@@ -109,7 +114,7 @@ async def sweep(store: Store, settings: Settings) -> None:
         try:
             await remove_input(settings, held)
         except HasatError as error:
-            # It is still recorded, and the next run removes it.
+            # The record remains, and the next run tries again.
             log.warning("held_input.not_removed", run=run, name=name, error=error.message)
             continue
         async with store.connection() as conn:
@@ -118,16 +123,16 @@ async def sweep(store: Store, settings: Settings) -> None:
             )
 
 
-async def sweep_folders(store: Store, settings: Settings, run: int, work: Path) -> None:
-    """Remove folders that runs left on this machine and that no run works with."""
+async def remove_stale_folders(store: Store, settings: Settings, run: int, work: Path) -> None:
+    """Remove folders on this machine that belong to no active run."""
     async with store.connection() as conn:
-        cursor = await conn.execute(load_query(_PACKAGE, "runs_with_folders"))
-        working = {str(one) for (one,) in await cursor.fetchall()} | {str(run)}
+        cursor = await conn.execute("SELECT id FROM jobs.run WHERE state <> 'finished'")
+        active = {str(one) for (one,) in await cursor.fetchall()} | {str(run)}
     # gib/held is where earlier versions stored the lists of held runs.
     old = (settings.home / SOURCE / "held").glob("*")
     loaded = (settings.home / "held").glob("run-*")
     for folder in (*old, *loaded, *work.parent.glob(work.name)):
-        if folder.name.rpartition("-")[2] not in working:
+        if folder.name.rpartition("-")[2] not in active:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
@@ -158,8 +163,8 @@ async def _cannot_decide(conn: AsyncConnection[Any], run: int) -> ConflictError 
     if row is None:
         return NotFoundError(
             msg("There is no held run {run}.", run=run),
-            remedy=msg("`hasat gib runs` shows which ones are."),
+            remedy=msg("`hasat gib runs` lists the held runs."),
         )
     return ConflictError(
-        msg("Run {run} does not wait for a decision: it is {row}.", run=run, row=row[0])
+        msg("Run {run} does not wait for a decision: it is {state}.", run=run, state=row[0])
     )

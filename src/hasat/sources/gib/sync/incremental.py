@@ -1,163 +1,169 @@
-"""Reading both lists at once, each in a process of its own: what is new, what is gone."""
+"""The incremental load: records that came or went, and the taxpayers they belong to."""
 
 import asyncio
-import gc
-import multiprocessing
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
 
-from hasat.errors import HasatError
-from hasat.messages import msg
-from hasat.orphans import end_with_parent
-from hasat.sources.gib.lists.fingerprints import SIZE, Known
-from hasat.sources.gib.lists.lines import Kept, identifier_of, token_of
-from hasat.sources.gib.lists.list_file import open_list
-from hasat.sources.gib.lists.reader import Reader, Tally
-from hasat.sources.gib.lists.records import SetAside
+from psycopg import AsyncConnection, sql
 
-T = TypeVar("T")
+from hasat.feed.dataset import Scope
+from hasat.feed.encoding import pack
+from hasat.feed.reconcile import Record
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.lists.changes import ListChanges, Unreadable, read_changes
+from hasat.sources.gib.lists.fingerprints import pack_identifiers
+from hasat.sources.gib.lists.lines import BOXES, published_bodies
+from hasat.sources.gib.lists.tally import Tally
+from hasat.sources.gib.sync.state import (
+    LinesByList,
+    ListState,
+    count_duplicates,
+    load_irregular_identifiers,
+    load_taxpayer_lines,
+    store_taxpayer_lines,
+)
+from hasat.sources.gib.sync.task import LoadResult, SyncTask
 
-# Beyond so many new records, everything is read anew through shelves on disk, in bounded memory.
-MOST_NEW = 50_000
-# Those that are gone are only named, not held.
-_GONE_FOR_NEW = 6
-_WORTH_PROCESSES = 2_000_000
+# With more new records than this, a full load reads everything through files in bounded memory.
+MAX_NEW_RECORDS = 50_000
 
-
-@dataclass(frozen=True)
-class Unreadable:
-    """Whose removal this list cannot justify: those named, or anybody at all."""
-
-    named: frozenset[str] = frozenset()
-    anybody: bool = False
-
-    @classmethod
-    def of(cls, set_aside: list[SetAside]) -> "Unreadable":
-        named = frozenset(one.identifier for one in set_aside if one.identifier is not None)
-        return cls(named, any(one.identifier is None for one in set_aside))
-
-    def __bool__(self) -> bool:
-        return bool(self.named) or self.anybody
+_TOUCHED = Scope({"whole": True}, sql.SQL("m.key IN (SELECT key FROM touched)"))
 
 
-@dataclass
-class Reading:
-    """What one list has that differs from the last run; `too_many` if it is too much to hold."""
-
-    tally: Tally
-    new: dict[str, list[Kept]] = field(default_factory=dict)
-    gone: set[bytes] = field(default_factory=set)
-    set_aside: list[SetAside] = field(default_factory=list)
-    too_many: bool = False
-
-
-def read_changes(
-    path: Path,
-    name: str,
-    fingerprints: bytes,
-    seed: int,
-    agreed: frozenset[str],
-    most_new: int,
-) -> Reading:
-    """Read a list against what is known of it; runs in a process of its own."""
-    known = Known(fingerprints)
-    reader = Reader(open_list(path, name), seed, known, agreed=agreed)
-    new: defaultdict[str, list[Kept]] = defaultdict(list)
-    reading = Reading(reader.tally)
-    count = 0
-    for batch in reader:
-        reading.set_aside += batch.set_aside
-        for found in batch.new:
-            new[identifier_of(token_of(found[1]))].append(found)
-        count += len(batch.new) + len(batch.doubtful)
-        if count > most_new:
-            return Reading(reader.tally, too_many=True)
-    reading.new = dict(new)
-    gone = known.gone()
-    if len(gone) > _GONE_FOR_NEW * most_new * SIZE:
-        return Reading(reader.tally, too_many=True)
-    reading.gone = {gone[at : at + SIZE] for at in range(0, len(gone), SIZE)}
-    return reading
-
-
-def remaining(
-    old: list[Kept], gone: set[bytes], new: list[Kept], *, named: bool, anybody: bool
-) -> list[Kept]:
-    """A taxpayer's parts in one list after a run.
-
-    Who has an unreadable record keeps what is gone, for that may be it. If a record is unreadable
-    and nobody knows whose it is, nobody loses his place in the list for want of it.
-    """
-    if named:
-        return [*old, *new]
-    if anybody and not new:
-        return old
-    return [*(kept for kept in old if kept[0] not in gone), *new]
-
-
-@asynccontextmanager
-async def processes(packed_bytes: int, count: int = 2) -> AsyncIterator["Processes"]:
-    """Processes to read and merge in; started fresh, so that they carry nothing of this one.
-
-    Lists that are read sooner than a process starts are read by threads.
-    """
-    pool: Executor
-    apart = packed_bytes >= _WORTH_PROCESSES
-    if not apart:
-        pool = ThreadPoolExecutor(count)
-    else:
-        pool = ProcessPoolExecutor(
-            count,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_prepare,
+async def read_all_changes(
+    task: SyncTask, boxes: Sequence[str], max_new: int
+) -> dict[str, ListChanges]:
+    """Read these lists at the same time."""
+    found = await asyncio.gather(
+        *(
+            task.pool.run(
+                read_changes,
+                task.lists[box],
+                task.list_name(box),
+                task.states[box].fingerprints,
+                task.states[box].seed,
+                task.agreed_doubts(box),
+                max_new,
+            )
+            for box in boxes
         )
-        # They start while this process still prepares their work.
-        for _ in range(count):
-            pool.submit(_nothing)
-    found = Processes(pool, count if apart else 1)
-    try:
-        yield found
-    finally:
-        found.end()
+    )
+    return dict(zip(boxes, found, strict=True))
 
 
-def _prepare() -> None:
-    # Millions of records and hardly a cycle among them: it is enough to look for some seldom.
-    gc.set_threshold(10_000)
-    end_with_parent()
+async def load_changes(task: SyncTask, changes: Mapping[str, ListChanges]) -> LoadResult:
+    """Merge the taxpayers with a changed record again, and stage the differences."""
+    # Free the memory of the readers.
+    task.pool.close()
+    conn = task.work.connection
+    touched = await _touched(task, changes)
+    kept: dict[str, set[bytes]] = {box: set() for box in changes}
+    async with AsyncExitStack() as stack:
+        stage = {
+            dataset.name: await stack.enter_async_context(task.work.staging(dataset))
+            for dataset in DATASETS
+        }
+        for first in range(0, len(touched), task.batch_size):
+            lines = await _lines_after(conn, touched[first : first + task.batch_size], changes)
+            for name, records in _published(lines).items():
+                await stage[name](pack(records))
+            await store_taxpayer_lines(conn, lines)
+            for box, change in changes.items():
+                stored = (line[0] for by_list in lines.values() for line in by_list[box])
+                kept[box].update(change.gone.intersection(stored))
+    await _stage_touched(conn, touched)
+    return LoadResult(
+        {dataset.name: await task.work.diff(dataset, _TOUCHED) for dataset in DATASETS},
+        {box: _tally(task, box, changes) for box in BOXES},
+        {
+            **task.states,
+            **{box: _next_state(task, box, change, kept[box]) for box, change in changes.items()},
+        },
+        {box: change.quarantined for box, change in changes.items()},
+    )
 
 
-def _nothing() -> None:
-    return
+async def _touched(task: SyncTask, changes: Mapping[str, ListChanges]) -> list[str]:
+    """Return the taxpayers with a record that came or went."""
+    touched: set[str] = set()
+    irregular = False
+    for box, change in changes.items():
+        owners, has_irregular = task.states[box].owners_of(change.gone)
+        touched |= owners | change.new.keys()
+        irregular |= has_irregular
+    if irregular:
+        touched |= await load_irregular_identifiers(task.work.connection)
+    return list(touched)
 
 
-class Processes:
-    """Runs functions elsewhere, as coroutines."""
+async def _stage_touched(conn: AsyncConnection[Any], identifiers: Iterable[str]) -> None:
+    """Store the scope of the diff in a temporary table."""
+    await conn.execute('CREATE TEMP TABLE touched (key text COLLATE "C" NOT NULL) ON COMMIT DROP')
+    async with conn.cursor() as cursor, cursor.copy("COPY touched FROM STDIN") as copy:
+        for identifier in identifiers:
+            await copy.write_row((identifier,))
+    await conn.execute("ANALYZE touched")
 
-    def __init__(self, pool: Executor, shares: int) -> None:
-        self._pool = pool
-        self.shares = shares
-        """Among how many a piece of work is worth being divided."""
 
-    def end(self) -> None:
-        """Nothing more is to be done elsewhere."""
-        # Not waited for: after a cancellation a reader may still be busy for seconds.
-        self._pool.shutdown(wait=False, cancel_futures=True)
+async def _lines_after(
+    conn: AsyncConnection[Any], identifiers: Sequence[str], changes: Mapping[str, ListChanges]
+) -> dict[str, LinesByList]:
+    """Return the lines that taxpayers have after this run."""
+    stored = await load_taxpayer_lines(conn, identifiers)
+    after: dict[str, LinesByList] = {}
+    for identifier in identifiers:
+        after[identifier] = dict(stored.get(identifier, {box: [] for box in BOXES}))
+    for box, change in changes.items():
+        unreadable = Unreadable.of(change.quarantined)
+        for identifier, lines in after.items():
+            new = change.new.get(identifier, [])
+            lines[box] = unreadable.lines_after(identifier, lines[box], change.gone, new)
+    return after
 
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._pool, function, *arguments)
-        except BrokenProcessPool as error:
-            raise HasatError(
-                msg("A process that was reading the lists died; nothing was changed."),
-                remedy=msg(
-                    "Run it again; if it dies again, see whether the machine is out of memory."
-                ),
-            ) from error
+
+def _published(lines: Mapping[str, LinesByList]) -> dict[str, list[Record]]:
+    """Return the published records of taxpayers with these lines, by dataset."""
+    records: dict[str, list[Record]] = {dataset.name: [] for dataset in DATASETS}
+    for identifier, by_list in lines.items():
+        if any(by_list.values()):
+            bodies = published_bodies(*([line for _, line in by_list[box]] for box in BOXES))
+            for name, body in bodies.items():
+                records[name].append(Record(identifier, body))
+    return records
+
+
+def _tally(task: SyncTask, box: str, changes: Mapping[str, ListChanges]) -> Tally:
+    if box in changes:
+        return changes[box].tally
+    state = task.states[box]
+    return Tally(state.users, state.rejected, bytes=state.xml_bytes)
+
+
+def _next_state(task: SyncTask, box: str, change: ListChanges, kept: set[bytes]) -> ListState:
+    new = [
+        (fingerprint, identifier)
+        for identifier, lines in change.new.items()
+        for fingerprint, _ in lines
+    ]
+    before = task.states[box]
+    fingerprints, identifiers = before.updated_arrays(
+        change.gone - kept,
+        b"".join([fingerprint for fingerprint, _ in new]),
+        pack_identifiers(identifier for _, identifier in new),
+    )
+    same = identifiers == before.identifiers
+    return ListState(
+        box,
+        task.run,
+        change.tally.users,
+        change.tally.quarantined,
+        before.duplicates if same else count_duplicates(identifiers),
+        change.tally.bytes,
+        change.tally.usual_length,
+        sorted(change.tally.agreed),
+        task.hashes[box],
+        before.seed,
+        fingerprints,
+        identifiers,
+    )

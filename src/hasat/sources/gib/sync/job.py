@@ -1,4 +1,4 @@
-"""The job `gib_sync`: fetch both lists, synchronise, and keep what the guard holds."""
+"""The job `gib_sync`: fetch both lists, synchronise, and store the lists of held runs."""
 
 import asyncio
 import time
@@ -22,8 +22,8 @@ from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.lists.errors import ListError
 from hasat.sources.gib.lists.lines import BOXES
-from hasat.sources.gib.search import order_search
-from hasat.sources.gib.sync.downloads import forget, obtain
+from hasat.sources.gib.search import enqueue_search_index
+from hasat.sources.gib.sync.downloads import fetch_list, invalidate_download
 from hasat.sources.gib.sync.events import (
     guard_triggered,
     sync_failed,
@@ -32,34 +32,35 @@ from hasat.sources.gib.sync.events import (
 from hasat.sources.gib.sync.held import (
     held_lists,
     machine_of_held,
+    remove_decided_inputs,
+    remove_stale_folders,
     store_lists,
-    sweep,
-    sweep_folders,
 )
-from hasat.sources.gib.sync.processes import give_back
-from hasat.sources.gib.sync.sync import HeldBackError, Report, synchronise, working_folder
+from hasat.sources.gib.sync.processes import release_memory
+from hasat.sources.gib.sync.sync import SyncHeldError, synchronise, working_folder
+from hasat.sources.gib.sync.task import SyncReport
 from hasat.store.queries import load_query
 
 NAME = "gib_sync"
 _PACKAGE = "hasat.sources.gib"
-_MOST_WAITING = 3
+_MAX_WAITING = 3
 
 
 async def run(context: RunContext) -> Outcome:
-    """Synchronise once; `pk` and `gb` name other lists, `approve` a run that was held."""
+    """Synchronise once; `pk` and `gb` replace the lists, `approve` is a held run."""
     began = time.monotonic()
     try:
         return await _run(context, began)
     except (ConflictError, NotFoundError):
-        # There was nothing to synchronise.
+        # Nothing was synchronised, so there is no event to publish.
         raise
     except Exception as error:
-        await _tell(context, sync_failed(error, time.monotonic() - began))
+        await _publish_events(context, sync_failed(error, time.monotonic() - began))
         raise
 
 
 async def _run(context: RunContext, began: float) -> Outcome:
-    await _sweep(context)
+    await _remove_stale_files(context)
     approve = context.params.get("approve")
     if approve is None:
         await context.progress(0, None, msg("fetching the lists"))
@@ -80,56 +81,56 @@ async def _synchronise(
             lists,
             run=context.run_id,
             approving=approving,
-            tell=context.progress,
-            conclude=lambda conn, report: context.conclude(conn, _outcome(report)),
+            progress=context.progress,
+            record_report=lambda conn, report: context.conclude(conn, _outcome(report)),
         )
     except BusyError as error:
         if not context.is_retry:
-            await _tell(context, sync_skipped(time.monotonic() - began))
+            await _publish_events(context, sync_skipped(time.monotonic() - began))
         return Outcome("skipped", message=error.message)
     except ListError:
         for box in BOXES:
-            forget(box, downloads_folder(context.settings))
+            invalidate_download(box, downloads_folder(context.settings))
         raise
-    except HeldBackError as error:
+    except SyncHeldError as error:
         return await _hold(context, error, lists, began)
-    await _tidy_up(context)
+    await _clean_up(context)
     return _outcome(report)
 
 
-def _outcome(report: Report) -> Outcome:
+def _outcome(report: SyncReport) -> Outcome:
     return Outcome(
         "done" if report.outcome == "committed" else "nothing",
         rows_changed=sum(count.total for count in report.version.counts.values()),
-        detail=told(report),
+        detail=report_detail(report),
     )
 
 
-async def _tidy_up(context: RunContext) -> None:
-    """Free memory and disk after the commit; a failure here is no failure of the sync."""
+async def _clean_up(context: RunContext) -> None:
+    """Free memory and disk after the commit; a failure here does not fail the sync."""
     try:
-        give_back()
-        await _sweep(context)
+        release_memory()
+        await _remove_stale_files(context)
     except (HasatError, OSError, psycopg.Error) as error:
-        context.log.warning("sync.tidy_up_failed", error=str(error))
-    await order_search(context.store)
+        context.log.warning("sync.clean_up_failed", error=str(error))
+    await enqueue_search_index(context.store)
 
 
-def told(report: Report) -> dict[str, Any]:
-    """A report in the form of the command's JSON."""
+def report_detail(report: SyncReport) -> dict[str, Any]:
+    """Return a report as the run's detail, which the command prints as JSON."""
     return {
         "outcome": report.outcome,
         "seconds": report.seconds,
         "lists": {name: asdict(one) for name, one in report.lists.items()},
         "datasets": {
-            name: {**_counted(count), "head": report.version.heads[name]}
+            name: {**_counts_json(count), "head": report.version.heads[name]}
             for name, count in report.version.counts.items()
         },
     }
 
 
-def _counted(count: Counts) -> dict[str, int]:
-    """What a run does to a dataset, and how many records there are then."""
+def _counts_json(count: Counts) -> dict[str, int]:
+    """Return the changes of a dataset and its number of records after them."""
     return {
         "added": count.added,
         "modified": count.modified,
@@ -152,9 +153,9 @@ async def _fetch(context: RunContext) -> dict[str, Path]:
     seconds = gib.download_timeout.total_seconds()
     try:
         async with asyncio.TaskGroup() as group:
-            getting = {
+            downloads = {
                 box: group.create_task(
-                    obtain(
+                    fetch_list(
                         source,
                         box,
                         folder,
@@ -166,28 +167,28 @@ async def _fetch(context: RunContext) -> dict[str, Path]:
                 for box, source in sources.items()
             }
     except ExceptionGroup as failed:
-        # One reason is enough; the other download was given up with it.
+        # The first failure cancels the other download, so one error says it all.
         raise failed.exceptions[0] from None
     context.count_requests(sum("://" in source for source in sources.values()))
-    return {box: task.result() for box, task in getting.items()}
+    return {box: task.result() for box, task in downloads.items()}
 
 
-async def _tell(context: RunContext, *events: Event) -> None:
-    """Announce by itself what no transaction of the sync can; failing at it changes nothing."""
+async def _publish_events(context: RunContext, *events: Event) -> None:
+    """Publish events outside of the sync's transaction; a failure is only logged."""
     try:
         async with context.store.connection() as conn:
             for event in events:
                 await publish_event(conn, event)
     except (HasatError, psycopg.Error) as error:
-        context.log.warning("nobody could be told", reason=str(error))
+        context.log.warning("sync.event_not_published", error=str(error))
 
 
 async def _hold(
-    context: RunContext, error: HeldBackError, lists: Mapping[str, Path], began: float
+    context: RunContext, error: SyncHeldError, lists: Mapping[str, Path], began: float
 ) -> Outcome:
-    """Keep the lists as they are, so that approving applies exactly what was looked at.
+    """Store the lists, so that an approval applies exactly what the guard has measured.
 
-    Where nobody decides, only the newest few wait: lists are large.
+    Without a decision only the newest few runs keep waiting, because lists are large.
     """
     await store_lists(context.store, context.settings, context.run_id, lists)
     preview = {
@@ -195,7 +196,7 @@ async def _hold(
             {**asdict(measure), "exceeded": measure.exceeded} for measure in error.measures
         ],
         "lists": {name: asdict(one) for name, one in error.lists.items()},
-        "datasets": {name: _counted(count) for name, count in error.counts.items()},
+        "datasets": {name: _counts_json(count) for name, count in error.counts.items()},
         "examples": error.examples,
     }
     async with context.store.connection() as conn:
@@ -203,28 +204,27 @@ async def _hold(
             "INSERT INTO gib.held (run, preview) VALUES (%s, %s)",
             [context.run_id, Jsonb(preview)],
         )
-        await conn.execute(load_query(_PACKAGE, "supersede_held"), {"most": _MOST_WAITING})
-        took = time.monotonic() - began
-        await publish_event(
-            conn, guard_triggered(context.run_id, error.measures, error.counts, took)
-        )
+        await conn.execute(load_query(_PACKAGE, "supersede_held"), {"max_waiting": _MAX_WAITING})
+        seconds = time.monotonic() - began
+        event = guard_triggered(context.run_id, error.measures, error.counts, seconds)
+        await publish_event(conn, event)
         outcome = Outcome("held", detail={"lists": preview["lists"]}, message=error.message)
         await context.conclude(conn, outcome)
-    await _tidy_up(context)
+    await _clean_up(context)
     return outcome
 
 
-async def _sweep(context: RunContext) -> None:
-    """Remove what runs left that neither work nor wait for a decision."""
+async def _remove_stale_files(context: RunContext) -> None:
+    """Remove files of runs that are neither active nor waiting for a decision."""
     work = working_folder(context.settings, "*")
-    await sweep_folders(context.store, context.settings, context.run_id, work)
-    await sweep(context.store, context.settings)
+    await remove_stale_folders(context.store, context.settings, context.run_id, work)
+    await remove_decided_inputs(context.store, context.settings)
 
 
 SYNC = Job(
     NAME,
     run,
-    "Fetches both taxpayer lists and brings einvoice and edespatch to what they say.",
+    "Fetches both taxpayer lists and updates einvoice and edespatch.",
     cron="0 3,9,15,21 * * *",
     options={"pk": Location, "gb": Location, "approve": Annotated[int, Field(ge=1, le=2**62)]},
     source=SOURCE,

@@ -1,4 +1,4 @@
-"""What is kept of each list between runs: its fingerprints, and whose record each one is."""
+"""The stored state of the lists between runs: fingerprints per list, lines per taxpayer."""
 
 import hashlib
 import secrets
@@ -13,23 +13,25 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from hasat.sources.gib.datasets import SOURCE
-from hasat.sources.gib.lists.fingerprints import ODD
-from hasat.sources.gib.lists.lines import Kept, dump_parts, load_parts
-from hasat.sources.gib.lists.records import SetAside
+from hasat.sources.gib.lists.fingerprints import IRREGULAR
+from hasat.sources.gib.lists.lines import StoredLine, dump_lines, load_lines
+from hasat.sources.gib.lists.records import QuarantinedUser
 from hasat.store.aside import Aside, keep_aside
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.gib"
 
+LinesByList = dict[str, list[StoredLine]]
+"""A taxpayer's lines by list."""
+
 
 @dataclass(frozen=True)
 class ListState:
-    """One list as of the last good run; `duplicates` are records beyond their taxpayer's first.
+    """A list as of the last good run; `duplicates` are records beyond their taxpayer's first.
 
     `usual_length` is the median length of its records in bytes, `agreed` the doubts about a record
-    that the list has shared (see `users.py`).
-    Fingerprints and identifiers are parallel arrays, in order of the fingerprints: what is in order
-    already is put in order for a search at once.
+    that the list has shared (see `users.py`). Fingerprints and identifiers are parallel arrays,
+    sorted by fingerprint, so that a search over them needs no sorting.
     """
 
     name: str
@@ -51,37 +53,39 @@ class ListState:
 
     @property
     def records(self) -> int:
-        """How many Users the list has, readable or not."""
+        """Return the number of Users, readable or not."""
         return self.users + self.rejected
 
     @property
     def usual_bytes(self) -> int | None:
-        """How large the list would be if all its records were of the usual length."""
+        """Return the size the list would have if all its records had the usual length."""
         return None if self.usual_length is None else self.records * self.usual_length
 
-    def whose(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
-        """The identifiers behind fingerprints; and whether some are too odd to be kept here."""
-        numbers = np.frombuffer(self.identifiers, np.uint64)[self._at(fingerprints)]
-        found = {str(number)[1:] for number in numbers.tolist() if number != ODD}
-        return found, bool((numbers == ODD).any())
+    def owners_of(self, fingerprints: Iterable[bytes]) -> tuple[set[str], bool]:
+        """Return the identifiers of fingerprints, and whether irregular ones are among them."""
+        numbers = np.frombuffer(self.identifiers, np.uint64)[self._mask(fingerprints)]
+        found = {str(number)[1:] for number in numbers.tolist() if number != IRREGULAR}
+        return found, bool((numbers == IRREGULAR).any())
 
-    def moved(self, gone: Iterable[bytes], new: bytes, whose: bytes) -> tuple[bytes, bytes]:
-        """Both arrays, less some fingerprints and with those of new records."""
-        stay = ~self._at(gone)
+    def updated_arrays(
+        self, gone: Iterable[bytes], new: bytes, new_identifiers: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return both arrays without some fingerprints and with those of new records."""
+        stay = ~self._mask(gone)
         pairs = np.frombuffer(self.fingerprints, np.uint64).reshape(-1, 2)
         owners = np.frombuffer(self.identifiers, np.uint64)
-        return in_order(pairs[stay].tobytes() + new, owners[stay].tobytes() + whose)
+        return sort_arrays(pairs[stay].tobytes() + new, owners[stay].tobytes() + new_identifiers)
 
-    def _at(self, fingerprints: Iterable[bytes]) -> NDArray[np.bool_]:
+    def _mask(self, fingerprints: Iterable[bytes]) -> NDArray[np.bool_]:
         wanted = np.frombuffer(b"".join(fingerprints), np.uint64).reshape(-1, 2)
         pairs = np.frombuffer(self.fingerprints, np.uint64).reshape(-1, 2)
-        # Halves of different fingerprints meet as good as never; here that would only make the
-        # next run read a record once more.
+        # Halves of two different fingerprints practically never match one; if they did, the next
+        # run would parse one record again.
         return np.isin(pairs[:, 0], wanted[:, 0]) & np.isin(pairs[:, 1], wanted[:, 1])
 
 
 async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
-    """The state of each list that was ever read."""
+    """Return the state of each list that was ever read."""
     async with conn.cursor(row_factory=class_row(ListState), binary=True) as cursor:
         await cursor.execute(
             "SELECT name, run, users, rejected, duplicates, xml_bytes, usual_length, agreed,"
@@ -93,102 +97,85 @@ async def load_states(conn: AsyncConnection[Any]) -> dict[str, ListState]:
 async def save_state(
     conn: AsyncConnection[Any], state: ListState, before: ListState | None
 ) -> None:
-    """Keep a list's state, in the transaction of the run that it belongs to."""
-    # Tens of megabytes, which are not written again when they are the same.
+    """Store a list's state in the transaction of its run."""
+    # The arrays have tens of megabytes and are not written again if they are the same.
     same = before is not None and state.arrays == before.arrays
-    await conn.execute(
-        load_query(_PACKAGE, "save_list_again" if same else "save_list"), vars(state)
-    )
+    query = "update_list_counts" if same else "save_list"
+    await conn.execute(load_query(_PACKAGE, query), vars(state))
 
 
-def duplicates_in(identifiers: bytes) -> int:
-    """How many records are beyond the first of their taxpayer."""
+def count_duplicates(identifiers: bytes) -> int:
+    """Return how many records are beyond the first of their taxpayer."""
     numbers = np.frombuffer(identifiers, np.uint64)
-    usual = numbers[numbers != ODD]
-    return len(usual) - len(np.unique(usual))
+    regular = numbers[numbers != IRREGULAR]
+    return len(regular) - len(np.unique(regular))
 
 
-def in_order(fingerprints: bytes, identifiers: bytes) -> tuple[bytes, bytes]:
-    """Both arrays as a state keeps them."""
+def sort_arrays(fingerprints: bytes, identifiers: bytes) -> tuple[bytes, bytes]:
+    """Return both arrays in the order in which a state stores them."""
     pairs = np.frombuffer(fingerprints, np.uint64).reshape(-1, 2)
     order = np.argsort(pairs[:, 0], kind="stable")
     return pairs[order].tobytes(), np.frombuffer(identifiers, np.uint64)[order].tobytes()
 
 
 def new_seed() -> int:
-    """A seed nobody can guess; see `fingerprints` for why."""
+    """Return a seed that cannot be guessed; `fingerprints` explains why."""
     return secrets.randbits(62)
 
 
-def file_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from one that was put in its place, or written over it."""
+def file_identity(path: Path) -> tuple[int, ...]:
+    """Return values that change when a file is replaced or overwritten."""
     facts = path.stat()
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def sha256_of(path: Path) -> bytes:
+def file_sha256(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-_PACKAGE = "hasat.sources.gib"
-
-Parts = dict[str, list[Kept]]
-"""A taxpayer's lines by list."""
-
-
-async def parts_of(conn: AsyncConnection[Any], identifiers: Sequence[str]) -> dict[str, Parts]:
-    """The kept parts of taxpayers."""
+async def load_taxpayer_lines(
+    conn: AsyncConnection[Any], identifiers: Sequence[str]
+) -> dict[str, LinesByList]:
+    """Return the stored lines of taxpayers."""
     cursor = await conn.execute(
         "SELECT identifier, parts FROM gib.taxpayer WHERE identifier = ANY (%s)", [identifiers]
     )
-    return {identifier: load_parts(parts) async for identifier, parts in cursor}
+    return {identifier: load_lines(parts) async for identifier, parts in cursor}
 
 
-async def odd_identifiers(conn: AsyncConnection[Any]) -> set[str]:
-    """Those that are no number, so that fingerprints do not tell whose they are."""
+async def load_irregular_identifiers(conn: AsyncConnection[Any]) -> set[str]:
+    """Return the identifiers that are not numbers, which the state of a list cannot name."""
     cursor = await conn.execute(
         "SELECT identifier FROM gib.taxpayer WHERE identifier !~ '^[0-9]{1,18}$'"
     )
     return {identifier async for (identifier,) in cursor}
 
 
-async def note_touched(conn: AsyncConnection[Any], identifiers: Iterable[str]) -> None:
-    """Put down, until the transaction ends, of which taxpayers a record came or went."""
-    await conn.execute('CREATE TEMP TABLE touched (key text COLLATE "C" NOT NULL) ON COMMIT DROP')
-    async with conn.cursor() as cursor, cursor.copy("COPY touched FROM STDIN") as copy:
-        for identifier in identifiers:
-            await copy.write_row((identifier,))
-    await conn.execute("ANALYZE touched")
-
-
-async def keep_taxpayers(conn: AsyncConnection[Any], after: Mapping[str, Parts]) -> None:
-    """Keep the parts of these taxpayers as they are now; who has none is forgotten."""
-    gone = [identifier for identifier, parts in after.items() if not any(parts.values())]
-    kept = {
-        identifier: dump_parts(parts["PK"], parts["GB"]).decode()
-        for identifier, parts in after.items()
-        if any(parts.values())
+async def store_taxpayer_lines(
+    conn: AsyncConnection[Any], lines: Mapping[str, LinesByList]
+) -> None:
+    """Store the lines of taxpayers, and delete those of taxpayers who have none."""
+    gone = [identifier for identifier, by_list in lines.items() if not any(by_list.values())]
+    stored = {
+        identifier: dump_lines(by_list["PK"], by_list["GB"]).decode()
+        for identifier, by_list in lines.items()
+        if any(by_list.values())
     }
     await conn.execute("DELETE FROM gib.taxpayer WHERE identifier = ANY (%s)", [gone])
     await conn.execute(
-        load_query(_PACKAGE, "keep_taxpayers"),
-        {"identifiers": list(kept), "parts": list(kept.values())},
+        load_query(_PACKAGE, "store_taxpayer_lines"),
+        {"identifiers": list(stored), "parts": list(stored.values())},
     )
 
 
-async def keep_set_aside(
-    conn: AsyncConnection[Any], run: int, set_aside: Mapping[str, list[SetAside]]
+async def quarantine_users(
+    conn: AsyncConnection[Any], run: int, quarantined: Mapping[str, list[QuarantinedUser]]
 ) -> None:
-    """Put records that could not be read where a person can look at them."""
-    asides = [
+    """Store Users that could not be read, for inspection."""
+    records = [
         Aside(f"{box} list, byte {one.offset}", one.reason, one.raw, one.identifier)
-        for box, found in set_aside.items()
+        for box, found in quarantined.items()
         for one in found
     ]
-    await keep_aside(conn, SOURCE, run, asides)
-
-
-async def decide_held(conn: AsyncConnection[Any], approved: int | None) -> None:
-    """The mirror moved on: the approved run is done, others that waited are out of date."""
-    await conn.execute(load_query(_PACKAGE, "decide_held"), {"approved": approved})
+    await keep_aside(conn, SOURCE, run, records)

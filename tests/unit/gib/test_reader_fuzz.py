@@ -17,14 +17,20 @@ from xml.parsers.expat import ExpatError
 
 import pytest
 
-from hasat.sources.gib.lists import list_file as opening
+from hasat.sources.gib.lists import list_file
 from hasat.sources.gib.lists.errors import ListError
-from hasat.sources.gib.lists.fingerprints import Known
-from hasat.sources.gib.lists.lines import part_of, read_line
+from hasat.sources.gib.lists.fingerprints import KnownFingerprints
+from hasat.sources.gib.lists.lines import decode_part, read_line
 from hasat.sources.gib.lists.list_file import open_list
-from hasat.sources.gib.lists.markup import outermost_elements
-from hasat.sources.gib.lists.reader import Batch, ReachesOnError, Reader, conclude, settled
-from hasat.sources.gib.lists.records import Part, SetAside, moment
+from hasat.sources.gib.lists.markup import parse_elements
+from hasat.sources.gib.lists.reader import (
+    Batch,
+    Reader,
+    SpanningMarkupError,
+    check_tally,
+    settle_doubtful,
+)
+from hasat.sources.gib.lists.records import Part, QuarantinedUser, parse_time
 from hasat.sources.gib.lists.users import read_user
 
 ROUNDS = 100 * int(os.environ.get("HASAT_CAMPAIGN", "5"))
@@ -134,36 +140,38 @@ class Found:
     """A list as some reading found it."""
 
     parts: Counter[Any]
-    set_aside: list[SetAside]
+    quarantined: list[QuarantinedUser]
 
     @property
     def identifiers(self) -> set[str]:
         read = {key[0] for key in self.parts}
-        return read | {one.identifier for one in self.set_aside if one.identifier}
+        return read | {one.identifier for one in self.quarantined if one.identifier}
 
     @property
     def may_be_anybody(self) -> bool:
-        return any(one.identifier is None for one in self.set_aside)
+        return any(one.identifier is None for one in self.quarantined)
 
 
 def _key(part: Part) -> Any:
     return (*part[:5], tuple(sorted(part.documents.items())))
 
 
-def _read(data: bytes, known: Known | None = None, parts: dict[bytes, Part] | None = None) -> Found:
+def _read(
+    data: bytes, known: KnownFingerprints | None = None, parts: dict[bytes, Part] | None = None
+) -> Found:
     """What the reader finds; with `known`, parts of records seen before come from `parts`."""
     reader = Reader(open_list(io.BytesIO(data)), 7, known)
     found: Counter[Any] = Counter()
-    set_aside: list[SetAside] = []
+    quarantined: list[QuarantinedUser] = []
     for batch in reader:
-        set_aside += batch.set_aside
-        found.update(_key(part_of(line)) for _, line in batch.new)
+        quarantined += batch.quarantined
+        found.update(_key(decode_part(line)) for _, line in batch.new)
     if known is not None and parts is not None:
         gone = known.gone()
         missing = {gone[at : at + 16] for at in range(0, len(gone), 16)}
         found.update({_key(part) for print_, part in parts.items() if print_ not in missing})
-    assert reader.tally.set_aside == len(set_aside)
-    return Found(found, set_aside)
+    assert reader.tally.quarantined == len(quarantined)
+    return Found(found, quarantined)
 
 
 def _reference(data: bytes) -> Counter[Any] | None:
@@ -311,7 +319,7 @@ def _reference_doubts(user: minidom.Element, *, flat: bool) -> bool:
             return True
         if node.tagName in ("Documents", "Document") and not children:
             return True
-        if node.tagName == "DeletionTime" and moment(_text(node).strip()) is None:
+        if node.tagName == "DeletionTime" and parse_time(_text(node).strip()) is None:
             return True
         if node.tagName == "Alias" and not bare_alias:
             required = ["Name"] if node.parentNode is user else ["Name", "CreationTime"]
@@ -330,7 +338,7 @@ def _reference_doubts(user: minidom.Element, *, flat: bool) -> bool:
 
 
 def _when(text: str) -> Any:
-    found = moment(text)
+    found = parse_time(text)
     return (found is None, found, text) if found else (True, text)
 
 
@@ -348,8 +356,8 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
         assert found.parts == Counter(
             {key: n for key, n in reference.items() if key not in (None, OUTSIDE)}
         )
-        outside = [one for one in found.set_aside if "between Users" in one.reason]
-        assert len(found.set_aside) - len(outside) == reference[None]
+        outside = [one for one in found.quarantined if "between Users" in one.reason]
+        assert len(found.quarantined) - len(outside) == reference[None]
         assert bool(outside) >= bool(reference[OUTSIDE])
         state["well-formed"] += 1
     else:
@@ -374,19 +382,19 @@ def _read_by_three(data: bytes) -> Any:
         batches = [batch for reader in readers for batch in reader]
         first, *others = [reader.tally for reader in readers]
         for tally in others:
-            first = first.and_also(tally)
-        first.agree()
+            first = first.combine(tally)
+        first.accept_shared_doubts()
         for file in doubtful:
-            batches += settled(file, first)
-        conclude(first, "the list")
-    except (ListError, ReachesOnError):
+            batches += settle_doubtful(file, first)
+        check_tally(first, "the list")
+    except (ListError, SpanningMarkupError):
         return None
     return _all_of(batches)
 
 
 def _all_of(batches: list[Batch]) -> Any:
     aside = [
-        (one.offset, one.raw, one.reason, one.identifier) for b in batches for one in b.set_aside
+        (one.offset, one.raw, one.reason, one.identifier) for b in batches for one in b.quarantined
     ]
     return Counter(line for b in batches for line in b.new), sorted(aside, key=repr)
 
@@ -394,14 +402,14 @@ def _all_of(batches: list[Batch]) -> Any:
 def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
     """With every record of the list before known, the same is found as without."""
     parts = {
-        print_: part_of(line)
+        print_: decode_part(line)
         for batch in Reader(open_list(io.BytesIO(before)), 7)
         for print_, line in batch.new
     }
-    known = Known(b"".join(parts))
+    known = KnownFingerprints(b"".join(parts))
     again = _read(data, known, parts)
     assert set(again.parts) == set(found.parts)
-    assert again.set_aside == found.set_aside
+    assert again.quarantined == found.quarantined
 
 
 def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
@@ -412,7 +420,7 @@ def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
     dice = random.Random(seed)
     state = {"refused": 0, "well-formed": 0, "damaged": 0, "shared": 0}
     for number in range(ROUNDS):
-        monkeypatch.setattr(opening, "BLOCK", dice.choice((1 << 18, 1000, 61, 7)))
+        monkeypatch.setattr(list_file, "BLOCK", dice.choice((1 << 18, 1000, 61, 7)))
         before = _list(dice)
         data = _mutated(before, dice)
         try:
@@ -516,8 +524,8 @@ def test_the_quick_reader_reads_nothing_that_the_careful_one_doubts() -> None:
         if line is None:
             continue
         quick += 1
-        (element,), _ = outermost_elements(record)
-        assert read_user(element) == (part_of(line), ()), f"HASAT_FUZZ_SEED={seed}, {number}"
+        (element,), _ = parse_elements(record)
+        assert read_user(element) == (decode_part(line), ()), f"HASAT_FUZZ_SEED={seed}, {number}"
     assert quick
 
 

@@ -8,13 +8,27 @@ from typing import Any
 import pytest
 
 from hasat.feed.encoding import canonical
-from hasat.sources.gib.lists.lines import identifier_of, line_of, part_of, published, read_line
+from hasat.sources.gib.lists.lines import (
+    decode_part,
+    encode_part,
+    identifier_of,
+    published_bodies,
+    read_line,
+)
 from hasat.sources.gib.lists.list_file import open_list
-from hasat.sources.gib.lists.markup import outermost_elements
+from hasat.sources.gib.lists.markup import parse_elements
 from hasat.sources.gib.lists.reader import Reader
-from hasat.sources.gib.lists.records import Part, body, canonical_body, earlier, merge, moment
+from hasat.sources.gib.lists.records import (
+    DOCUMENT_OF,
+    Part,
+    Taxpayer,
+    earlier,
+    merge,
+    parse_time,
+    published_body,
+)
 from hasat.sources.gib.lists.users import read_user
-from hasat.sources.gib.sync.partitions import read_shelf, shelve
+from hasat.sources.gib.sync.partitions import partition, read_partition
 
 EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
 
@@ -22,11 +36,11 @@ EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
 def part_in(inside: str) -> Part:
     """The part in one User, by the usual way where it is that, and always by expat too."""
     record = f"<User>{inside}</User>".encode()
-    (element,), _ = outermost_elements(record)
+    (element,), _ = parse_elements(record)
     part, doubts = read_user(element)
     line = read_line(record.removesuffix(b"</User>"))
-    assert line is None or (part_of(line) == part and not doubts)
-    assert part_of(line_of(part)) == part
+    assert line is None or (decode_part(line) == part and not doubts)
+    assert decode_part(encode_part(part)) == part
     return part
 
 
@@ -121,7 +135,7 @@ def test_the_older_format_has_one_record_an_alias() -> None:
         record("c", EARLY, f"<DeletionTime>{LATE}</DeletionTime>"),
     ]
     assert all(part.flat for part in parts)
-    assert body(merge(parts, []), "einvoice") == {
+    assert published_body(merge(parts, []), "einvoice") == {
         "identifier": "0010030481",
         "title": "T",
         "accountType": "1",
@@ -148,7 +162,7 @@ def test_the_older_format_has_one_record_an_alias() -> None:
     ],
 )
 def test_published_times_become_moments_where_they_are_legible(text: str, expected: str) -> None:
-    assert str(moment(text)) == expected
+    assert str(parse_time(text)) == expected
 
 
 def test_the_earlier_time_is_the_same_whichever_comes_first() -> None:
@@ -166,7 +180,7 @@ def _part(**changes: Any) -> Part:
 
 def test_pk_wins_but_the_earlier_first_creation_counts_and_both_boxes_are_listed() -> None:
     gb = _part(title="T2", type="KAMU", account_type="X", first_creation_time=EARLY)
-    found = body(merge([_part()], [gb]), "einvoice")
+    found = published_body(merge([_part()], [gb]), "einvoice")
     assert found == {
         "identifier": "1234567890",
         "title": "T",
@@ -178,25 +192,30 @@ def test_pk_wins_but_the_earlier_first_creation_counts_and_both_boxes_are_listed
             {"alias": "a", "type": "PK", "creationTime": LATE},
         ],
     }
-    assert body(merge([_part(account_type=None)], [gb]), "einvoice") == {
+    assert published_body(merge([_part(account_type=None)], [gb]), "einvoice") == {
         **found,
         "accountType": "X",
     }
-    assert body(merge([], [gb]), "einvoice") == {
+    assert published_body(merge([], [gb]), "einvoice") == {
         **found,
         "title": "T2",
         "type": "KAMU",
         "accountType": "X",
         "aliases": found["aliases"][:1],
     }
-    assert body(merge([_part()], [gb]), "edespatch") is None
+    assert published_body(merge([_part()], [gb]), "edespatch") is None
+
+
+def _canonical_body(taxpayer: Taxpayer, dataset: str = "einvoice") -> bytes | None:
+    found = published_body(taxpayer, dataset)
+    return None if found is None else canonical(found)
 
 
 def _check_published(pk: list[Part], gb: list[Part]) -> None:
-    """Lines are published as parts are."""
+    """Check that lines are published as their parts are."""
     taxpayer = merge(pk, gb)
-    bodies = {name: canonical_body(taxpayer, name) for name in ("einvoice", "edespatch")}
-    found = published([line_of(part) for part in pk], [line_of(part) for part in gb])
+    bodies = {name: _canonical_body(taxpayer, name) for name in DOCUMENT_OF}
+    found = published_bodies([encode_part(part) for part in pk], [encode_part(part) for part in gb])
     assert found == {name: body for name, body in bodies.items() if body is not None}
 
 
@@ -230,21 +249,19 @@ def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
         )
 
 
-def test_the_canonical_body_is_what_the_feed_takes_its_digest_over() -> None:
+def test_published_lines_are_canonical_json() -> None:
     hard = _part(title='"\\\n\t\x7f\u2028\U0001f600/é', account_type=None)
     for parts in ([hard], [_part(title=None)], [_part(documents={"Invoice": (('"', None),)})]):
         _check_published(parts, [])
         _check_published([], parts)
         _check_published(parts, parts)
-        taxpayer = merge(parts, parts)
-        found = body(taxpayer, "einvoice")
-        assert canonical_body(taxpayer, "einvoice") == canonical(found)
-    assert canonical_body(merge([_part(documents={})], []), "einvoice") is None
+    assert published_body(merge([_part(documents={})], []), "einvoice") is None
+    assert published_bodies([encode_part(_part(documents={}))], []) == {}
 
 
 def test_every_published_field_moves_the_canonical_body() -> None:
     bodies = {
-        canonical_body(merge([part], []), "einvoice")
+        _canonical_body(merge([part], []))
         for part in (
             _part(),
             _part(identifier="1234567891"),
@@ -259,11 +276,11 @@ def test_every_published_field_moves_the_canonical_body() -> None:
             _part(documents={"Invoice": (("a", EARLY),)}),
             _part(documents={"Invoice": (("a", LATE), ("b", LATE))}),
         )
-    } | {canonical_body(merge([], [_part()]), "einvoice")}
+    } | {_canonical_body(merge([], [_part()]))}
     assert len(bodies) == 13
 
 
-def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
+def test_partitions_group_the_lines_of_both_lists(tmp_path: Any) -> None:
     def numbered(start: int) -> bytes:
         records = "".join(
             f"<User>{user(document(alias('a'))).replace('0010030481', f'{number:010d}')}</User>"
@@ -272,13 +289,13 @@ def test_shelves_bring_the_parts_of_both_lists_together(tmp_path: Any) -> None:
         return f"<UserList>{records}<User>&x;</User></UserList>".encode()
 
     for box, start in (("PK", 0), ("GB", 200)):
-        shelved = shelve(open_list(io.BytesIO(numbered(start))), tmp_path, box, 1, 7)
+        shelved = partition(open_list(io.BytesIO(numbered(start))), tmp_path, box, 1, 7)
         assert shelved.tally.users == 301
-        assert len(shelved.set_aside) == 1
+        assert len(shelved.quarantined) == 1
     found = {
         identifier_of(token): (len(pk), len(gb))
         for number in range(7)
-        for token, (pk, gb) in read_shelf(tmp_path, number).taxpayers.items()
+        for token, (pk, gb) in read_partition(tmp_path, number).taxpayers.items()
     }
     assert len(found) == 500
     assert found["0000000000"] == (2, 0)

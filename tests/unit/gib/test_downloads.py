@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hasat.errors import UsageError
-from hasat.sources.gib.sync.downloads import obtain
+from hasat.sources.gib.sync.downloads import fetch_list
 
 
 @pytest.mark.anyio
@@ -14,5 +14,5 @@ async def test_an_address_that_nobody_here_speaks_is_refused_at_once(
     source: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="only http"):
-        await obtain(source, "PK", tmp_path, timeout_seconds=5, pauses=())
+        await fetch_list(source, "PK", tmp_path, timeout_seconds=5, pauses=())
     assert not list(tmp_path.iterdir())

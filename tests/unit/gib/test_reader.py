@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from hasat.errors import HasatError
-from hasat.sources.gib.lists import errors
-from hasat.sources.gib.lists import list_file as opening
+from hasat.sources.gib.lists import errors, list_file
 from hasat.sources.gib.lists.errors import ListError
-from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.lines import decode_part
 from hasat.sources.gib.lists.list_file import Limits, open_list
 from hasat.sources.gib.lists.reader import Batch, Reader
 
@@ -60,14 +59,14 @@ def read(data: bytes, limits: Limits | None = None) -> tuple[Reader, list[Batch]
 
 
 def identifiers(batches: list[Batch]) -> list[str]:
-    return [part_of(line).identifier for batch in batches for _, line in batch.new]
+    return [decode_part(line).identifier for batch in batches for _, line in batch.new]
 
 
-def set_aside(batches: list[Batch]) -> list[tuple[str | None, str]]:
-    return [(one.identifier, one.reason) for batch in batches for one in batch.set_aside]
+def quarantined(batches: list[Batch]) -> list[tuple[str | None, str]]:
+    return [(one.identifier, one.reason) for batch in batches for one in batch.quarantined]
 
 
-# ── opening ────────────────────────────────────────────────────────────────────────────────────
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_zip_and_its_xml_read_alike_from_a_path_and_from_a_file(tmp_path: Path) -> None:
@@ -115,8 +114,8 @@ def test_files_beside_the_only_xml_file_do_not_matter() -> None:
     ("data", "kind", "says"),
     [
         (b"", errors.NotAListError, "an empty file"),
-        (b"PK\x03\x04", errors.ArchiveError, "not a whole ZIP"),
-        (packed(xml(users(1)))[:-30], errors.ArchiveError, "not a whole ZIP"),
+        (b"PK\x03\x04", errors.ArchiveError, "not a complete ZIP"),
+        (packed(xml(users(1)))[:-30], errors.ArchiveError, "not a complete ZIP"),
         (packed(b"", "a.txt"), errors.ArchiveError, "0 XML files"),
         (packed(xml(users(1)), more=("b.XML",)), errors.ArchiveError, "2 XML files"),
         (b"<html><body>502</body></html>", errors.NotAListError, "'html'"),
@@ -125,12 +124,12 @@ def test_files_beside_the_only_xml_file_do_not_matter() -> None:
         (b"<x:UserList xmlns:x='u'/>", errors.NotAListError, "'x:UserList'"),
         (b"<?xml version='1.0'?>\n", errors.TruncatedListError, "before its root"),
         (b"<!DOCTYPE UserList [<!ENTITY a 'b'>]><UserList/>", errors.ForbiddenMarkupError, "type"),
-        (xml(""), errors.EmptyListError, "names nobody"),
-        (b"<UserList/>", errors.EmptyListError, "names nobody"),
-        (xml(users(2))[:-13], errors.TruncatedListError, "without having closed its root"),
-        (xml(users(2))[:-200], errors.TruncatedListError, "without having closed its root"),
-        (xml(users(2)) + b"<a/>", errors.DamagedListError, "does not end where"),
-        (xml(users(2)) + xml(users(2)), errors.DamagedListError, "after its end"),
+        (xml(""), errors.EmptyListError, "has no User"),
+        (b"<UserList/>", errors.EmptyListError, "has no User"),
+        (xml(users(2))[:-13], errors.TruncatedListError, "without its closing tag"),
+        (xml(users(2))[:-200], errors.TruncatedListError, "without its closing tag"),
+        (xml(users(2)) + b"<a/>", errors.DamagedListError, "content after its closing tag"),
+        (xml(users(2)) + xml(users(2)), errors.DamagedListError, "Users after its closing tag"),
         (xml(users(2)).decode().encode("utf-16"), errors.ListEncodingError, "UTF-16"),
         (xml(users(2)).decode().encode("utf-16-le"), errors.ListEncodingError, "UTF-16"),
         (xml(users(3)).decode().encode("cp1254"), errors.ListEncodingError, "3 of its Users"),
@@ -139,7 +138,7 @@ def test_files_beside_the_only_xml_file_do_not_matter() -> None:
             errors.ListEncodingError,
             "'ISO-8859-9'",
         ),
-        (xml("<User><Identifier/></User>"), errors.DamagedListError, "hardly legible"),
+        (xml("<User><Identifier/></User>"), errors.DamagedListError, "is damaged"),
     ],
 )
 def test_a_list_that_cannot_be_used_is_refused_with_a_reason(
@@ -184,12 +183,12 @@ def test_a_record_without_end_does_not_fill_the_memory() -> None:
         read(endless, Limits(max_record=5000))
 
 
-# ── splitting ──────────────────────────────────────────────────────────────────────────────────
+# ── reader ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 18])
 def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(opening, "BLOCK", block)
+    monkeypatch.setattr(list_file, "BLOCK", block)
     reader, batches = read(xml(users(5)))
     assert identifiers(batches) == [f"{number:010d}" for number in range(5)]
     assert reader.tally.users == 5
@@ -229,12 +228,12 @@ def test_markup_that_looks_like_the_end_of_a_user_is_not_taken_for_one(
 ) -> None:
     _, batches = read(xml(content))
     assert identifiers(batches) == expected
-    assert not set_aside(batches)
+    assert not quarantined(batches)
 
 
 def test_what_stands_between_users_is_counted() -> None:
     reader, _ = read(xml(f"<Made>2026</Made>{user('0000000001')}text{user('0000000002')}<Made/>"))
-    assert reader.tally.strange == {"Made": 2, "text": 1}
+    assert reader.tally.unknown == {"Made": 2, "text": 1}
 
 
 # ── set aside ──────────────────────────────────────────────────────────────────────────────────
@@ -273,14 +272,14 @@ def test_a_user_that_cannot_be_read_is_set_aside_and_costs_nobody_else_anything(
     for content in (broken + first + last, first + broken + last, first + last + broken):
         reader, batches = read(xml(content))
         assert sorted(identifiers(batches)) == ["0000000001", "0000000002"]
-        assert [found for found, _ in set_aside(batches)] == [identifier]
-        assert reader.tally.set_aside == 1
+        assert [found for found, _ in quarantined(batches)] == [identifier]
+        assert reader.tally.quarantined == 1
 
 
 def test_what_is_set_aside_keeps_its_bytes_its_place_and_its_reason() -> None:
     data = xml(user("0000000001") + user("1111113261", "A & B") + user("0000000002"))
     _, batches = read(data)
-    (one,) = [one for batch in batches for one in batch.set_aside]
+    (one,) = [one for batch in batches for one in batch.quarantined]
     assert data[one.offset : one.offset + len(one.raw)] == one.raw
     assert b"A & B" in one.raw
     assert one.raw.strip().endswith(b"</User>")
@@ -292,11 +291,11 @@ def test_one_user_in_another_encoding_is_set_aside() -> None:
     data = xml(users(3)).replace(b"\n</UserList>", bad + b"\n</UserList>")
     _, batches = read(data)
     assert len(identifiers(batches)) == 3
-    assert set_aside(batches) == [("1111113261", "its byte 67 is not UTF-8")]
+    assert quarantined(batches) == [("1111113261", "its byte 67 is not UTF-8")]
 
 
 def test_a_list_of_which_most_is_illegible_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hasat.sources.gib.lists.reader._MANY", 5)
+    monkeypatch.setattr("hasat.sources.gib.lists.tally.MAX_QUARANTINED", 5)
     broken = "".join(user(f"{number:010d}", "A & B") for number in range(8))
-    with pytest.raises(errors.DamagedListError, match="hardly legible"):
+    with pytest.raises(errors.DamagedListError, match="is damaged"):
         read(xml(broken + users(3)))

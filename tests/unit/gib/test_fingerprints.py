@@ -4,8 +4,8 @@ import io
 import os
 import random
 
-from hasat.sources.gib.lists.fingerprints import Known, difference, fingerprints_of
-from hasat.sources.gib.lists.lines import part_of
+from hasat.sources.gib.lists.fingerprints import KnownFingerprints, fingerprints_of
+from hasat.sources.gib.lists.lines import decode_part
 from hasat.sources.gib.lists.list_file import open_list
 from hasat.sources.gib.lists.reader import Reader
 
@@ -24,19 +24,22 @@ def test_fingerprints_are_split_as_sets_are() -> None:
         pool += [bytes(16), b"\xff" * 16, b"\xff" * 8 + bytes(8), pool[0][:8] + bytes(8)]
         last = dice.choices(pool, k=dice.randint(0, 80))
         current = dice.choices(pool, k=dice.randint(0, 80))
-        found = difference(b"".join(last), b"".join(current))
-        assert _each(found.new) >= set(current) - set(last)
-        assert _each(found.gone) >= set(last) - set(current)
-        assert found.seen * 16 + len(found.new) == len(current) * 16
-        # Where first halves collide, a record may count as new and gone: read again, never lost.
+        known = KnownFingerprints(b"".join(last))
+        indexes = known.find(b"".join(current))
+        known.mark(indexes)
+        new = {one for one, index in zip(current, indexes, strict=True) if index < 0}
+        gone = _each(known.gone())
+        assert new >= set(current) - set(last)
+        assert gone >= set(last) - set(current)
+        # If first halves collide, a record may count as new and as gone: parsed again, never lost.
         twins = {one for one in pool if sum(other[:8] == one[:8] for other in pool) > 1}
-        assert _each(found.new) <= set(current) - set(last) | twins
-        assert _each(found.gone) <= set(last) - set(current) | twins
+        assert new <= set(current) - set(last) | twins
+        assert gone <= set(last) - set(current) | twins
 
 
 def test_a_fingerprint_met_once_or_twice_is_not_gone() -> None:
     a, b, c, d = (os.urandom(16) for _ in range(4))
-    known = Known(a + b + a + c)
+    known = KnownFingerprints(a + b + a + c)
     assert len(known) == 3
     known.mark(known.find(a + d + a))
     assert _each(known.gone()) == {b, c}
@@ -53,20 +56,20 @@ def _list(*titles: str) -> bytes:
     return f"<UserList>{users}</UserList>".encode()
 
 
-def _run(data: bytes, known: Known) -> list[str | None]:
+def _run(data: bytes, known: KnownFingerprints) -> list[str | None]:
     return _titles(Reader(open_list(io.BytesIO(data)), 5, known))
 
 
 def _titles(reader: Reader) -> list[str | None]:
-    return [part_of(line).title for batch in reader for _, line in batch.new]
+    return [decode_part(line).title for batch in reader for _, line in batch.new]
 
 
 def test_only_records_with_other_bytes_are_read_again() -> None:
-    known = Known(b"")
+    known = KnownFingerprints(b"")
     assert _run(_list("A", "B & C".replace("&", "&amp;")), known) == ["A", "B & C"]
     first = Reader(open_list(io.BytesIO(_list("A", "B", "C"))), 5)
     seen = b"".join(fingerprint for batch in first for fingerprint, _ in batch.new)
-    known = Known(seen)
+    known = KnownFingerprints(seen)
     reader = Reader(open_list(io.BytesIO(_list("A", "b", "C", "D"))), 5, known)
     assert _titles(reader) == ["b", "D"]
     assert reader.tally.users == 4

@@ -1,12 +1,12 @@
-"""What reading the taxpayer lists costs, as ratios to the least any reader must do, in one run.
+"""Cost of reading the taxpayer lists, relative to the minimum work of any reader.
 
 a  inflating both lists, one after the other, and nothing else
 b  expat tokenising both lists, one after the other, without a handler
 c  both lists, nothing new: split, fingerprinted and looked up, two processes / a
-d  both lists, everything new: read, merged and made into rows to copy, two processes / b
+d  both lists, everything new: read, merged and encoded as COPY rows, two processes / b
 e  fingerprints of the larger list compared with the last run's / a
 
-    python bench/gib_wire.py [--taxpayers 1000000] [--layout compact] [--lists FOLDER]
+    python bench/gib_lists.py [--taxpayers 1000000] [--layout compact] [--lists FOLDER]
 """
 
 import argparse
@@ -25,22 +25,22 @@ from xml.parsers import expat
 import psutil  # type: ignore[import-untyped]
 
 from hasat.feed.encoding import pack_row, record_digest
-from hasat.sources.gib.lists.fingerprints import Known, difference
-from hasat.sources.gib.lists.lines import identifier_of, published
+from hasat.sources.gib.lists.fingerprints import KnownFingerprints
+from hasat.sources.gib.lists.lines import identifier_of, published_bodies
 from hasat.sources.gib.lists.list_file import open_list
 from hasat.sources.gib.lists.reader import Reader
 from hasat.sources.gib.lists.records import DOCUMENT_OF
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.taxpayers import LAYOUTS
-from hasat.sources.gib.sync.partitions import read_shelf, shelve
+from hasat.sources.gib.sync.partitions import partition, read_partition
 
 BOXES = ("PK", "GB")
 SEED = 20_260_219
-SHELVES = 48
+PARTITIONS = 48
 
 
 def inflate(paths: list[Path]) -> int:
-    """(a): what unzipping alone costs."""
+    """(a): inflate both lists."""
     done = 0
     for path in paths:
         with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
@@ -50,7 +50,7 @@ def inflate(paths: list[Path]) -> int:
 
 
 def tokenise(paths: list[Path]) -> None:
-    """(b): what expat needs without calling anybody."""
+    """(b): tokenise both lists with expat, without handlers."""
     for path in paths:
         parser = expat.ParserCreate()
         with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as stream:
@@ -60,7 +60,7 @@ def tokenise(paths: list[Path]) -> None:
 
 
 def fingerprint(path: Path, target: Path) -> int:
-    """Read a list for the first time and keep its fingerprints."""
+    """Read a list for the first time and store its fingerprints."""
     reader = Reader(open_list(path), SEED)
     with target.open("wb") as file:
         for batch in reader:
@@ -69,8 +69,8 @@ def fingerprint(path: Path, target: Path) -> int:
 
 
 def read_again(path: Path, last: Path) -> int:
-    """(c): a list of which everything is known."""
-    known = Known(last.read_bytes())
+    """(c): read a list in which every record is known."""
+    known = KnownFingerprints(last.read_bytes())
     reader = Reader(open_list(path), SEED, known)
     new = sum(len(batch.new) for batch in reader)
     assert not new, "nothing is new"
@@ -78,13 +78,15 @@ def read_again(path: Path, last: Path) -> int:
     return reader.tally.users
 
 
-def merge_shelf(folder: Path, number: int) -> dict[str, int]:
-    """(d): one shelf's taxpayers as rows in the database's own format, in a file a dataset."""
+def merge_partition(folder: Path, number: int) -> dict[str, int]:
+    """(d): write one partition's taxpayers as binary COPY rows, in one file per dataset."""
     rows = dict.fromkeys(DOCUMENT_OF, 0)
     files = {name: (folder / f"{name}.{number:02d}").open("wb") for name in rows}
-    for token, (pk, gb) in read_shelf(folder, number).taxpayers.items():
+    for token, (pk, gb) in read_partition(folder, number).taxpayers.items():
         key = identifier_of(token).encode()
-        for name, body in published([line for _, line in pk], [line for _, line in gb]).items():
+        for name, body in published_bodies(
+            [line for _, line in pk], [line for _, line in gb]
+        ).items():
             files[name].write(pack_row(key, body, record_digest(body)))
             rows[name] += 1
     for file in files.values():
@@ -93,7 +95,7 @@ def merge_shelf(folder: Path, number: int) -> dict[str, int]:
 
 
 def peak_memory(what: Callable[[], object]) -> int:
-    """The largest resident set of this process and all it starts meanwhile, sampled."""
+    """Return the peak resident set of this process and its children, sampled."""
     stop = Event()
     me = psutil.Process()
     peaks = [0]
@@ -119,41 +121,43 @@ def peak_memory(what: Callable[[], object]) -> int:
 
 
 def timed(what: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that passed, and seconds that processors worked."""
+    """Return elapsed seconds and processor seconds."""
     began, worked = time.perf_counter(), sum(os.times()[:4])
     what()
     return time.perf_counter() - began, sum(os.times()[:4]) - worked
 
 
 def measure(paths: list[Path], folder: Path, repeats: int) -> None:
-    """Everything in turn, `repeats` times, so that a busy moment of the machine hits all alike."""
+    """Run all measurements in turn, `repeats` times, so that load affects all alike."""
     context = get_context("spawn")
-    kept = [folder / f"{box}.fingerprints" for box in BOXES]
+    fingerprints = [folder / f"{box}.fingerprints" for box in BOXES]
     with ProcessPoolExecutor(2, mp_context=context) as pool:
-        users = list(pool.map(fingerprint, paths, kept))
+        users = list(pool.map(fingerprint, paths, fingerprints))
     size = inflate(paths)
     print(f"{size / 1e6:.0f} MB of XML, {users[0]:,} + {users[1]:,} records")
 
     def nothing_new() -> None:
         with ProcessPoolExecutor(2, mp_context=context) as pool:
-            assert list(pool.map(read_again, paths, kept)) == users
+            assert list(pool.map(read_again, paths, fingerprints)) == users
 
     def everything_new() -> None:
         with ProcessPoolExecutor(2, mp_context=context) as pool:
             for box, task in [
-                (box, pool.submit(shelve, open_list(path), folder, box, SEED, SHELVES))
+                (box, pool.submit(partition, open_list(path), folder, box, SEED, PARTITIONS))
                 for box, path in zip(BOXES, paths, strict=True)
             ]:
                 assert task.result().tally.users == users[BOXES.index(box)]
-            rows = list(pool.map(merge_shelf, [folder] * SHELVES, range(SHELVES)))
+            rows = list(pool.map(merge_partition, [folder] * PARTITIONS, range(PARTITIONS)))
         assert sum(row["einvoice"] for row in rows) > max(users) * 0.9
 
-    last = kept[0].read_bytes()
+    last = fingerprints[0].read_bytes()
     current = last[: -16 * 300] + bytes(range(160))
 
     def compare() -> None:
-        found = difference(last, current)
-        assert (len(found.new), len(found.gone)) == (160, 4800)
+        known = KnownFingerprints(last)
+        indexes = known.find(current)
+        known.mark(indexes)
+        assert (int((indexes < 0).sum()), len(known.gone())) == (10, 4800)
 
     tasks = {
         "a": lambda: inflate(paths),
@@ -181,12 +185,12 @@ def measure(paths: list[Path], folder: Path, repeats: int) -> None:
 
 
 def main() -> None:
-    """Write lists, unless there are some, and measure."""
+    """Write lists, unless they exist, and measure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--taxpayers", type=int, default=200_000)
     parser.add_argument("--layout", choices=LAYOUTS, default="published")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--lists", type=Path, help="where lists are, or will be kept")
+    parser.add_argument("--lists", type=Path, help="where lists are, or will be fingerprints")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         lists = options.lists or Path(scratch) / "lists"
