@@ -1,7 +1,7 @@
-"""The demo's upstreams: all of them in one process, and the story that they tell.
+"""The simulators of the demo in one process, with a script of faults.
 
-Under one address: /gib, /tkgm and /football, and somebody who is told by webhook. The story's time
-is `lived`: it stands still while the demo is off, so that the next start goes on where it was.
+One address serves /gib, /tkgm, /football and a webhook receiver. The script runs on `elapsed` time,
+which stands still while the demo is off, so that the next start resumes it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from hasat.sources.gib.simulator.server import GIB, PATHS
 from hasat.sources.tkgm.simulator.server import KEY as TKGM_KEY
 from hasat.sources.tkgm.simulator.server import TKGM
 
-# Few enough for a start within seconds and for next to no work in between.
+# Small enough for a start within seconds.
 TAXPAYERS: Final = 4_000
 PARCELS: Final = 320
 LEAGUES: Final = 6
@@ -37,56 +37,55 @@ TEMPO: Final = 60
 ENDPOINTS: Final = 2
 # At this tempo a day has 24 minutes and a round begins every 96, at noon of its first day. The
 # first round has been played when the demo begins, the second kicks off a minute later.
-BEFORE: Final = timedelta(minutes=96 + 11)
-# A season is over after this long.
-_SEASON: Final = timedelta(minutes=96 * 2 * (TEAMS - 1))
-# What befalls the upstreams, by minute of each hour. For five minutes only half a list is
-# published, so that there is time to look at the run that the guard holds.
+SEASON_AGE: Final = timedelta(minutes=96 + 11)
+_SEASON_LENGTH: Final = timedelta(minutes=96 * 2 * (TEAMS - 1))
+# The faults, by minute of each hour. Half a list is published for five minutes, which leaves time
+# to look at the run that the guard holds.
 _HALF_LIST: Final = range(3, 8)
-_CUT_LIST: Final = 10
-# Who is told by webhook does not listen while the guard has something to tell.
-_DEAF: Final = _HALF_LIST
-_MOST_ATTEMPTS: Final = 2
-# The API of matches answers nothing while the last ones of the first day are played.
-_SILENCE: Final = range(9, 16)
+_TRUNCATED_LIST: Final = 10
+# The webhook receiver is down while the guard has something to report.
+_RECEIVER_DOWN: Final = _HALF_LIST
+_MAX_ATTEMPTS: Final = 2
+# The football API fails while the last matches of the first day are played.
+_API_DOWN: Final = range(9, 16)
 _HOUR: Final = 60
-_NOTE: Final = "story.json"
+_PROGRESS_FILE: Final = "story.json"
 AREA: Final = "town.geojson"
 _RECEIVER: Final = "/bookkeeping"
 
 
 @dataclass(frozen=True)
-class Past:
-    """What an earlier demo in this folder lived through."""
+class DemoProgress:
+    """How far the demo in a folder has come."""
 
-    lived: timedelta
+    elapsed: timedelta
     season_start: datetime
 
     @classmethod
-    def read(cls, folder: Path, now: datetime) -> "Past":
-        """The past that the folder tells of; a season that is over is followed by a new one."""
+    def read(cls, folder: Path, now: datetime) -> "DemoProgress":
+        """Read the progress in a folder; start a new season if the last one is over."""
         try:
-            told = json.loads((folder / _NOTE).read_text("utf-8"))
-            lived = timedelta(seconds=told["lived"])
-            season = datetime.fromisoformat(told["season_start"])
+            stored = json.loads((folder / _PROGRESS_FILE).read_text("utf-8"))
+            elapsed = timedelta(seconds=stored["elapsed"])
+            season = datetime.fromisoformat(stored["season_start"])
         except (OSError, ValueError, KeyError, TypeError):
-            lived, season = timedelta(0), now - BEFORE
-        return cls(lived, now - BEFORE if now - season > _SEASON else season)
+            elapsed, season = timedelta(0), now - SEASON_AGE
+        return cls(elapsed, now - SEASON_AGE if now - season > _SEASON_LENGTH else season)
 
     def write(self, folder: Path) -> None:
-        told = {
-            "lived": self.lived.total_seconds(),
+        document = {
+            "elapsed": self.elapsed.total_seconds(),
             "season_start": self.season_start.isoformat(),
         }
-        unfinished = folder / f"{_NOTE}.new"
-        unfinished.write_text(json.dumps(told), "utf-8")
-        unfinished.replace(folder / _NOTE)
+        unfinished = folder / f"{_PROGRESS_FILE}.new"
+        unfinished.write_text(json.dumps(document), "utf-8")
+        unfinished.replace(folder / _PROGRESS_FILE)
 
 
-def settings_for(address: str, folder: Path, past: Past) -> dict[str, Any]:
-    """The settings of a Hasat that harvests the story's upstreams at an address."""
+def demo_settings(address: str, folder: Path, progress: DemoProgress) -> dict[str, Any]:
+    """Return the settings of a Hasat that mirrors the simulators at an address."""
     leagues = [
-        {"id": 39 + number, "season": past.season_start.year, "name": f"League {number + 1}"}
+        {"id": 39 + number, "season": progress.season_start.year, "name": f"League {number + 1}"}
         for number in range(LEAGUES)
     ]
     return {
@@ -99,46 +98,46 @@ def settings_for(address: str, folder: Path, past: Past) -> dict[str, Any]:
         },
         "webhooks": {
             "enabled": True,
-            "max_attempts": _MOST_ATTEMPTS,
+            "max_attempts": _MAX_ATTEMPTS,
             "private_networks": ["127.0.0.0/8"],
             "endpoints": [{"name": "bookkeeping", "url": f"{address}{_RECEIVER}"}],
         },
     }
 
 
-def workers_of(address: str) -> dict[str, Any]:
-    """The workers.json that names the story's endpoints."""
+def workers_file(address: str) -> dict[str, Any]:
+    """Return the content of the workers.json with the simulated endpoints."""
     workers = [{"url": f"{address}/tkgm/e{n}", "daily": 5_000} for n in range(1, ENDPOINTS + 1)]
     return {"api_key": TKGM_KEY, "workers": workers}
 
 
-class Story:
-    """The upstreams, and what happens to them."""
+class DemoUpstreams:
+    """The simulators of the demo, and the script of their faults."""
 
-    def __init__(self, folder: Path, past: Past, clock: Clock = system_clock) -> None:
+    def __init__(self, folder: Path, progress: DemoProgress, clock: Clock = system_clock) -> None:
         self._folder = folder
         self._clock = clock
-        self._past = past
-        self._began = clock() - past.lived
+        self._season_start = progress.season_start
+        self._began = clock() - progress.elapsed
         lists = {"users": TAXPAYERS, "every": 60, "churn": 5, "began": self._began.isoformat()}
         world = {
             "leagues": LEAGUES,
             "teams": TEAMS,
-            "season_start": past.season_start.isoformat(),
+            "season_start": progress.season_start.isoformat(),
             "tempo": TEMPO,
             "corrected_share": 0.25,
-            # Hours of a match's own time: four minutes after it began here.
+            # In hours of match time: four minutes after kick-off at this tempo.
             "corrected_after": 4,
         }
         town = {"parcels": PARCELS, "endpoints": ENDPOINTS, "daily": 10_000}
         self.gib = Simulation(GIB, seed=1, options=lists)
         self.tkgm = Simulation(TKGM, seed=5, options=town)
         self.football = Simulation(FOOTBALL, seed=11, options=world)
-        self._minute = self._lived_minutes()
+        self._minute = self._elapsed_minutes()
 
     @asynccontextmanager
-    async def told(self, port: int = 0) -> AsyncIterator[str]:
-        """Serve the upstreams and let the story happen while the block lasts."""
+    async def serve(self, port: int = 0) -> AsyncIterator[str]:
+        """Serve the simulators and run the script; yield the address."""
         self._write_area()
         app = Starlette(
             routes=[
@@ -147,51 +146,50 @@ class Story:
             ]
             + [Route(_RECEIVER, self._receive, methods=["POST"])]
         )
-        happening = asyncio.create_task(self._happen(), name="story")
+        script = asyncio.create_task(self._run_script(), name="script")
         try:
             async with serve_app(app, port) as address:
                 yield address
         finally:
-            happening.cancel()
-            await asyncio.wait({happening})
-            self._remember()
+            script.cancel()
+            await asyncio.wait({script})
+            self._store_progress()
 
     async def _receive(self, request: Request) -> Response:
-        """Somebody who is told of every sync, and is away for some minutes of each hour."""
+        """Accept a webhook, except in the minutes when the receiver is down."""
         await request.body()
-        return Response(status_code=503 if self._minute % _HOUR in _DEAF else 204)
+        return Response(status_code=503 if self._minute % _HOUR in _RECEIVER_DOWN else 204)
 
-    def live_on(self) -> None:
-        """What the minutes since the last look bring."""
-        now = self._lived_minutes()
+    def advance(self) -> None:
+        """Switch the faults of the minutes that have passed since the last call."""
+        now = self._elapsed_minutes()
         for minute in range(self._minute + 1, now + 1):
-            self._befall(minute % _HOUR)
+            self._switch_faults(minute % _HOUR)
         self._minute = now
 
-    def _befall(self, minute: int) -> None:
+    def _switch_faults(self, minute: int) -> None:
         faults = self.gib.faults
         if minute == _HALF_LIST.start:
             faults.switch_on("half-list", list="pk")
         elif minute == _HALF_LIST.stop:
             faults.switch_off("half-list")
-        elif minute == _SILENCE.start:
+        elif minute == _API_DOWN.start:
             self.football.faults.switch_on("error", status=503)
-        elif minute == _CUT_LIST:
+        elif minute == _TRUNCATED_LIST:
             faults.switch_on("truncated", times=1, list="pk")
-        elif minute == _SILENCE.stop:
+        elif minute == _API_DOWN.stop:
             self.football.faults.switch_off("error")
 
-    async def _happen(self) -> None:
+    async def _run_script(self) -> None:
         while True:
-            self.live_on()
-            self._remember()
+            self.advance()
+            self._store_progress()
             await asyncio.sleep(5)
 
-    def _remember(self) -> None:
-        lived = self._clock() - self._began
-        Past(lived, self._past.season_start).write(self._folder)
+    def _store_progress(self) -> None:
+        DemoProgress(self._clock() - self._began, self._season_start).write(self._folder)
 
-    def _lived_minutes(self) -> int:
+    def _elapsed_minutes(self) -> int:
         return int((self._clock() - self._began) / timedelta(minutes=1))
 
     def _write_area(self) -> None:

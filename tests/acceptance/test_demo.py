@@ -5,7 +5,7 @@ import signal
 from support.house import House, eventually
 
 
-def test_the_demo_fills_itself_and_tells_its_story(house: House) -> None:
+def test_the_demo_loads_its_data_and_names_its_scenes(house: House) -> None:
     # Whatever else is set up on this machine is left alone.
     house.environ |= {"DATABASE_URL": "postgresql://x@127.0.0.1:9/prod", "HASAT_HOST": "0.0.0.0"}  # noqa: S104
     demo = house.start("demo")
@@ -23,7 +23,7 @@ def test_the_demo_fills_itself_and_tells_its_story(house: House) -> None:
     assert "merkeztest.gib.gov.tr" not in house.said()
     another = house.call("demo")
     assert another.returncode == 1
-    assert f"runs already, at {house.address}" in another.stderr
+    assert f"is already running at {house.address}" in another.stderr
     assert has("einvoice", 3_500)
     # In the middle of the scan: it is ended with everything else.
     demo.send_signal(signal.SIGINT)

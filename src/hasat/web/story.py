@@ -1,32 +1,31 @@
-"""What the demo shows, scene by scene, for its terminal and for the overview."""
+"""The scenes of the demo, for its terminal and for the overview."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 from zoneinfo import ZoneInfo
 
+from hasat.messages import Language
 from hasat.settings import Settings
-
-Language = Literal["en", "tr"]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Something worth a look, from a minute of the story on; `page` shows it."""
+    """Something that the demo shows on `page` from a minute of its script on."""
 
     minute: int
     page: str
     look: str
-    """An address, or a command, that tells the same."""
+    """A path of the API, or a command, that shows the same."""
     title: dict[Language, str]
     text: dict[Language, str]
     every_hour: bool = False
 
     def at(self, began: datetime, started: datetime) -> datetime | None:
-        """When it can first be seen since a start of the demo; None if that was before.
+        """Return when it is first visible after a start of the demo; None if that was before.
 
-        Upstreams begin some seconds later, jobs look at the full minute.
+        The simulators start some seconds after the demo, and jobs run at the full minute.
         """
         happens = began + timedelta(minutes=self.minute, seconds=15)
         seen = happens.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -36,15 +35,15 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A scene at a moment: when it can be seen, and whether that has passed."""
+class SceneState:
+    """A scene, when it is visible, and whether that has passed."""
 
     scene: Scene
     at: datetime | None
     is_over: bool
 
     def when(self, language: Language, zone: ZoneInfo) -> str:
-        """As a few words."""
+        """Return the time, or a few words instead of it."""
         words = WORDS[language]
         if self.at is None:
             return words["from the start" if self.scene.minute == 0 else "before this start"]
@@ -52,14 +51,14 @@ class Told:
         return f"{time}, {words['happened']}" if self.is_over else time
 
 
-def told(settings: Settings, now: datetime) -> list[Told]:
-    """The story as far as it is; nothing where this is not the demo."""
+def scene_states(settings: Settings, now: datetime) -> list[SceneState]:
+    """Return the states of all scenes; none if this is not the demo."""
     began, started = settings.demo.began, settings.demo.started
     if began is None or started is None:
         return []
     times = [scene.at(began, started) if scene.minute else None for scene in SCENES]
     return [
-        Told(scene, at, at is not None and at <= now)
+        SceneState(scene, at, at is not None and at <= now)
         for scene, at in zip(SCENES, times, strict=True)
     ]
 
@@ -74,10 +73,10 @@ SCENES: Final = (
             "tr": "Mükellef listesi her dakika değişiyor",
         },
         {
-            "en": "The publisher only ever shows the whole list. Hasat finds out what changed and "
-            "numbers every change without gaps: a follower can prove that it missed nothing.",
-            "tr": "Yayıncı hep listenin tamamını verir. Hasat neyin değiştiğini bulur ve her "
-            "değişikliği boşluksuz numaralar: izleyen, hiçbir şey kaçırmadığını kanıtlayabilir.",
+            "en": "GIB only publishes complete lists. Hasat computes the changes and numbers them "
+            "without gaps, so a consumer can prove that it missed nothing.",
+            "tr": "GİB yalnızca listenin tamamını yayımlar. Hasat değişiklikleri bulur ve "
+            "boşluksuz numaralar; izleyen, hiçbir şey kaçırmadığını kanıtlayabilir.",
         },
     ),
     Scene(
@@ -89,11 +88,11 @@ SCENES: Final = (
             "tr": "Bir kasaba parsel parsel taranıyor",
         },
         {
-            "en": "The registry answers one point at a time, so many a day. Watch the map fill; "
-            "the scan asks where most is still unknown, and goes on where it was after any stop.",
-            "tr": "Kayıt sistemi her soruda tek noktayı, günde belli sayıda yanıtlar. Haritanın "
-            "dolmasını izleyin; tarama en çok neresi bilinmiyorsa orayı sorar, durdurulursa "
-            "kaldığı yerden sürer.",
+            "en": "TKGM answers one point per request, with a daily limit. Watch the map fill: the "
+            "scan asks first where most is unknown, and resumes after any stop.",
+            "tr": "TKGM her istekte tek nokta yanıtlar ve günlük sınır koyar. Haritanın dolmasını "
+            "izleyin: tarama önce en çok bilinmeyen yeri sorar, durdurulursa kaldığı yerden "
+            "sürer.",
         },
     ),
     Scene(
@@ -101,12 +100,12 @@ SCENES: Final = (
         "/football",
         "/api/v1/football/fixtures?state=live",
         {
-            "en": "A match day at 60 times its speed",
+            "en": "A match day at 60 times the speed",
             "tr": "60 kat hızlı bir maç günü",
         },
         {
-            "en": "Two minutes a match, a round every hour and a half. Scores, events and tables "
-            "follow, within the requests a day that the plan allows.",
+            "en": "A match takes two minutes, a round starts every hour and a half. Scores, events "
+            "and tables are updated within the daily requests of the plan.",
             "tr": "Bir maç iki dakika sürer, her bir buçuk saatte yeni hafta başlar. Skorlar, "
             "olaylar ve puan durumu, planın izin verdiği günlük istek sayısı içinde izlenir.",
         },
@@ -116,16 +115,16 @@ SCENES: Final = (
         "/runs?job=gib_sync",
         "hasat gib runs",
         {
-            "en": "Half a list arrives, and the guard asks you",
-            "tr": "Listenin yarısı gelir, bekçi size sorar",
+            "en": "Half a list arrives: your approval is needed",
+            "tr": "Listenin yarısı gelir: onayınız gerekir",
         },
         {
-            "en": "More than a thousand taxpayers seem to be gone. The guard holds the whole run "
-            "and shows what it would remove. Reject it: as long as the half list is published, the "
-            "next run asks again. After five minutes the whole list comes back and settles it.",
-            "tr": "Binden çok mükellef yok olmuş görünür. Bekçi çalışmayı bütünüyle bekletir ve "
-            "neyin silineceğini gösterir. Reddedin: yarım liste yayında kaldıkça sonraki çalışma "
-            "yeniden sorar. Beş dakika sonra tam liste gelir, konu kapanır.",
+            "en": "More than a thousand taxpayers seem to be gone. The guard holds the run and "
+            "shows what it would remove. Reject it; the next run is held too while the half list "
+            "is published. After five minutes the complete list is back.",
+            "tr": "Binden çok mükellef silinmiş görünür. Koruma çalıştırmayı bekletir ve neyin "
+            "silineceğini gösterir. Reddedin; yarım liste yayında kaldıkça sonraki çalıştırma da "
+            "bekletilir. Beş dakika sonra tam liste geri gelir.",
         },
         every_hour=True,
     ),
@@ -134,16 +133,14 @@ SCENES: Final = (
         "/delivery",
         "hasat webhooks dead-letters",
         {
-            "en": "The bookkeeping is told, and does not listen",
-            "tr": "Muhasebeye haber verilir, dinleyen olmaz",
+            "en": "A webhook receiver goes down",
+            "tr": "Bir webhook alıcısı yanıt vermez",
         },
         {
-            "en": "Whoever wants to know is told of every sync by webhook. For five minutes nobody "
-            "answers there: what was tried in vain becomes a dead letter, which waits for you to "
-            "send it again, under its old id.",
-            "tr": "Bilmek isteyene her eşitleme webhook ile bildirilir. Orada beş dakika kimse "
-            "yanıt vermez: boşuna denenen, ölü mektup olur ve eski kimliğiyle yeniden "
-            "göndermenizi bekler.",
+            "en": "Every sync is reported by webhook. For five minutes the receiver is down: "
+            "failed deliveries become dead letters, which you can send again under the same id.",
+            "tr": "Her eşitleme webhook ile bildirilir. Alıcı beş dakika yanıt vermez: başarısız "
+            "teslimatlar teslim edilemeyenlere düşer; aynı kimlikle yeniden gönderebilirsiniz.",
         },
         every_hour=True,
     ),
@@ -156,12 +153,12 @@ SCENES: Final = (
             "tr": "Bir skor maçtan sonra düzeltilir",
         },
         {
-            "en": "A goal turns out to be none. Whoever follows gets the correction as a change "
-            "with what it was before. League 6 tells its results late: until then its matches stay "
-            "as they were told, and nothing is made up.",
-            "tr": "Bir gol iptal olur. İzleyen, düzeltmeyi önceki hâliyle birlikte bir değişiklik "
-            "olarak alır. League 6 sonuçlarını geç bildirir: o zamana kadar maçları bildirildiği "
-            "gibi kalır, hiçbir şey uydurulmaz.",
+            "en": "A goal is disallowed. Consumers receive the correction as a change with the "
+            "record before and after. League 6 publishes its results late; until then its matches "
+            "stay as last published, and nothing is guessed.",
+            "tr": "Bir gol iptal olur. İzleyenler düzeltmeyi önceki ve sonraki hâliyle bir "
+            "değişiklik olarak alır. League 6 sonuçlarını geç yayımlar; o zamana kadar maçları son "
+            "yayımlandığı gibi kalır, tahmin yapılmaz.",
         },
     ),
     Scene(
@@ -169,14 +166,14 @@ SCENES: Final = (
         "/runs?bad=1",
         "hasat jobs history --failed",
         {
-            "en": "A file ends in its middle",
-            "tr": "Bir dosya ortasında biter",
+            "en": "A truncated download",
+            "tr": "Yarıda kesilen bir indirme",
         },
         {
-            "en": "The run fails with a sentence that says why, and nothing has changed. The next "
-            "one reads the list again.",
-            "tr": "Çalışma nedenini söyleyen bir cümleyle başarısız olur, hiçbir şey değişmez. "
-            "Sonraki çalışma listeyi yeniden okur.",
+            "en": "The run fails with its reason and changes nothing. The next run downloads the "
+            "list again.",
+            "tr": "Çalıştırma nedenini bildirerek başarısız olur, hiçbir şey değişmez. Sonraki "
+            "çalıştırma listeyi yeniden indirir.",
         },
         every_hour=True,
     ),
@@ -185,15 +182,14 @@ SCENES: Final = (
         "/football",
         "/api/v1/football/fixtures?inferred=true",
         {
-            "en": "The API is silent, and matches are probably over",
-            "tr": "API susar, maçlar büyük olasılıkla bitmiştir",
+            "en": "The API goes down while matches end",
+            "tr": "Maçlar biterken API yanıt vermez",
         },
         {
-            "en": "For minutes it answers nothing while matches are played. They are marked as "
-            "probably over, beside what was told and never as a fact. Its first word ends that.",
-            "tr": "Maçlar oynanırken dakikalarca yanıt vermez. Maçlar bildirilenin yanında "
-            "büyük olasılıkla bitmiş diye işaretlenir, kesin bilgi diye değil. API'nin ilk sözüyle "
-            "işaret kalkar.",
+            "en": "The API does not respond for minutes. Matches are marked as probably finished, "
+            "separately from the published data. The mark is cleared once the API responds.",
+            "tr": "API dakikalarca yanıt vermez. Maçlar, yayımlanan veriden ayrı olarak, büyük "
+            "olasılıkla bitti diye işaretlenir. API yanıt verince işaret kalkar.",
         },
     ),
 )
@@ -201,10 +197,10 @@ SCENES: Final = (
 WORDS: Final[Mapping[Language, Mapping[str, str]]] = {
     "en": {
         "starting": "Starting the demo: PostgreSQL, the API, a worker and simulated upstreams.",
-        "folder": "Its data lives in {home}; no real upstream is called.",
-        "running": "The demo in {home} runs already, at {where}.",
-        "another": "Open that page, or end it with Ctrl-C where it was started. Another demo wants "
-        "another folder and another port: hasat --home OTHER --set serve.port=9000 demo",
+        "folder": "The data is in {home}; no real upstream is called.",
+        "running": "The demo in {home} is already running at {where}.",
+        "another": "Open that page, or end it with Ctrl-C where it was started. A second demo "
+        "needs its own folder and port: hasat --home OTHER --set serve.port=9000 demo",
         "ready": "Hasat is ready at {where}",
         "status": "status",
         "metrics": "metrics",
@@ -212,50 +208,44 @@ WORDS: Final[Mapping[Language, Mapping[str, str]]] = {
         "database": "database",
         "embedded": "embedded",
         "jobs": "jobs",
-        "stop": "Stop with Ctrl-C; running work is finished first.",
-        "look": "What to look at, at {where} or here:",
+        "stop": "Stop with Ctrl-C; running jobs finish first.",
+        "look": "What to look at, at {where} or in a terminal:",
         "from the start": "from the start",
         "before this start": "before this start",
         "happened": "happened",
-        "commands": "Times are those of {zone}. Commands want to know which house is meant:",
+        "commands": "Times are in {zone}. Point the command line at the demo:",
         "break": "Break something:",
-        "mend": "And mend it:    ",
+        "repair": "Repair it:      ",
         "taxpayers": "taxpayers",
         "parcels": "parcels",
         "matches": "matches",
-        "harvested": "Harvested: {told}. From now on only changes are brought in.",
+        "loaded": "Loaded {loaded}. From now on only changes are loaded.",
     },
     "tr": {
-        "starting": "Demo başlıyor: PostgreSQL, API, bir işçi ve taklit kaynaklar.",
-        "folder": "Verileri {home} klasöründe; hiçbir gerçek kaynağa sorulmaz.",
+        "starting": "Demo başlıyor: PostgreSQL, API, bir işçi süreci ve kaynak simülatörleri.",
+        "folder": "Veriler {home} klasöründe; gerçek kaynaklara istek gönderilmez.",
         "running": "{home} klasöründeki demo zaten çalışıyor: {where}",
-        "another": "O sayfayı açın ya da başlatıldığı yerde Ctrl-C ile bitirin. Başka bir demo "
-        "başka bir klasör ve kapı ister: hasat --home BASKA --set serve.port=9000 demo",
+        "another": "O sayfayı açın ya da başlatıldığı yerde Ctrl-C ile durdurun. İkinci bir demo "
+        "için ayrı klasör ve port verin: hasat --home BASKA --set serve.port=9000 demo",
         "ready": "Hasat hazır: {where}",
         "status": "durum",
-        "metrics": "ölçümler",
+        "metrics": "metrikler",
         "tools": "araçlar",
         "database": "veritabanı",
         "embedded": "gömülü",
         "jobs": "görevler",
-        "stop": "Ctrl-C ile durdurun; süren iş önce bitirilir.",
-        "look": "Neye bakmalı, {where} adresinde ya da burada:",
+        "stop": "Ctrl-C ile durdurun; çalışan görevler önce tamamlanır.",
+        "look": "Nelere bakılabilir, {where} adresinde ya da terminalde:",
         "from the start": "baştan beri",
         "before this start": "daha önce oldu",
         "happened": "oldu",
-        "commands": "Saatler {zone}. Komutlar hangi kurulumdan söz edildiğini bilmek ister:",
+        "commands": "Saatler {zone} saatidir. Komut satırını demoya yönlendirin:",
         "break": "Bir şeyi bozun:",
-        "mend": "Düzeltin:      ",
+        "repair": "Düzeltin:      ",
         "taxpayers": "mükellef",
         "parcels": "parsel",
         "matches": "maç",
-        "harvested": "Hasat edildi: {told}. Bundan sonra yalnızca değişiklikler alınır.",
+        "loaded": "Yüklendi: {loaded}. Bundan sonra yalnızca değişiklikler alınır.",
     },
 }
-"""What the terminal tells beside the scenes; Hasat's own messages are English."""
-
-
-def spoken(environ: Mapping[str, str]) -> Language:
-    """What a terminal speaks."""
-    named = (environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
-    return "tr" if next(filter(None, named), "").startswith("tr") else "en"
+"""Other texts of the terminal."""

@@ -97,7 +97,7 @@ NO_STATE_OF_THE_DATABASE = {
     "sim gib": "a simulator",
     "sim list": "a simulator",
     "sim run": "a simulator",
-    "sim story": "a simulator",
+    "sim demo": "a simulator",
     "tkgm endpoint": "a server that stores nothing",
     "tkgm parcel": "a lookup; requests are in the ledger",
     "tkgm places": "a lookup; requests are in the ledger",

@@ -58,7 +58,7 @@ async def test_once_verified_and_looked_up(shop: Shop, tmp_path: Path) -> None:
     first = await hasat("toys", *source, *to, "--once", "--verify", "--json")
     assert first.code == 0, first.said
     assert json.loads(first.out)["records"] == 5
-    assert "Every row is what the server holds" in first.said
+    assert "All rows are equal to those of the server" in first.said
     assert (await hasat("toys", *source, *to, "--once")).code == 3
     found = await hasat("toys", *to, "--get", "toy 3")
     assert json.loads(found.out) == TOYS["toy 3"]
@@ -76,7 +76,7 @@ async def test_once_verified_and_looked_up(shop: Shop, tmp_path: Path) -> None:
 async def test_a_wrong_call_is_said_in_a_sentence() -> None:
     done = await hasat("toys", "--to", "sqlite:///x.db")
     assert done.code == 2
-    assert "needs to know what it follows" in done.said
+    assert "--from is missing" in done.said
     assert "Traceback" not in done.said
 
 

@@ -102,7 +102,7 @@ def test_check_names_files_and_remarks(
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "gib.yaml").write_text("batch_size: 5")
     result = run("check")
-    assert result.stdout == "The settings are in order. Read config/gib.yaml.\n"
+    assert result.stdout == "The settings are valid. Read config/gib.yaml.\n"
     assert "REDIS_URL has no effect" in result.stderr
     assert json.loads(run("check", "--json").stdout)["files"] == ["config/gib.yaml"]
 

@@ -1,15 +1,14 @@
-"""The demo's story: what it promises happens, at its time, and a restart goes on with it."""
+"""The script of the demo: every scene happens at its time, and a restart resumes it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from hasat import demo as story
-from hasat.demo import Past, Story
+from hasat.demo import MATCHES, SEASON_AGE, DemoProgress, DemoUpstreams
 from hasat.settings import load_settings
 from hasat.sources.football.simulator.matches import FULL, REAL_TIME, Tempo
 from hasat.sources.football.simulator.world import make_world
-from hasat.web.story import SCENES, WORDS, spoken, told
+from hasat.web.story import SCENES, WORDS, scene_states
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -28,35 +27,35 @@ def _minute_of(word: str) -> int:
 
 
 def test_time_stands_still_while_the_demo_is_off(tmp_path: Path) -> None:
-    first = Past.read(tmp_path, START)
-    assert first.lived == timedelta(0)
-    Past(timedelta(minutes=7), first.season_start).write(tmp_path)
-    again = Past.read(tmp_path, START + timedelta(hours=3))
-    assert again == Past(timedelta(minutes=7), first.season_start)
+    first = DemoProgress.read(tmp_path, START)
+    assert first.elapsed == timedelta(0)
+    DemoProgress(timedelta(minutes=7), first.season_start).write(tmp_path)
+    again = DemoProgress.read(tmp_path, START + timedelta(hours=3))
+    assert again == DemoProgress(timedelta(minutes=7), first.season_start)
 
 
 def test_a_season_that_is_over_is_followed_by_another(tmp_path: Path) -> None:
-    Past.read(tmp_path, START).write(tmp_path)
+    DemoProgress.read(tmp_path, START).write(tmp_path)
     much_later = START + timedelta(days=9)
-    assert Past.read(tmp_path, much_later).season_start == much_later - story.BEFORE
+    assert DemoProgress.read(tmp_path, much_later).season_start == much_later - SEASON_AGE
 
 
-def test_a_spoilt_note_begins_a_new_story(tmp_path: Path) -> None:
-    (tmp_path / "story.json").write_text('{"lived": "for')
-    assert Past.read(tmp_path, START).lived == timedelta(0)
+def test_a_damaged_progress_file_starts_the_script_again(tmp_path: Path) -> None:
+    (tmp_path / "story.json").write_text('{"elapsed": "for')
+    assert DemoProgress.read(tmp_path, START).elapsed == timedelta(0)
 
 
 def test_the_broken_lists_come_when_the_screen_says_so(tmp_path: Path) -> None:
     clock = _Clock()
-    told = Story(tmp_path, Past.read(tmp_path, START), clock)
+    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path, START), clock)
     lists = []
     for minute in range(80):
         clock.now = START + timedelta(minutes=minute)
-        told.live_on()
-        lists.append([fault.name for fault in told.gib.faults.on])
-        # As whoever asks for the list would find it.
-        told.gib.faults.strikes("truncated")
-    half, cut = _minute_of("Half a list"), _minute_of("ends in its middle")
+        upstreams.advance()
+        lists.append([fault.name for fault in upstreams.gib.faults.on])
+        # As a download of the list does.
+        upstreams.gib.faults.strikes("truncated")
+    half, cut = _minute_of("Half a list"), _minute_of("truncated")
     halves = [minute for minute, faults in enumerate(lists) if "half-list" in faults]
     assert halves == [*range(half, half + 5), *range(60 + half, 60 + half + 5)]
     cuts = [minute for minute, faults in enumerate(lists) if "truncated" in faults]
@@ -64,8 +63,9 @@ def test_the_broken_lists_come_when_the_screen_says_so(tmp_path: Path) -> None:
 
 
 def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Path) -> None:
-    world = Story(tmp_path, Past.read(tmp_path, START), _Clock()).football.inside.world
-    assert len(world.matches) == story.MATCHES
+    progress = DemoProgress.read(tmp_path, START)
+    world = DemoUpstreams(tmp_path, progress, _Clock()).football.inside.world
+    assert len(world.matches) == MATCHES
     kick_offs = [match.kick_off - START for match in world.matches.values()]
     first = _minute_of("match day")
     assert any(timedelta(minutes=first) <= one <= timedelta(minutes=first + 1) for one in kick_offs)
@@ -78,19 +78,19 @@ def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Pa
     assert timedelta(minutes=minute) <= min(corrected) <= timedelta(minutes=minute + 5)
 
 
-def test_matches_are_played_while_the_api_is_silent(tmp_path: Path) -> None:
+def test_matches_are_played_while_the_api_is_down(tmp_path: Path) -> None:
     clock = _Clock()
-    told = Story(tmp_path, Past.read(tmp_path, START), clock)
+    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path, START), clock)
     silent = []
     for minute in range(30):
         clock.now = START + timedelta(minutes=minute)
-        told.live_on()
-        if told.football.faults.on:
+        upstreams.advance()
+        if upstreams.football.faults.on:
             silent.append(clock.now)
-    world = told.football.inside.world
+    world = upstreams.football.inside.world
     played = [m for m in world.matches.values() if m.at(silent[0]).code in ("1H", "HT", "2H")]
     assert played
-    scene = START + timedelta(minutes=_minute_of("silent"))
+    scene = START + timedelta(minutes=_minute_of("API"))
     assert silent[0] + timedelta(minutes=3) <= scene <= silent[-1] - timedelta(minutes=3)
 
 
@@ -116,8 +116,8 @@ def test_a_scene_is_announced_for_when_a_job_has_looked() -> None:
 def test_a_later_start_announces_only_what_is_to_come() -> None:
     began = START - timedelta(minutes=20)
     demo = {"HASAT_DEMO_BEGAN": began.isoformat(), "HASAT_DEMO_STARTED": START.isoformat()}
-    story_so_far = told(load_settings(environ=demo), START + timedelta(minutes=50))
-    words = {one.scene.title["en"]: one.when("en", ZoneInfo("UTC")) for one in story_so_far}
+    states = scene_states(load_settings(environ=demo), START + timedelta(minutes=50))
+    words = {one.scene.title["en"]: one.when("en", ZoneInfo("UTC")) for one in states}
     assert list(words.values()) == [
         "from the start",
         "from the start",
@@ -128,12 +128,8 @@ def test_a_later_start_announces_only_what_is_to_come() -> None:
         "10:51",
         "before this start",
     ]
-    assert told(load_settings(environ={}), START) == []
+    assert scene_states(load_settings(environ={}), START) == []
 
 
-def test_the_terminal_tells_it_in_the_language_of_its_reader() -> None:
-    assert spoken({"LANG": "tr_TR.UTF-8"}) == "tr"
-    assert spoken({"LC_ALL": "en_GB.UTF-8", "LANG": "tr_TR.UTF-8"}) == "en"
-    assert spoken({"LC_ALL": "", "LC_MESSAGES": "tr_TR.UTF-8", "LANG": "C"}) == "tr"
-    assert spoken({}) == "en"
+def test_every_text_of_the_terminal_has_a_translation() -> None:
     assert WORDS["tr"].keys() == WORDS["en"].keys()

@@ -1,10 +1,10 @@
-"""`hasat archive`: whole datasets as files."""
+"""`hasat archive`: list, write and verify archives of datasets."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from hasat.cli import context, output
@@ -16,20 +16,19 @@ from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.sources.registry import all_datasets
 
-app = typer.Typer(help="Whole datasets as files, for newcomers.", no_args_is_help=True)
+app = typer.Typer(help="Archives: whole datasets as files.", no_args_is_help=True)
 
 DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Such as einvoice.")]
 
 
 @app.command("list")
 def list_(ctx: typer.Context, dataset: DatasetArgument, json: output.JsonFlag = False) -> None:
-    """The archives that are kept, newest first.
+    """List the archives of a dataset, newest first.
 
     Example: `hasat archive list einvoice`
     """
     settings = context.get_settings(ctx)
-    name = _named(dataset).name
-
+    name = _get_dataset(dataset).name
     _emit(run_with_store(settings, lambda store: list_archives(store, name)), json=json)
 
 
@@ -37,22 +36,21 @@ def list_(ctx: typer.Context, dataset: DatasetArgument, json: output.JsonFlag = 
 def write(
     ctx: typer.Context,
     dataset: DatasetArgument,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Also if the newest archive is up to date.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if the newest archive is up to date.")
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Write the newest archive if it is missing or behind, and let old ones expire.
+    """Write an archive if the newest one is missing or out of date, and delete expired ones.
 
-    Examples: `hasat archive write einvoice` · `hasat archive write einvoice --anew`
+    Examples: `hasat archive write einvoice` · `hasat archive write einvoice --force`
     """
     settings = context.get_settings(ctx)
-    wanted = _named(dataset)
-
+    wanted = _get_dataset(dataset)
     writing = with_audit(
         "archive.write",
         wanted.name,
-        lambda store: write_archives(store, settings, wanted, force=anew),
+        lambda store: write_archives(store, settings, wanted, force=force),
         takes_long=True,
     )
     written = run_with_store(settings, writing)
@@ -70,17 +68,17 @@ def verify_(
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Read archives back and recompute what they say of themselves; exits 1 if one is faulty.
+    """Read archives back and check their counts and digests; exits 1 if one is faulty.
 
     Examples: `hasat archive verify einvoice` · `hasat archive verify einvoice --all --json`
     """
     from hasat.feed.archive.verification import Verification, verify
 
     settings = context.get_settings(ctx)
-    name = _named(dataset).name
+    name = _get_dataset(dataset).name
 
     async def perform() -> list[Verification]:
-        place = storage_of(settings)
+        storage = storage_of(settings)
         async with open_migrated_store(settings) as store:
             found = await list_archives(store, name)
         if not found:
@@ -89,7 +87,7 @@ def verify_(
                 remedy=msg("Write one: hasat archive write {name}", name=name),
             )
         newest = [one for one in found if everything or one.batch == found[0].batch]
-        return [await verify(place, archive) for archive in newest]
+        return [await verify(storage, archive) for archive in newest]
 
     findings = context.run_async(perform())
     output.emit(
@@ -97,8 +95,7 @@ def verify_(
         json=json,
         human=lambda: Text(
             "\n".join(
-                f"{one.name}: {'; '.join(one.faults) if one.faults else 'as it should be'}"
-                for one in findings
+                f"{one.name}: {'; '.join(one.faults) if one.faults else 'ok'}" for one in findings
             )
         ),
     )
@@ -106,12 +103,12 @@ def verify_(
         raise typer.Exit(1)
 
 
-def _named(name: str) -> Dataset:
+def _get_dataset(name: str) -> Dataset:
     datasets = {one.name: one for one in all_datasets()}
     if name not in datasets:
         raise NotFoundError(
             msg("There is no dataset named {name!r}.", name=name),
-            remedy=msg("There are {datasets}.", datasets=", ".join(datasets)),
+            remedy=msg("Known datasets: {datasets}.", datasets=", ".join(datasets)),
         )
     return datasets[name]
 
@@ -119,8 +116,8 @@ def _named(name: str) -> Dataset:
 def _emit(archives: Sequence[Archive], *, json: bool) -> None:
     listed: list[dict[str, Any]] = [archive.summary() for archive in archives]
 
-    def human() -> Table:
-        table = output.table("file", "bytes", "records", "change", "holds the state of")
+    def human() -> RenderableType:
+        table = output.table("file", "bytes", "records", "change", "state at")
         for one in listed:
             table.add_row(
                 one["fileName"],

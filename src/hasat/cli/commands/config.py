@@ -1,4 +1,4 @@
-"""`hasat config`: what the settings are, where they came from, and what they mean."""
+"""`hasat config`: show, check and document the settings."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from hasat.messages import msg
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="""What the settings are, where they came from, and what they mean.
+    help="""Show, check and document the settings.
 
 Examples: `hasat config show --origin` · `hasat config check` · `hasat config reference`""",
 )
@@ -25,7 +25,9 @@ def show(
         list[str] | None,
         typer.Argument(metavar="[KEY]...", help="Settings or sections; all when none is named."),
     ] = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Say where each came from.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Show the origin of each value.")
+    ] = False,
     json: output.JsonFlag = False,
 ) -> None:
     """Show the settings in force; secrets are hidden.
@@ -36,17 +38,17 @@ def show(
     from hasat.settings.show import as_text, shown_values
 
     settings = context.get_settings(ctx)
-    values = _chosen(shown_values(settings), keys or [])
+    values = _select(shown_values(settings), keys or [])
     origins = {key: settings.origin(key) for key in values}
 
     def human() -> Text:
         rows = [[key, as_text(value)] for key, value in values.items()]
         if not rows:
-            return Text("No job is changed.")
+            return Text("No job has changed settings.")
         if origin:
             rows = [[*row, str(origins[row[0]])] for row in rows]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-        # A column that one long value would push off the screen is not worth aligning.
+        # Alignment stops at 60 characters, so that one long value does not push all off the screen.
         widths = [min(width, 60) for width in widths]
         lines = ("  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows)
         return Text("\n".join(lines))
@@ -60,9 +62,9 @@ def show(
 
 @app.command()
 def check(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Check flags, environment and files; every problem is named at once.
+    """Check flags, environment and files, and report all problems at once.
 
-    Exits with 0 when all is well and with 2 otherwise. Remarks are about what has no effect.
+    Exits 0 if the settings are valid and 2 otherwise. Remarks name settings without effect.
 
     Examples: `hasat config check` · `hasat --config ./deploy/config.example config check --json`
     """
@@ -80,7 +82,7 @@ def check(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         for remark in remarks:
             output.note(remark)
         read = f"Read {', '.join(files)}." if files else "There are no configuration files."
-        return f"The settings are in order. {read}"
+        return f"The settings are valid. {read}"
 
     output.emit({"problems": [], "files": files, "remarks": remarks}, json=json, human=human)
 
@@ -96,8 +98,8 @@ def reference() -> None:
     print(reference(), end="")
 
 
-def _chosen(values: dict[str, object], wanted: list[str]) -> dict[str, object]:
-    """The settings that were asked for, by name or by section."""
+def _select(values: dict[str, object], wanted: list[str]) -> dict[str, object]:
+    """Return the settings with these names or in these sections; all if none is named."""
     from hasat.settings.given import did_you_mean
     from hasat.settings.keys import sections
 

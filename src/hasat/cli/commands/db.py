@@ -1,4 +1,4 @@
-"""`hasat db`: the database for people who want to reach it themselves."""
+"""`hasat db`: connect to the database, migrate it, back it up, stop it."""
 
 import asyncio
 import signal
@@ -28,17 +28,18 @@ from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded import EmbeddedServer
 from hasat.store.store import bring_up_to_date, connect, reach
 
-app = typer.Typer(no_args_is_help=True, help="The database: reach it, back it up, stop it.")
+app = typer.Typer(
+    no_args_is_help=True, help="Connect to the database, back it up, restore it, stop it."
+)
 
-FileArgument = Annotated[Path, typer.Argument(help="The backup.", show_default=False)]
+FileArgument = Annotated[Path, typer.Argument(help="The backup file.", show_default=False)]
 
 
 @app.command()
 def url(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Print the database's address, with its password if it has one.
+    """Print the URL of the database, with its password if it has one.
 
-    The embedded server is started if needed and stays up until `hasat db stop`, so that the address
-    can be used.
+    Starts the embedded server if needed and leaves it running until `hasat db stop`.
 
     Examples: `hasat db url` · `psql "$(hasat db url)"` · `hasat db url --json`
     """
@@ -48,7 +49,7 @@ def url(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def psql(ctx: typer.Context) -> None:
-    """Open psql on the database; arguments are passed on.
+    """Open psql on the database; arguments are passed to psql.
 
     Examples: `hasat db psql` · `hasat db psql -c 'SELECT count(*) FROM jobs.run'`
     """
@@ -57,7 +58,7 @@ def psql(ctx: typer.Context) -> None:
 
 @app.command()
 def migrate(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Bring the database up to date; every start does this by itself.
+    """Apply the pending migrations; every start does this too.
 
     Examples: `hasat db migrate` · `hasat db migrate --json`
     """
@@ -71,7 +72,7 @@ def migrate(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
 @app.command()
 def backup(ctx: typer.Context, file: FileArgument, json: output.JsonFlag = False) -> None:
-    """Write the whole database to a file, while Hasat goes on working.
+    """Write the whole database to a file; Hasat may run meanwhile.
 
     Examples: `hasat db backup monday.dump` · `hasat db backup /backups/hasat.dump --json`
     """
@@ -87,12 +88,12 @@ def backup(ctx: typer.Context, file: FileArgument, json: output.JsonFlag = False
 def restore_command(
     ctx: typer.Context,
     file: FileArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace the data in the database.")] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Put a backup in place of what is in the database; all of it or, on an error, nothing.
+    """Replace the database with a backup; on an error nothing changes.
 
-    Other Hasat processes must be stopped first. Followers start over, so every dataset is archived.
+    Stop other Hasat processes first. Consumers start over, so every dataset is archived.
 
     Examples: `hasat db restore monday.dump` · `hasat db restore monday.dump --yes`
     """
@@ -109,18 +110,18 @@ def stop(
         bool,
         typer.Option(
             "--force",
-            help="Also while Hasat processes use it; those that go on working start it again.",
+            help="Also while Hasat processes use it; those that keep running start it again.",
         ),
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Stop the embedded server, if one is left running.
+    """Stop the embedded server if it is running.
 
     Examples: `hasat db stop` · `hasat db stop --force`
     """
     stopped = context.run_async(_stop(context.get_settings(ctx), force=force))
-    said = "The database server has stopped." if stopped else "The database server is not running."
-    output.emit({"stopped": stopped}, json=json, human=lambda: _line(said))
+    text = "The database server has stopped." if stopped else "The database server is not running."
+    output.emit({"stopped": stopped}, json=json, human=lambda: _line(text))
 
 
 async def _url(settings: Settings) -> tuple[str, bool]:
@@ -131,7 +132,7 @@ async def _url(settings: Settings) -> tuple[str, bool]:
 async def _psql(settings: Settings, arguments: list[str]) -> int:
     async with reach(settings) as reached:
         client = await Client.of(reached, settings.database.binaries)
-        # Ctrl-C is psql's: it cancels the query, not the program that waits for psql.
+        # Ctrl-C is for psql, which cancels its query; this process must survive it.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         process = await asyncio.create_subprocess_exec(
             client.program("psql"), client.database, *arguments, env=client.environment
@@ -150,7 +151,7 @@ async def _backup(settings: Settings, file: Path) -> int:
 
 
 async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
-    """Restore, with the audit record continued: a backup has none of what happened after it."""
+    """Restore a backup and keep the audit records that are newer than it."""
     entry = AuditEntry(command_actor(), "database.restore", file.name)
     async with reach(settings) as reached:
         async with await connect(reached.url) as connection:
@@ -176,7 +177,7 @@ async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> Non
 
 
 async def _archive_all(settings: Settings) -> None:
-    """Write what followers start over from; a worker makes up for what cannot be written now."""
+    """Archive every dataset, so that consumers can start over; a worker retries what fails."""
     try:
         async with open_migrated_store(settings) as store:
             for dataset in all_datasets():
@@ -186,15 +187,15 @@ async def _archive_all(settings: Settings) -> None:
                 try:
                     await write_archives(store, settings, dataset)
                 except (HasatError, OSError) as error:
-                    output.note(f"{dataset.name} could not be archived: {error}")
+                    output.note(f"Cannot archive {dataset.name}: {error}")
     except HasatError as error:
-        output.note(f"The datasets could not be archived: {error}")
+        output.note(f"Cannot archive the datasets: {error}")
 
 
 async def _stop(settings: Settings, *, force: bool) -> bool:
     if settings.database.url is not None:
         raise UsageError(
-            msg("The database server was given by its address, so Hasat does not stop it."),
+            msg("Hasat does not stop a server that is configured by its URL."),
             remedy=msg("Stop it with its own tools."),
         )
     server = EmbeddedServer(settings.home, binaries=settings.database.binaries)
@@ -202,5 +203,5 @@ async def _stop(settings: Settings, *, force: bool) -> bool:
 
 
 def _line(text: str) -> Text:
-    """A line that is never broken, so that it can be copied."""
+    """Return a line that is never wrapped, so that it can be copied."""
     return Text(text, no_wrap=True, overflow="ignore")

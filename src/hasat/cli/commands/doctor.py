@@ -1,4 +1,4 @@
-"""`hasat doctor`: everything a start needs, looked at one by one, each finding with its remedy."""
+"""`hasat doctor`: check everything that a start needs; each finding has a remedy."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,26 +16,26 @@ from hasat.settings import Settings
 
 _MARKS: dict[Grade, tuple[str, str]] = {
     "ok": ("ok  ", "green"),
-    "warning": ("look", "yellow"),
+    "warning": ("WARN", "yellow"),
     "failure": ("FAIL", "red"),
 }
 
 
 def doctor(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Check everything a start needs; each finding comes with its remedy.
+    """Check everything that a start needs; each finding has a remedy.
 
-    Exits 1 if something would keep Hasat from starting.
+    Exits 1 if something prevents a start.
 
     Examples: `hasat doctor` · `hasat doctor --json`
     """
-    found = context.run_async(examine(ctx))
-    output.emit([asdict(one) for one in found], json=json, human=lambda: _told(found))
+    found = context.run_async(_examine(ctx))
+    output.emit([asdict(one) for one in found], json=json, human=lambda: _render(found))
     if any(finding.grade == "failure" for finding in found):
         raise typer.Exit(1)
 
 
-async def examine(ctx: typer.Context) -> list[Finding]:
-    """All findings; a check that cannot be made because an earlier one failed is left out."""
+async def _examine(ctx: typer.Context) -> list[Finding]:
+    """Return all findings; checks that depend on a failed one are left out."""
     found = [findings.check_python()]
     try:
         settings = context.get_settings(ctx)
@@ -46,7 +46,7 @@ async def examine(ctx: typer.Context) -> list[Finding]:
     if home.grade == "failure" and settings.database.url is None:
         return found
     for check in (_jobs, _port, _database):
-        found += await _careful(check, settings)
+        found += await _run_check(check, settings)
     return found
 
 
@@ -79,7 +79,7 @@ async def _database(settings: Settings) -> list[Finding]:
         return await findings.check_database(store, settings, all_sources())
 
 
-async def _careful(
+async def _run_check(
     check: Callable[[Settings], Awaitable[Finding | list[Finding]]], settings: Settings
 ) -> list[Finding]:
     try:
@@ -95,13 +95,13 @@ async def _is_hasat(address: str) -> bool:
 
     try:
         async with asyncio.timeout(2), httpx2.AsyncClient() as client:
-            answer = await client.get(f"{address}/healthz")
-            return answer.status_code == 200 and answer.json() == {"status": "alive"}
+            response = await client.get(f"{address}/healthz")
+            return response.status_code == 200 and response.json() == {"status": "alive"}
     except (httpx2.HTTPError, TimeoutError, ValueError):
         return False
 
 
-def _told(found: list[Finding]) -> Text:
+def _render(found: list[Finding]) -> Text:
     text = Text()
     for finding in found:
         mark, colour = _MARKS[finding.grade]

@@ -1,4 +1,4 @@
-"""`hasat jobs`: what runs when, what has run, and running it now."""
+"""`hasat jobs`: the schedule, the runs, and running a job now."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from json import dumps, loads
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -33,14 +34,14 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
 
-app = typer.Typer(help="What runs when, what has run, and running it now.", no_args_is_help=True)
+app = typer.Typer(help="The schedule, the runs, and running a job now.", no_args_is_help=True)
 
 _EXIT = {"done": 0, "nothing": 3, "skipped": 3, "held": 4, "out_of_quota": 5, "interrupted": 130}
 
 
 @app.command("list")
 def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Every job: when it is due next, and how its last run ended.
+    """List the jobs with their next due time and the outcome of their last run.
 
     Examples: `hasat jobs list` · `hasat jobs list --json`
     """
@@ -64,13 +65,13 @@ def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         for entry in entries
     ]
 
-    def human() -> Table:
+    def human() -> RenderableType:
         table = output.table("job", "source", "lane", "cron", "next due", "last run", "outcome")
         for entry in entries:
             job, last = entry.job, entry.last_run
-            due = _moment(entry.next_due, settings) if job.enabled else "off"
-            cron = f"{job.cron} {job.zone}" if job.cron else "by hand"
-            began = _moment(last.started_at or last.queued_at, settings) if last else "never"
+            due = _format_time(entry.next_due, settings) if job.enabled else "off"
+            cron = f"{job.cron} {job.zone}" if job.cron else "manual"
+            began = _format_time(last.started_at or last.queued_at, settings) if last else "never"
             table.add_row(
                 job.name,
                 job.source or "",
@@ -89,36 +90,38 @@ def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 def run_now(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="The job; without it, the one JOB_ID names.")
+        str | None, typer.Argument(help="The job; the one in JOB_ID if not given.")
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter: JSON, or else text."),
+        typer.Option(metavar="KEY=VALUE", help="A parameter, as JSON or text."),
     ] = None,
     queue: Annotated[
-        bool, typer.Option("--queue", help="Leave it to a worker, and print the run's number.")
+        bool, typer.Option("--queue", help="Queue it for a worker and print the run's number.")
     ] = False,
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Run a job here and now; needs no worker, and works for disabled jobs too.
+    """Run a job now in this process, without a worker; disabled jobs too.
 
-    Exits by the outcome: done 0, nothing to do or running already 3, held 4, out of quota 5,
-    failed 1. With --queue a worker runs it; 3 if a run of the job is queued or running already,
-    unless its runs wait for each other. Examples: `hasat jobs run housekeeping` ·
-    `hasat jobs run gib_sync --queue` · `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs
-    run --json`
+    Exits 0 when done, 3 when there is nothing to do or the job is already running, 4 when held,
+    5 when out of quota and 1 when failed. With --queue a worker runs it; exits 3 if a run of the
+    job is already queued or running, unless its runs wait for each other.
+
+    Examples: `hasat jobs run housekeeping` · `hasat jobs run gib_sync --queue` ·
+    `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs run --json`
     """
     settings = context.get_settings(ctx)
     name = name or settings.jobs.job_id
     if name is None:
         raise UsageError(
-            msg("Which job?"), remedy=msg("Name it, or set JOB_ID; `hasat jobs list` shows them.")
+            msg("No job is named."),
+            remedy=msg("Give its name, or set JOB_ID; `hasat jobs list` shows all jobs."),
         )
-    chosen = {key: _value(text) for key, text in context.parse_pairs(param or []).items()}
+    chosen = {key: _parse_value(text) for key, text in context.parse_pairs(param or []).items()}
 
     catalogue = build_catalogue(settings)
-    params = _params(settings, catalogue.get(name), chosen)
+    params = _with_league(settings, catalogue.get(name), chosen)
     if queue:
         _emit_queued(
             settings,
@@ -149,7 +152,7 @@ def run_now(
     except typer.Exit:
         output.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
         raise
-    output.emit(_public(done, settings), json=json, human=lambda: _one(done, settings))
+    output.emit(_public(done, settings), json=json, human=lambda: _details(done, settings))
     raise typer.Exit(_EXIT.get(done.outcome or "", 1))
 
 
@@ -157,11 +160,11 @@ def run_now(
 def history(
     ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")] = 20,
-    failed: Annotated[bool, typer.Option("--failed", help="Only runs that went wrong.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of runs.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """The runs that are kept, newest first.
+    """List the stored runs, newest first.
 
     Examples: `hasat jobs history` · `hasat jobs history housekeeping --failed --json`
     """
@@ -171,15 +174,15 @@ def history(
         async with open_migrated_store(settings) as store:
             runs = await list_runs(store, job=name, bad=failed, limit=limit)
             if name is not None and not runs:
-                # Runs of a job that is gone are shown; a name that never was is an error.
+                # Runs of a job that no longer exists are listed; an unknown name is an error.
                 build_catalogue(settings).get(name)
             return runs
 
     runs = context.run_async(read())
 
-    def human() -> Table | Text:
+    def human() -> RenderableType:
         if not runs:
-            return Text("There are no such runs.")
+            return Text("No results.")
         table = output.table(
             "run", "job", "by", "started", "finished", "outcome", "rows", "message"
         )
@@ -188,8 +191,8 @@ def history(
                 str(run.id),
                 run.job,
                 run.trigger,
-                _moment(run.started_at, settings),
-                _moment(run.finished_at, settings),
+                _format_time(run.started_at, settings),
+                _format_time(run.finished_at, settings),
                 run.outcome or run.state,
                 str(run.rows_changed),
                 Text(run.message or run.error or ""),
@@ -205,14 +208,13 @@ def show(
     run: Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The run's number.")],
     json: output.JsonFlag = False,
 ) -> None:
-    """Everything known about one run.
+    """Show all details of a run.
 
     Example: `hasat jobs show 42 --json`
     """
     settings = context.get_settings(ctx)
-
     found = run_with_store(settings, lambda store: get_run(store, run))
-    output.emit(_public(found, settings), json=json, human=lambda: _one(found, settings))
+    output.emit(_public(found, settings), json=json, human=lambda: _details(found, settings))
 
 
 @app.command()
@@ -222,7 +224,7 @@ def retry(
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Queue a new run with the parameters of a finished one; a worker takes it up.
+    """Queue a new run with the parameters of a finished one, for a worker.
 
     Example: `hasat jobs retry 42`
     """
@@ -243,25 +245,24 @@ def stop(
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Stop a run: one that waits at once, one that works within seconds. What it did stays.
+    """Stop a run: a queued one at once, a running one within seconds. Its commits remain.
 
     Example: `hasat jobs stop 42`
     """
     settings = context.get_settings(ctx)
-
     stop = with_audit("run.stop", run, lambda store: stop_run(store, run), reason=reason)
-    asked = run_with_store(settings, stop)
+    stopped = run_with_store(settings, stop)
     output.emit(
-        _public(asked, settings),
+        _public(stopped, settings),
         json=json,
-        human=lambda: Text(f"Run {asked.id} of {asked.job}: {asked.message}"),
+        human=lambda: Text(f"Run {stopped.id} of {stopped.job}: {stopped.message}"),
     )
 
 
 def _emit_queued(
     settings: Settings, queue: Callable[[Store], Awaitable[Run]], *, json: bool
 ) -> None:
-    """Queue a run and say which it is, and whether there is anybody to take it up."""
+    """Queue a run and print it, with a note if no worker is running."""
 
     async def queue_it() -> tuple[Run, int]:
         async with open_migrated_store(settings) as store:
@@ -277,23 +278,23 @@ def _emit_queued(
     )
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return loads(text)
     except (ValueError, RecursionError):
-        # Also a number of thousands of digits; the check of the parameters refuses it.
+        # A number with thousands of digits comes here too; validation rejects it.
         return text
 
 
-def _params(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What was chosen, with the league that the environment names for jobs that ask for one."""
+def _with_league(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Add ONLY_LEAGUE_ID to the parameters of a job that has that parameter."""
     league = settings.football.only_league_id
     if league is None or unknown_params(job, ["only_league_id"]):
         return dict(chosen)
     return {"only_league_id": league, **chosen}
 
 
-def _one(run: Run, settings: Settings) -> Table:
+def _details(run: Run, settings: Settings) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     rows = {
         "run": run.id,
@@ -304,8 +305,8 @@ def _one(run: Run, settings: Settings) -> Table:
         "by": run.trigger,
         "worker": run.worker,
         "attempt": run.attempt,
-        "started": _moment(run.started_at, settings),
-        "finished": _moment(run.finished_at, settings),
+        "started": _format_time(run.started_at, settings),
+        "finished": _format_time(run.finished_at, settings),
         "rows changed": run.rows_changed,
         "requests": run.requests,
         "progress": dumps(run.progress, ensure_ascii=False) if run.progress else None,
@@ -318,7 +319,7 @@ def _one(run: Run, settings: Settings) -> Table:
 
 
 def _public(run: Run, settings: Settings) -> dict[str, Any]:
-    """A run as JSON shows it, with its times in the scheduler's zone."""
+    """Return a run as a JSON document, with its times in the scheduler's zone."""
     return {
         key: _local(value, settings) if isinstance(value, datetime) else value
         for key, value in asdict(run).items()
@@ -329,6 +330,6 @@ def _local(value: datetime | None, settings: Settings) -> datetime | None:
     return value.astimezone(zone(settings.jobs.timezone)) if value else None
 
 
-def _moment(value: datetime | None, settings: Settings) -> str:
+def _format_time(value: datetime | None, settings: Settings) -> str:
     local = _local(value, settings)
     return local.strftime("%Y-%m-%d %H:%M:%S") if local else "-"

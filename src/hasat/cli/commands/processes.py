@@ -17,7 +17,7 @@ from hasat.settings import Settings
 from hasat.store import Store
 
 if TYPE_CHECKING:
-    from hasat.web.story import Language
+    from hasat.messages import Language
 
 HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
 PortFlag = Annotated[

@@ -1,4 +1,4 @@
-"""`hasat quota`: what is left at each upstream."""
+"""`hasat quota`: the request budgets of the upstreams."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ from hasat.settings import Settings
 from hasat.store import Store
 
 _WATCH_SECONDS = 2.0
-_BAR = 30
+_BAR_WIDTH = 30
 
 
 def quota(
     ctx: typer.Context,
     upstream: Annotated[str | None, typer.Argument(help="Only this upstream.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     reopen: Annotated[
         bool, typer.Option("--reopen", help="Reopen the day that the upstream closed.")
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """What is left at each upstream, who spent it, and what the day will come to.
+    """Show the requests left at each upstream, the jobs that spent them, and the forecast.
 
-    With `--watch --json` one document a line is printed, every two seconds. With `--reopen` the
-    upstream is asked again although it responded that the day is used up.
+    With `--watch --json` prints one document per line, every two seconds. With `--reopen` sends
+    requests again although the upstream responded that the day's limit is reached.
 
     Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota football --reopen`
     """
@@ -48,7 +48,7 @@ def quota(
             msg("--reopen needs an upstream."), remedy=msg("hasat quota football --reopen")
         )
 
-    async def once() -> list[Quota]:
+    async def read() -> list[Quota]:
         async with open_migrated_store(settings) as store:
             quotas = await _read(store, settings, upstream)
             if not reopen or upstream is None:
@@ -64,8 +64,8 @@ def quota(
         return
     from hasat.api.quota import document
 
-    quotas = context.run_async(once())
-    output.emit(document(quotas), json=json, human=lambda: told(quotas))
+    quotas = context.run_async(read())
+    output.emit(document(quotas), json=json, human=lambda: _render(quotas))
 
 
 async def _read(store: Store, settings: Settings, upstream: str | None) -> list[Quota]:
@@ -79,7 +79,7 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
         known = ", ".join(each.windows.upstream for each in quotas)
         raise NotFoundError(
             msg("There is no upstream {upstream!r}.", upstream=upstream),
-            remedy=msg("There are: {known}.", known=known),
+            remedy=msg("Known upstreams: {known}.", known=known),
         )
     return chosen
 
@@ -94,12 +94,11 @@ async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> Non
                 await asyncio.sleep(_WATCH_SECONDS)
         with Live(console=Console(highlight=False), auto_refresh=False) as live:
             while True:
-                live.update(told(await _read(store, settings, upstream)), refresh=True)
+                live.update(_render(await _read(store, settings, upstream)), refresh=True)
                 await asyncio.sleep(_WATCH_SECONDS)
 
 
-def told(quotas: Sequence[Quota]) -> RenderableType:
-    """The budgets as a person reads them."""
+def _render(quotas: Sequence[Quota]) -> RenderableType:
     parts: list[RenderableType] = []
     for each in quotas:
         parts.append(Text("\n".join(_headlines(each))))
@@ -114,8 +113,8 @@ def told(quotas: Sequence[Quota]) -> RenderableType:
 
 def _headlines(quota: Quota) -> list[str]:
     w = quota.windows
-    here = w.now.astimezone(zone(w.zone))
-    lines = [f"{w.upstream}  {here:%Y-%m-%d %H:%M:%S} {here.tzname()}"]
+    local = w.now.astimezone(zone(w.zone))
+    lines = [f"{w.upstream}  {local:%Y-%m-%d %H:%M:%S} {local.tzname()}"]
     if w.shadow:
         lines.append("  SHADOW: requests are counted, none is refused")
     if w.day_limit is not None and w.remaining is not None:
@@ -129,9 +128,9 @@ def _headlines(quota: Quota) -> list[str]:
         )
         lines.append(f"  STOPPED by the upstream at {_time(quota, w.exhausted_at)}, {until}")
     if w.plan is not None:
-        lines.append(f"  the upstream itself allows {w.plan:,} a day")
+        lines.append(f"  the upstream allows {w.plan:,} a day")
     if w.foreign_use:
-        lines.append(f"  {w.foreign_use:,} were spent by somebody else with the same key")
+        lines.append(f"  {w.foreign_use:,} were spent by other users of the same key")
     if w.written_off:
         lines.append(f"  {w.written_off:,} are written off after crashes of the database")
     if w.minute_limit is not None:
@@ -151,7 +150,14 @@ def _headlines(quota: Quota) -> list[str]:
 
 def _lanes(quota: Quota) -> Table:
     table = output.table(
-        "lane", "spent", "may spend", "kept for others", "keeps", "waits", "refused", numeric=True
+        "lane",
+        "spent",
+        "available",
+        "reserved for others",
+        "reserved",
+        "waits",
+        "refused",
+        numeric=True,
     )
     for lane in quota.lanes:
         table.add_row(
@@ -180,19 +186,19 @@ def _endpoints(quota: Quota) -> Table:
     for each in quota.endpoints:
         state = ""
         if each.exhausted_at:
-            state = "its day is used up"
+            state = "exhausted"
         elif each.rest_until:
-            state = f"rests until {_time(quota, each.rest_until)}"
+            state = f"cooldown until {_time(quota, each.rest_until)}"
         limit = "" if each.day_limit is None else f"{each.day_limit:,}"
         table.add_row(each.name, f"{each.spent:,}", limit, state)
     return table
 
 
 def _time(quota: Quota, moment: datetime) -> str:
-    there = moment.astimezone(zone(quota.windows.zone))
-    return f"{there:%H:%M:%S} {there.tzname()}"
+    local = moment.astimezone(zone(quota.windows.zone))
+    return f"{local:%H:%M:%S} {local.tzname()}"
 
 
 def _bar(used: int, limit: int) -> str:
-    filled = min(_BAR, round(_BAR * used / limit)) if limit else _BAR
-    return "█" * filled + "░" * (_BAR - filled)
+    filled = min(_BAR_WIDTH, round(_BAR_WIDTH * used / limit)) if limit else _BAR_WIDTH
+    return "█" * filled + "░" * (_BAR_WIDTH - filled)

@@ -1,4 +1,4 @@
-"""`hasat replica`: a dataset of another Hasat in a database of yours."""
+"""`hasat replica`: a verified copy of a dataset of another Hasat."""
 
 from dataclasses import asdict
 from math import inf
@@ -22,17 +22,20 @@ def replica(
     dataset: Annotated[str, typer.Argument(help="The dataset, e.g. einvoice.")],
     to: Annotated[
         str,
-        typer.Option(metavar="TARGET", help="sqlite:///FILE or postgresql://... to keep it in."),
+        typer.Option(
+            metavar="TARGET", help="Where to store it: sqlite:///FILE or postgresql://..."
+        ),
     ],
     source: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="The Hasat server to follow.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End as soon as it is up to date.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit once it is up to date.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every row with the server's state digest.")
     ] = False,
     get: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only look one record up; asks no server.")
+        str | None,
+        typer.Option(metavar="KEY", help="Print one record of the replica; sends no request."),
     ] = None,
     key: Annotated[
         str | None,
@@ -40,12 +43,12 @@ def replica(
     ] = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Keep a dataset of a Hasat server in a database of yours, always equal.
+    """Copy a dataset of a Hasat server into your own database and keep it up to date.
 
-    Loads the newest archive, then follows every change until Ctrl-C. May be killed at any moment.
-    With --once it exits 0 when something was new (or verified), 3 when nothing was; 1 when the
-    server cannot be reached for two minutes, or when --verify finds a difference: the next start
-    then loads everything anew.
+    Loads the newest archive, then follows the changes until Ctrl-C. It may be killed at any moment.
+    With --once it exits 0 if something was new (or verified) and 3 if nothing was. It exits 1 if
+    the server is unreachable for two minutes or --verify finds a difference; the next start then
+    loads everything again.
 
     Examples: `hasat replica einvoice --from https://hasat.example --to sqlite:///taxpayers.db` ·
     `hasat replica einvoice --to sqlite:///taxpayers.db --get 1234567890`
@@ -54,11 +57,11 @@ def replica(
 
     settings = context.get_settings(ctx)
     if get is not None:
-        output.emit(_looked_up(to, dataset, get), json=True, human=lambda: "")
+        output.emit(_get_record(to, dataset, get), json=True, human=lambda: "")
     elif source is None:
         raise UsageError(
-            msg("A replica needs to know what it follows."),
-            remedy=msg("Add --from with the address of a Hasat, or --get KEY to look a record up."),
+            msg("--from is missing."),
+            remedy=msg("Add --from with the URL of a Hasat server, or --get KEY to read a record."),
         )
     else:
         following = Replica(
@@ -78,7 +81,7 @@ async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) ->
     async with following:
         report = await (following.verify() if verify else following.catch_up())
         if verify:
-            output.note("Every row is what the server holds.")
+            output.note("All rows are equal to those of the server.")
         _show(report, json=json)
         if once:
             return 0 if report.new or verify else NothingToDoError.exit_code
@@ -98,7 +101,7 @@ def _show(report: "Report", *, json: bool) -> None:
     )
 
 
-def _looked_up(to: str, dataset: str, key: str) -> Any:
+def _get_record(to: str, dataset: str, key: str) -> Any:
     from hasat.replica import open_target
 
     target = open_target(to, dataset, must_exist=True)

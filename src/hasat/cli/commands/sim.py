@@ -1,4 +1,4 @@
-"""`hasat sim`: the simulated upstreams, as processes on loopback."""
+"""`hasat sim`: simulated upstreams on loopback."""
 
 import asyncio
 import signal
@@ -8,25 +8,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 
 from hasat.cli import context, output
 from hasat.cli.supervisor import Parent
 
-app = typer.Typer(no_args_is_help=True, help="Upstreams to practise on, on loopback only.")
+app = typer.Typer(no_args_is_help=True, help="Simulated upstreams, on loopback only.")
 
 PortFlag = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for a free one.")
 ]
-SeedFlag = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same world.")]
+SeedFlag = Annotated[
+    int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same data.")
+]
 SpeedFlag = Annotated[
-    float, typer.Option(min=0, max=10**6, help="Seconds of its clock per real second.")
+    float, typer.Option(min=0, max=10**6, help="Simulated seconds per real second.")
 ]
 
 
 @app.command("list")
 def list_upstreams(json: output.JsonFlag = False) -> None:
-    """The upstreams that can be simulated, and the faults each can show.
+    """List the simulators and the faults that each can show.
 
     Example: `hasat sim list --json`
     """
@@ -38,8 +40,8 @@ def list_upstreams(json: output.JsonFlag = False) -> None:
         for u in all_simulators().values()
     ]
 
-    def human() -> Table:
-        table = output.table("upstream", "what it is", "faults")
+    def human() -> RenderableType:
+        table = output.table("upstream", "summary", "faults")
         for one in all_simulators().values():
             table.add_row(one.name, one.summary, ", ".join({**COMMON_FAULTS, **one.faults}))
         return table
@@ -55,13 +57,13 @@ def run(
     seed: SeedFlag = 0,
     speed: SpeedFlag = 1.0,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Options of that upstream.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Options of the simulator.")
     ] = None,
 ) -> None:
-    """Run one simulated upstream until Ctrl-C; prints its address.
+    """Run one simulator until Ctrl-C; prints its address.
 
-    Its clock and faults are turned over HTTP: GET ADDRESS/_sim shows them, POST /_sim/clock and
-    PUT or DELETE /_sim/faults/NAME change them. Example: `hasat sim run gib --seed 7`
+    GET ADDRESS/_sim shows its clock and faults; POST /_sim/clock and PUT or DELETE
+    /_sim/faults/NAME change them. Example: `hasat sim run gib --seed 7`
     """
     _serve(ctx, name, port, seed, speed, context.parse_pairs(option or []))
 
@@ -70,16 +72,16 @@ def run(
 def gib(
     ctx: typer.Context,
     users: Annotated[
-        int, typer.Option(min=1, max=10**8, help="Taxpayers on the lists at first.")
+        int, typer.Option(min=1, max=10**8, help="Taxpayers on the first lists.")
     ] = 100_000,
     every: Annotated[
         float,
-        typer.Option(min=0.001, max=10**9, help="Seconds of its clock between two publications."),
+        typer.Option(min=0.001, max=10**9, help="Simulated seconds between two publications."),
     ] = 21_600.0,
     churn: Annotated[
         float,
         typer.Option(
-            min=0.001, max=10**6, help="How many times the usual changes a publication has."
+            min=0.001, max=10**6, help="Changes per publication, as a multiple of the usual."
         ),
     ] = 1.0,
     began: Annotated[
@@ -89,10 +91,10 @@ def gib(
     seed: SeedFlag = 1,
     speed: SpeedFlag = 1.0,
 ) -> None:
-    """Publish taxpayer lists that change, until Ctrl-C; prints the address.
+    """Publish changing taxpayer lists until Ctrl-C; prints the address.
 
-    A publication among 1.5 million taxpayers adds 167, changes 222 and removes 48; among fewer, as
-    many fewer. Its lists are /EFaturaMerkez/newUserPkListxml.zip and newUserGbListxml.zip there.
+    A publication adds 167, changes 222 and removes 48 of 1.5 million taxpayers, and proportionally
+    less of fewer. The lists are /EFaturaMerkez/newUserPkListxml.zip and newUserGbListxml.zip.
     Examples: `hasat sim gib --users 20000 --every 60` · `hasat sim gib --users 1000000 --port 8999`
     """
     options = {"users": users, "every": every, "churn": churn}
@@ -100,24 +102,23 @@ def gib(
 
 
 @app.command()
-def story(
+def demo(
     ctx: typer.Context,
-    folder: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where it notes how far the story is.")
-    ],
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it stores its progress.")],
     port: PortFlag = 0,
 ) -> None:
-    """All upstreams of the demo in one process, until Ctrl-C; prints the address.
+    """Run all upstreams of the demo in one process until Ctrl-C; prints the address.
 
-    They are under /gib, /tkgm and /football there, each with its own /_sim.
-    Example: `hasat sim story --folder .demo`
+    They are at /gib, /tkgm and /football, each with its own /_sim.
+    Example: `hasat sim demo --folder .demo`
     """
     from hasat.clock import system_clock
-    from hasat.demo import Past, Story
+    from hasat.demo import DemoProgress, DemoUpstreams
 
     context.get_settings(ctx)
     folder.mkdir(parents=True, exist_ok=True)
-    _until_told_to_end(Story(folder, Past.read(folder, system_clock())).told(port))
+    progress = DemoProgress.read(folder, system_clock())
+    _serve_until_signal(DemoUpstreams(folder, progress).serve(port))
 
 
 def _serve(
@@ -131,20 +132,20 @@ def _serve(
     clock = SettableClock(speed=speed)
     simulation = Simulation(simulator_named(name), seed=seed, clock=clock, options=options)
 
-    _until_told_to_end(simulate(simulation, port))
+    _serve_until_signal(simulate(simulation, port))
 
 
-def _until_told_to_end(serving: AbstractAsyncContextManager[str]) -> None:
-    """Serve until a signal or the parent says that it is over; the address goes to stdout."""
+def _serve_until_signal(serving: AbstractAsyncContextManager[str]) -> None:
+    """Serve until a signal arrives or the supervisor exits; print the address to stdout."""
 
     async def serve() -> None:
-        over = asyncio.Event()
+        ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, over.set)
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with Parent.connect() as parent, serving as address:
-            parent.when_gone(over.set)
+            parent.when_gone(ended.set)
             if not parent.report_ready():
                 print(address, flush=True)
-            await over.wait()
+            await ended.wait()
 
     context.run_async(serve())

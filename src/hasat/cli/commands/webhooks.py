@@ -1,4 +1,4 @@
-"""`hasat webhooks`: who is told, what was delivered, and what was not."""
+"""`hasat webhooks`: endpoints, deliveries and dead letters."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -21,15 +21,17 @@ from hasat.errors import NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
 
-app = typer.Typer(help="Who is told what happened, and how that went.", no_args_is_help=True)
+app = typer.Typer(help="Webhook endpoints, deliveries and dead letters.", no_args_is_help=True)
 
-EndpointFlag = Annotated[str | None, typer.Option("--endpoint", help="Only of this endpoint.")]
-LimitFlag = Annotated[int, typer.Option(min=1, max=1000, help="How many at the most.")]
+EndpointFlag = Annotated[
+    str | None, typer.Option("--endpoint", help="Only deliveries to this endpoint.")
+]
+LimitFlag = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of deliveries.")]
 
 
 @app.command("list")
 def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """The endpoints, what they want to know, and how many messages wait, arrived or died.
+    """List the endpoints with their events and the number of deliveries in each state.
 
     Examples: `hasat webhooks list` · `hasat webhooks list --json`
     """
@@ -60,8 +62,8 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     def human() -> RenderableType:
         if not rows:
             return Text(
-                "Nobody is told. Set webhooks.enabled, and webhooks.http, webhooks.slack or "
-                "webhooks.endpoints."
+                "No endpoints configured. Set webhooks.enabled, and webhooks.http, webhooks.slack "
+                "or webhooks.endpoints."
             )
         table = output.table("endpoint", "format", "host", "events", "waiting", "delivered", "dead")
         for row in rows:
@@ -87,7 +89,7 @@ def deliveries(
     limit: LimitFlag = 20,
     json: output.JsonFlag = False,
 ) -> None:
-    """What was sent to whom, newest first.
+    """List the deliveries, newest first.
 
     Examples: `hasat webhooks deliveries` · `hasat webhooks deliveries --state waiting`
     """
@@ -101,7 +103,7 @@ def dead_letters(
     limit: LimitFlag = 20,
     json: output.JsonFlag = False,
 ) -> None:
-    """What could not be delivered and is no longer tried; `replay` sends it again.
+    """List the deliveries that failed for good; `replay` sends them again.
 
     Example: `hasat webhooks dead-letters --endpoint http`
     """
@@ -116,19 +118,18 @@ def show(
     ],
     json: output.JsonFlag = False,
 ) -> None:
-    """One delivery with its message.
+    """Show one delivery and its message.
 
     Example: `hasat webhooks show 17`
     """
     settings = context.get_settings(ctx)
-
     found = run_with_store(settings, lambda store: get_delivery(store, delivery))
-    told = {**found.public(), "payload": dict(found.payload)}
+    document = {**found.public(), "payload": dict(found.payload)}
 
     def human() -> Text:
-        return Text("\n".join(f"{name}: {value}" for name, value in told.items()))
+        return Text("\n".join(f"{name}: {value}" for name, value in document.items()))
 
-    output.emit(told, json=json, human=human)
+    output.emit(document, json=json, human=human)
 
 
 @app.command()
@@ -137,14 +138,14 @@ def replay(
     numbers: Annotated[
         list[int] | None,
         typer.Argument(
-            min=1, max=2**63 - 1, metavar="[DELIVERY]...", help="Which ones to send again."
+            min=1, max=2**63 - 1, metavar="[DELIVERY]...", help="Deliveries to send again."
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     endpoint: EndpointFlag = None,
     json: output.JsonFlag = False,
 ) -> None:
-    """Send deliveries once more, under their old ids; a worker does it at once.
+    """Send deliveries again, under the same ids; a worker sends them at once.
 
     Examples: `hasat webhooks replay 17 18` · `hasat webhooks replay --all --endpoint http`
     """
@@ -153,7 +154,6 @@ def replay(
             msg("Name the deliveries to send again, or use --all for all dead letters.")
         )
     settings = context.get_settings(ctx)
-
     replaying = with_audit(
         "delivery.replay",
         ", ".join(map(str, numbers or [])) or endpoint or "all",
@@ -165,7 +165,7 @@ def replay(
     output.emit(
         {"replayed": sent},
         json=json,
-        human=lambda: Text(f"{len(sent)} wait to be sent again: {', '.join(map(str, sent))}"),
+        human=lambda: Text(f"{len(sent)} queued to be sent again: {', '.join(map(str, sent))}"),
     )
 
 
@@ -175,7 +175,7 @@ def send_test(
     endpoint: Annotated[str, typer.Argument(help="An endpoint that `list` shows.")],
     json: output.JsonFlag = False,
 ) -> None:
-    """Send one test message to an endpoint now, past the outbox; exits 1 if it is not taken.
+    """Send a test message to an endpoint now, without the outbox; exits 1 if it is not accepted.
 
     Example: `hasat webhooks test http`
     """
@@ -193,13 +193,13 @@ def send_test(
             now=now,
         )
 
-    answer = context.run_async(send_test())
+    result = context.run_async(send_test())
     output.emit(
-        {"endpoint": endpoint, "status": answer.status, "error": answer.error},
+        {"endpoint": endpoint, "status": result.status, "error": result.error},
         json=json,
-        human=lambda: Text(answer.error or f"{wanted.host} took it and answered {answer.status}."),
+        human=lambda: Text(result.error or f"{wanted.host} responded with {result.status}."),
     )
-    if answer.error is not None:
+    if result.error is not None:
         raise typer.Exit(1)
 
 
@@ -217,16 +217,16 @@ def _show(
 
     def human() -> RenderableType:
         if not found:
-            return Text("There are none.")
+            return Text("No results.")
         table = output.table(
-            "number", "endpoint", "event", "at", "state", "failed tries", "last answer"
+            "number", "endpoint", "event", "at", "state", "failed attempts", "last response"
         )
         for one in found:
             table.add_row(
                 str(one.id),
                 one.endpoint,
                 one.kind,
-                _shown(one.at, settings),
+                _format_time(one.at, settings),
                 one.state,
                 str(one.attempts),
                 one.last_error or str(one.last_status or ""),
@@ -240,5 +240,5 @@ def _names(rows: list[dict[str, Any]]) -> set[str]:
     return {row["name"] for row in rows}
 
 
-def _shown(time: datetime, settings: Settings) -> str:
+def _format_time(time: datetime, settings: Settings) -> str:
     return f"{time.astimezone(zone(settings.jobs.timezone)):%Y-%m-%d %H:%M:%S}"

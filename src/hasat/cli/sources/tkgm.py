@@ -1,4 +1,4 @@
-"""`hasat tkgm`: parcels of the land registry."""
+"""`hasat tkgm`: cadastral parcels and places of TKGM."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FILES = {".geojson", ".json", ".kml", ".kmz", ".gpkg", ".shp", ".fgb", ".zip", ".gml"}
 
-app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of the land registry.")
+app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of TKGM.")
 app.command()(tkgm_endpoints.endpoint)
 app.command()(tkgm_endpoints.workers)
 
@@ -39,13 +39,13 @@ WorkersFlag = Annotated[
     typer.Option(metavar="FILE", help="The workers.json of your endpoints (tkgm.workers_file)."),
 ]
 FreshFlag = Annotated[
-    bool, typer.Option("--fresh", help="Ask the registry, whatever it said lately.")
+    bool, typer.Option("--fresh", help="Send a request even if a recent response is stored.")
 ]
 OutFlag = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where to write what was found: .geojson .gpkg .fgb .parquet .shp .kml .kmz .dxf .csv",
+        help="File for the parcels: .geojson .gpkg .fgb .parquet .shp .kml .kmz .dxf .csv",
     ),
 ]
 
@@ -58,22 +58,22 @@ def parcel(
     mahalle: Annotated[
         str | None, typer.Option(help="The neighbourhood: its id, or province/district/name.")
     ] = None,
-    ada: Annotated[str | None, typer.Option(help="The block's number; 0 in villages.")] = None,
-    parsel: Annotated[str | None, typer.Option(help="The parcel's number.")] = None,
+    ada: Annotated[str | None, typer.Option(help="The block number; 0 in villages.")] = None,
+    parsel: Annotated[str | None, typer.Option(help="The parcel number.")] = None,
     workers: WorkersFlag = None,
     fresh: FreshFlag = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """The parcel at a point, or the one of a number.
+    """Show the parcel at a point or with a number.
 
-    What was told lately (tkgm.parcel_age, tkgm.not_found_age) is not asked again; fetchedAt says
-    when it was told. Exits 1 when there is no parcel. Examples: `hasat tkgm parcel 39.9 32.85` ·
+    Recent responses (tkgm.parcel_age, tkgm.not_found_age) are not requested again; fetchedAt is
+    their time. Exits 1 when there is no parcel. Examples: `hasat tkgm parcel 39.9 32.85` ·
     `hasat tkgm parcel --mahalle 1162 --ada 2705 --parsel 15` ·
     `hasat tkgm parcel --mahalle "Ankara/Çankaya/Remzi Oğuz Arık" --ada 2705 --parsel 15`
     """
     settings = context.get_settings(ctx)
 
-    async def ask() -> dict[str, Any]:
+    async def fetch() -> dict[str, Any]:
         from hasat.fetch import RequestContext
         from hasat.sources.tkgm.registry.lookup import Lookup, point_at
         from hasat.sources.tkgm.registry.wire import Number
@@ -88,22 +88,22 @@ def parcel(
                 known = await lookup.numbered(number, fresh=fresh)
             else:
                 raise UsageError(
-                    msg("A parcel is named by a point or by its number."),
+                    msg("No parcel is named."),
                     remedy=msg("Give LAT and LON, or --mahalle, --ada and --parsel."),
                 )
         found = known.dated()
         if found is None:
             raise NotFoundError(
-                msg("There is no parcel there: a road, a stream or public land."),
+                msg("There is no parcel here: a road, a stream or public land."),
                 remedy=msg(
-                    "So it was told at {fetched_at:%Y-%m-%d %H:%M:%S %Z}; --fresh asks anew.",
+                    "Fetched at {fetched_at:%Y-%m-%d %H:%M:%S %Z}; --fresh sends a new request.",
                     fetched_at=known.fetched_at,
                 ),
             )
         return found
 
-    feature = context.run_async(ask())
-    output.emit(feature, json=json, human=lambda: _told_parcel(feature))
+    feature = context.run_async(fetch())
+    output.emit(feature, json=json, human=lambda: _render_parcel(feature))
 
 
 @app.command()
@@ -119,7 +119,7 @@ def scan(
     workers: WorkersFlag = None,
     out: OutFlag = None,
     quality: Annotated[
-        Literal["fast", "standard", "thorough"], typer.Option(help="How much may be missed.")
+        Literal["fast", "standard", "thorough"], typer.Option(help="How complete the result is.")
     ] = "standard",
     method: Annotated[
         Literal["coverage", "grid"], typer.Option(help="By coverage, or a plain grid with pruning.")
@@ -128,35 +128,36 @@ def scan(
         float, typer.Option(min=1, max=1000, help="Metres between the grid's points.")
     ] = 20.0,
     max_queries: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Stop after so many questions.")
+        int | None, typer.Option(min=1, max=10**9, help="Stop after this many queries.")
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Ask a small sample, say what the rest costs, stop.")
+        bool,
+        typer.Option("--estimate", help="Query a small sample, print the cost and stop."),
     ] = False,
     unknown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write what is still unknown."),
+        typer.Option(metavar="FILE", help="File for the areas that are still unknown."),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A picture of the result: .png .jpg .webp")
     ] = None,
     removals: Annotated[
         Literal["hold", "accept", "reject"],
-        typer.Option(help="When many parcels known before seem to be gone."),
+        typer.Option(help="What to do when many known parcels are missing."),
     ] = "hold",
     json: output.JsonFlag = False,
 ) -> None:
     """Find all parcels of an area, within the budgets of your endpoints.
 
-    Exits 0 when the area is complete at the quality asked for, 5 when the day's quota ended first
-    and 1 when --max-queries did: the same command goes on where it was. Once complete, the same
-    command looks what has changed since.
+    Exits 0 when the area is complete at the given quality, 5 when the day's quota is used up and 1
+    at --max-queries; the same command then resumes the scan. Once complete, the same command
+    checks for changes.
 
     Examples: `hasat tkgm scan area.kml --workers workers.json --out parcels.gpkg` ·
     `hasat tkgm scan 32.84,39.89,32.86,39.91 --quality fast --estimate` ·
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
-    from hasat.cli.sources.tkgm_scan import Files, run_scan, told_scan
+    from hasat.cli.sources.tkgm_scan import Files, render_scan, run_scan
     from hasat.sources.tkgm.scan.scan_request import Wish
 
     settings = context.get_settings(ctx)
@@ -181,14 +182,14 @@ def scan(
             return done
 
     result, code = context.run_async(work())
-    output.emit(result, json=json, human=lambda: told_scan(result))
+    output.emit(result, json=json, human=lambda: render_scan(result))
     raise typer.Exit(code)
 
 
 @app.command()
 def export(
     ctx: typer.Context,
-    out: Annotated[Path, typer.Argument(help="The file; its ending names the form.")],
+    out: Annotated[Path, typer.Argument(help="The file; its extension names the format.")],
     area: Annotated[
         str | None, typer.Option(help="Only parcels of this area: a file, a box or a place.")
     ] = None,
@@ -197,7 +198,7 @@ def export(
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """Write the parcels that are known to a file; asks no upstream.
+    """Write the known parcels to a file; sends no request.
 
     Examples: `hasat tkgm export parcels.gpkg` · `hasat tkgm export p.csv --turkish`
     """
@@ -228,24 +229,25 @@ def places(
         str | None, typer.Argument(help="A province, or province/district; none for all provinces.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ask the registry, whatever it said lately.")
+        bool, typer.Option("--fresh", help="Send a request even if a recent response is stored.")
     ] = False,
     json: output.JsonFlag = False,
 ) -> None:
-    """The provinces, districts or neighbourhoods of the registry, with their ids.
+    """List the provinces, districts or neighbourhoods of TKGM with their ids.
 
-    The lists come from the registry itself (tkgm.registry.url) and are kept for
-    tkgm.lists_age. Examples: `hasat tkgm places` · `hasat tkgm places Ankara/Çankaya`
+    The lists come from TKGM (tkgm.registry.url) and are stored for tkgm.lists_age.
+
+    Examples: `hasat tkgm places` · `hasat tkgm places Ankara/Çankaya`
     """
     settings = context.get_settings(ctx)
 
-    async def ask() -> "list[Found]":
+    async def fetch() -> "list[Found]":
         from hasat.sources.tkgm.places import Places
 
         async with open_migrated_store(settings) as store:
             return await Places(store, settings, fresh=fresh).within(path)
 
-    found = context.run_async(ask())
+    found = context.run_async(fetch())
     rows: list[dict[str, Any]] = [
         {
             "id": one.place.id,
@@ -281,41 +283,43 @@ async def _registry(
     file = workers or settings.tkgm.workers_file
     if file is None:
         raise UsageError(
-            msg("There are no endpoints to ask."),
+            msg("No endpoints configured."),
             remedy=msg("Name your workers.json with --workers or tkgm.workers_file."),
         )
     async with open_migrated_store(settings) as store, registry(store, settings, file) as found:
         yield store, found
 
 
-def _told_parcel(feature: dict[str, Any]) -> Text:
-    told = feature["properties"]
+def _render_parcel(feature: dict[str, Any]) -> Text:
+    properties = feature["properties"]
     where = " / ".join(
-        str(told[name]) for name in ("ilAd", "ilceAd", "mahalleAd") if told.get(name)
+        str(properties[name]) for name in ("ilAd", "ilceAd", "mahalleAd") if properties.get(name)
     )
-    area = told.get("alan")
-    lines = [f"{told.get('adaNo')}/{told.get('parselNo')}  {where}"]
-    lines.append(f"{told.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip())
-    lines.append(f"told at {told['fetchedAt'][:19].replace('T', ' ')} UTC")
+    area = properties.get("alan")
+    lines = [f"{properties.get('adaNo')}/{properties.get('parselNo')}  {where}"]
+    lines.append(
+        f"{properties.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip()
+    )
+    lines.append(f"fetched at {properties['fetchedAt'][:19].replace('T', ' ')} UTC")
     return Text("\n".join(lines))
 
 
 def area_of(settings: Settings, text: str) -> "Area":
-    """The area of a file, a box, or a place of the registry by its name."""
+    """Return the area of a file, of a box, or of a place by its name."""
     from hasat.sources.tkgm.geometry import read_area
 
     is_box = "," in text and "/" not in text
     if is_box or Path(text).is_file() or Path(text).suffix.lower() in _FILES:
         return read_area(text)
 
-    async def ask() -> "Found":
+    async def find() -> "Found":
         from hasat.sources.tkgm.places import Places
 
         async with open_migrated_store(settings) as store:
             return await Places(store, settings).find(text)
 
     try:
-        return context.run_async(ask()).boundary
+        return context.run_async(find()).boundary
     except SettingsError as error:
         raise UsageError(
             msg(
@@ -328,7 +332,7 @@ def area_of(settings: Settings, text: str) -> "Area":
 
 
 async def mahalle_id(store: "Store", settings: Settings, text: str) -> int:
-    """The id of a neighbourhood, given as such or by its name."""
+    """Return the id of a neighbourhood, given as a number or by its name."""
     if text.isdecimal():
         return int(text)
     from hasat.sources.tkgm.places import Places

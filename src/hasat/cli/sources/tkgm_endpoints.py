@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def endpoint(
     ctx: typer.Context,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="The registry to ask (tkgm.registry.url).")
+        str | None, typer.Option(metavar="URL", help="The upstream to ask (tkgm.registry.url).")
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on (tkgm.endpoint.host).")
@@ -32,11 +32,11 @@ def endpoint(
         int | None, typer.Option(min=0, max=65535, help="Port to listen on (tkgm.endpoint.port).")
     ] = None,
 ) -> None:
-    """Answer questions about parcels for those who have the key, by asking the registry.
+    """Serve an endpoint: respond to parcel requests of callers with the key by asking TKGM.
 
-    Permission to ask the registry is your duty. Requests stay within tkgm.registry.daily and
-    tkgm.registry.per_minute, and what the registry refuses is refused: nothing is asked from
-    another address instead. The key is read from HASAT_TKGM_ENDPOINT_API_KEY or a file.
+    Make sure that you are allowed to send requests to TKGM. They stay within tkgm.registry.daily
+    and tkgm.registry.per_minute, and a refusal is passed on: no request is sent from another
+    address instead. The key is read from HASAT_TKGM_ENDPOINT_API_KEY or a file.
 
     Example: `hasat tkgm endpoint --registry https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api`
     """
@@ -47,7 +47,7 @@ def endpoint(
 
 
 async def serve_endpoint(settings: Settings) -> None:
-    """Until a signal ends it."""
+    """Serve the endpoint until a signal arrives."""
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind
     from hasat.sources.tkgm.registry.client import direct
@@ -56,39 +56,39 @@ async def serve_endpoint(settings: Settings) -> None:
     wanted = settings.tkgm.endpoint
     if wanted.api_key is None:
         raise SettingsError(
-            msg("There is no key that askers must show."),
+            msg("The API key of the endpoint is not set."),
             remedy=msg(
                 "Set HASAT_TKGM_ENDPOINT_API_KEY or HASAT_TKGM_ENDPOINT_API_KEY_FILE, "
-                "and the same as api_key in their workers.json."
+                "and the same key as api_key in the callers' workers.json."
             ),
         )
-    over = asyncio.Event()
+    ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with (
         Parent.connect() as parent,
         open_migrated_store(settings) as store,
         direct(store, settings) as registry,
     ):
-        parent.when_gone(over.set)
+        parent.when_gone(ended.set)
         app = endpoint_app(registry, settings, wanted.api_key.get_secret_value())
         listening = bind(wanted.host, wanted.port)
         listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
         await listener.start()
         if not parent.report_ready():
             output.note(
-                f"The endpoint answers at http://{wanted.host}:{wanted.port}, up to "
+                f"The endpoint is ready at http://{wanted.host}:{wanted.port}, up to "
                 f"{settings.tkgm.registry.daily:,} points a day."
             )
-        await over.wait()
+        await ended.wait()
         listener.drain()
         await listener.until_over()
 
 
 def workers(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """How each endpoint has done: answers, failures, second tries, latencies, and whether it rests.
+    """Show the endpoints: responses, failures, hedges, latencies and cooldowns.
 
-    What is left of each one's day is in `hasat quota tkgm`. Examples: `hasat tkgm workers` ·
+    `hasat quota tkgm` shows what is left of their daily limits. Examples: `hasat tkgm workers` ·
     `hasat tkgm workers --json`
     """
     from hasat.fetch import read_endpoints
@@ -97,7 +97,7 @@ def workers(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
     reports = run_with_store(settings, lambda store: read_endpoints(store, "tkgm"))
     documents = [_document(report) for report in reports]
-    output.emit(documents, json=json, human=lambda: _told(reports))
+    output.emit(documents, json=json, human=lambda: _render(reports))
 
 
 def _document(report: "EndpointReport") -> dict[str, Any]:
@@ -120,9 +120,9 @@ def _document(report: "EndpointReport") -> dict[str, Any]:
     }
 
 
-def _told(reports: "Sequence[EndpointReport]") -> RenderableType:
+def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
     if not reports:
-        return Text("No endpoint was asked yet. Name them in a workers.json (docs/how-to/tkgm.md).")
+        return Text("No endpoint was used yet. List them in a workers.json (docs/how-to/tkgm.md).")
     headings = ("endpoint", "ok", "failures", "hedges", "won", "points today", "p50", "p99", "")
     table = output.table(*headings, numeric=True)
     for report in reports:
@@ -130,7 +130,7 @@ def _told(reports: "Sequence[EndpointReport]") -> RenderableType:
         usual = latencies.get("single") or next(iter(latencies.values()), {})
         rest = ""
         if report.rest_until is not None:
-            rest = f"rests until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
+            rest = f"cooldown until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
         table.add_row(
             report.url,
             f"{report.successes:,}",

@@ -1,4 +1,4 @@
-"""A scan as `hasat tkgm scan` runs it: with progress, and with files at the end."""
+"""`hasat tkgm scan`: run a scan with progress, and write its files."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _INCOMPLETE = 1
 
 @dataclass(frozen=True)
 class Files:
-    """What is to be written at the end."""
+    """The files to write at the end of a scan."""
 
     out: Path | None
     unknown: Path | None
@@ -40,7 +40,7 @@ class Files:
         return any((self.out, self.unknown, self.picture))
 
     def check(self) -> None:
-        """Refuses names that could not be written, before anything is paid for."""
+        """Reject file names of unknown formats before any request is sent."""
         for path in (self.out, self.unknown):
             if path is not None:
                 check_name(path)
@@ -57,21 +57,23 @@ async def run_scan(
     *,
     only_estimate: bool,
 ) -> tuple[dict[str, Any], int]:
-    """The scan's result and the command's exit code."""
-    with _progress() as tell:
-        scan = Scan(store, registry, wish, RequestContext(LANE, NAME), tell, removals=removals)
-        told: Forecast | None = None
+    """Run a scan; return its result and the exit code of the command."""
+    with _progress() as on_progress:
+        scan = Scan(
+            store, registry, wish, RequestContext(LANE, NAME), on_progress, removals=removals
+        )
+        result_forecast: Forecast | None = None
 
         async def foretell(forecast: Forecast) -> None:
-            nonlocal told
-            told = forecast
+            nonlocal result_forecast
+            result_forecast = forecast
             output.note(forecast_text(forecast, (await scan.course()).quota_left))
 
         scan.foretell = None if only_estimate else foretell
         code, message = 0, None
         try:
             if only_estimate:
-                told = await scan.look_ahead()
+                result_forecast = await scan.look_ahead()
             elif not (await scan.run()).complete:
                 code, message = _INCOMPLETE, "Stopped at --max-queries."
         except (OutOfQuotaError, HeldError) as error:
@@ -79,7 +81,7 @@ async def run_scan(
         course = await scan.course()
     result: dict[str, Any] = {
         **course_told(course),
-        "forecast": None if told is None else asdict(told),
+        "forecast": None if result_forecast is None else asdict(result_forecast),
         "requests": registry.requests,
         "message": message,
         "onlyEstimate": only_estimate,
@@ -94,10 +96,10 @@ async def run_scan(
 
 
 async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str, Any]:
-    """The files that are wanted, and where they are."""
+    """Write the files and return their paths and counts."""
     parcels = await known_parcels(store, wish.area)
-    grounds = [shape(one.feature["geometry"]) for one in parcels]
-    unknown = without_parcels(scan.unknown(), grounds, wish.area)
+    outlines = [shape(one.feature["geometry"]) for one in parcels]
+    unknown = without_parcels(scan.unknown(), outlines, wish.area)
     written: dict[str, Any] = {"unknown": len(unknown)}
     now = await store.now()
     if files.out is not None:
@@ -107,7 +109,7 @@ async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str
     if files.unknown is not None:
         written["unknownFile"] = str(export_unknown(unknown, files.unknown, now, alone=True))
     if files.picture is not None:
-        draw(files.picture, wish.area, grounds, await scan.empty_points(), unknown)
+        draw(files.picture, wish.area, outlines, await scan.empty_points(), unknown)
         written["picture"] = str(files.picture)
     return written
 
@@ -119,22 +121,22 @@ def _progress() -> Iterator[Callable[[Course], Awaitable[None]] | None]:
             yield None
             return
 
-        async def tell(course: Course) -> None:
+        async def show(course: Course) -> None:
             on_progress(course.asked, course.questions, note_of(course))
 
-        yield tell
+        yield show
 
 
-def told_scan(result: dict[str, Any]) -> Text:
-    """The result for a person."""
+def render_scan(result: dict[str, Any]) -> Text:
+    """Return the result of a scan as text."""
     lines = []
     if result["onlyEstimate"]:
-        lines.append(_told_estimate(result))
+        lines.append(_render_estimate(result))
     else:
         state = "complete" if result["complete"] else "not complete"
         lines.append(
             f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
-            f"{result['questions']:,} questions now, {result['knownBefore']:,} known before."
+            f"{result['questions']:,} queries now, {result['knownBefore']:,} known before."
         )
         changes = result["changes"]
         lines.append(
@@ -142,39 +144,39 @@ def told_scan(result: dict[str, Any]) -> Text:
             f"{changes['removed']:,} removed."
         )
         if result["unanswered"]:
-            lines.append(f"{result['unanswered']:,} questions nobody could answer were left out.")
-        lines += _told_completeness(result)
+            lines.append(f"{result['unanswered']:,} queries without a response were left out.")
+        lines += _render_completeness(result)
     if result["message"]:
-        lines.append(f"{result['message']} The same command goes on from here.")
+        lines.append(f"{result['message']} The same command resumes the scan.")
     if result["file"]:
-        lines.append(f"{result['exported']:,} parcels of the area are in {result['file']}.")
+        lines.append(f"{result['exported']:,} parcels of the area written to {result['file']}.")
     if result["unknownFile"]:
         count = result["unknown"]
-        lines.append(f"Places that may still hide one: {count:,}, in {result['unknownFile']}.")
+        lines.append(f"{count:,} areas that are still unknown: {result['unknownFile']}.")
     if result["picture"]:
-        lines.append(f"A picture of it is {result['picture']}.")
+        lines.append(f"Picture: {result['picture']}.")
     return Text("\n".join(lines))
 
 
-def _told_estimate(result: dict[str, Any]) -> str:
+def _render_estimate(result: dict[str, Any]) -> str:
     if result["forecast"] is None:
-        return "There is nothing to estimate: the area is too small for a sample, or a grid."
+        return "No estimate: the area is too small for a sample, or the method is grid."
     text = forecast_text(Forecast(**result["forecast"]), result["quotaLeft"])
-    return f"{text} {result['questions']:,} questions were asked for this; they are kept."
+    return f"{text} This took {result['questions']:,} queries, whose responses are stored."
 
 
-def _told_completeness(result: dict[str, Any]) -> list[str]:
+def _render_completeness(result: dict[str, Any]) -> list[str]:
     estimate, share = result["estimate"], result["completeness"]
     if estimate is None:
         return []
     if result["complete"]:
         if share is None:
-            return ["No parcel was found there. Is it the right place? Longitude comes first."]
+            return ["No parcel found. Check the coordinates: longitude comes first."]
         return [
             f"About {share['share']:.2%} of the parcels were found; with 95 % confidence at least "
             f"{share['low']:.2%}."
         ]
     return [
-        f"About {estimate['expected']:,.0f} parcels in all, "
-        f"{estimate['questions_left']:,} questions to go."
+        f"About {estimate['expected']:,.0f} parcels in total, "
+        f"{estimate['questions_left']:,} queries left."
     ]

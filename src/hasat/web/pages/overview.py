@@ -20,7 +20,7 @@ from hasat.web import held
 from hasat.web.page import Asked, House, Page
 from hasat.web.quotas import QuotaLine, quota_line
 from hasat.web.runlines import RunLine, line_of
-from hasat.web.story import Told, told
+from hasat.web.story import SceneState, scene_states
 
 _RUNS_SHOWN = 8
 _PATIENCE_SECONDS = 3.0
@@ -59,7 +59,7 @@ class Overview:
 
     now: datetime
     workers: int
-    story: Sequence[Told]
+    story: Sequence[SceneState]
     """Empty where this is no demo."""
     sources: Sequence[SourceCard]
     held: Sequence[int]
@@ -88,7 +88,7 @@ async def overview(asked: Asked) -> Overview:
     return Overview(
         now=now,
         workers=await count_live_workers(store, house.settings),
-        story=told(house.settings, now),
+        story=scene_states(house.settings, now),
         sources=cards,
         held=[one.run for one in waiting],
         running=[line_of(run, now) for run in running],
