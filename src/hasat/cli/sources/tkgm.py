@@ -94,7 +94,7 @@ def parcel(
         found = known.dated()
         if found is None:
             raise NotFoundError(
-                msg("There is no parcel here: a road, a stream or public land."),
+                msg("There is no parcel there: a road, a stream or public land."),
                 remedy=msg(
                     "Fetched at {fetched_at:%Y-%m-%d %H:%M:%S %Z}; --fresh sends a new request.",
                     fetched_at=known.fetched_at,
