@@ -1,4 +1,4 @@
-"""Real processes on one budget, counted by a server that knows the limits: never one too many."""
+"""Processes that share a budget never exceed the limits, as counted by a metered server."""
 
 import asyncio
 import json
@@ -118,7 +118,7 @@ async def test_the_minute_holds_for_all_processes_together(
     assert seconds >= 58 * 60 / 599
 
 
-async def test_what_a_killed_process_held_is_spent_and_nothing_else_is_lost(
+async def test_the_grants_of_a_killed_process_are_spent_and_nothing_else_is_lost(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
     metered = MeteredUpstream(day_limit=400, minute_limit=1_000_000, latency=0.01, clock=midday)
@@ -168,7 +168,7 @@ async def test_a_cut_connection_to_the_database_costs_at_most_a_grant(
     assert (await read_quota(store, "metered")).windows.spent == 300
 
 
-async def test_a_foreign_user_of_the_key_is_noticed_and_left_his_part(
+async def test_other_users_of_the_key_are_noticed_and_get_their_share(
     database: ThrowAwayDatabase, store: Store, midday: Clock, tmp_path: Path
 ) -> None:
     metered = MeteredUpstream(day_limit=300, minute_limit=1_000_000, polite=False, clock=midday)
@@ -185,7 +185,7 @@ async def test_a_foreign_user_of_the_key_is_noticed_and_left_his_part(
     assert sum(metered.by_day.values()) <= 300 + 6
 
 
-async def test_a_server_that_was_stopped_has_forgotten_nothing(furnished: Path) -> None:
+async def test_a_stopped_server_loses_nothing(furnished: Path) -> None:
     settings = load_settings(environ={"HASAT_HOME": str(furnished)})
     upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))
     for spent in (1, 2, 3):
@@ -196,7 +196,7 @@ async def test_a_server_that_was_stopped_has_forgotten_nothing(furnished: Path) 
             assert (windows.spent, windows.written_off) == (spent, 0)
 
 
-async def test_what_a_crash_of_the_database_forgets_is_charged(furnished: Path) -> None:
+async def test_what_a_database_crash_loses_is_counted_as_spent(furnished: Path) -> None:
     """On a server of its own, which does not wait for the disk with every grant."""
     settings = load_settings(environ={"HASAT_HOME": str(furnished)})
     upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))

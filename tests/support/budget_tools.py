@@ -1,4 +1,4 @@
-"""A clock for the budget that a test turns, and short ways to ask."""
+"""A controlled clock for the budget, and helpers to acquire grants."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -16,8 +16,8 @@ from hasat.store.store import connect
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
-class Hands:
-    """The hands of the clock that decides. Sleeping turns them."""
+class FakeBudgetClock:
+    """The clock of the budget functions; sleeping advances it."""
 
     def __init__(self, conn: AsyncConnection[TupleRow], at: datetime) -> None:
         self.conn = conn
@@ -25,50 +25,54 @@ class Hands:
 
     async def turn_to(self, at: datetime) -> None:
         self.at = at
-        await self.conn.execute("UPDATE budget.hands SET at = %s", [at])
+        await self.conn.execute("UPDATE budget.fake_clock SET at = %s", [at])
 
     async def advance(self, seconds: float) -> None:
         await self.turn_to(self.at + timedelta(seconds=seconds))
 
     async def sleep(self, seconds: float) -> None:
-        """For Budget: a wait passes at once. A microsecond more, for what rounding cut off."""
+        """Advance the clock instead of waiting, by a microsecond more to cover rounding."""
         await self.advance(seconds + 1e-6)
 
 
 @contextlib.asynccontextmanager
-async def hands_on(store: Store, at: datetime = NOON) -> AsyncIterator[Hands]:
-    """Put another clock into the database, and hold its hands."""
+async def fake_budget_clock(store: Store, at: datetime = NOON) -> AsyncIterator[FakeBudgetClock]:
+    """Replace the clock of the budget functions in the database."""
     async with await connect(store.url) as conn:
-        await conn.execute("CREATE UNLOGGED TABLE budget.hands (at timestamptz NOT NULL)")
-        await conn.execute("INSERT INTO budget.hands VALUES (%s)", [at])
+        await conn.execute("CREATE UNLOGGED TABLE budget.fake_clock (at timestamptz NOT NULL)")
+        await conn.execute("INSERT INTO budget.fake_clock VALUES (%s)", [at])
         await conn.execute(
             "CREATE OR REPLACE FUNCTION budget.now() RETURNS timestamptz LANGUAGE sql"
-            " VOLATILE AS 'SELECT at FROM budget.hands'"
+            " VOLATILE AS 'SELECT at FROM budget.fake_clock'"
         )
-        yield Hands(conn, at)
+        yield FakeBudgetClock(conn, at)
 
 
 @contextlib.asynccontextmanager
-async def budget_of(store: Store, hands: Hands, upstream: Upstream) -> AsyncIterator[Budget]:
-    async with Budget(store, upstream, sleep=hands.sleep) as budget:
+async def budget_of(
+    store: Store, clock: FakeBudgetClock, upstream: Upstream
+) -> AsyncIterator[Budget]:
+    async with Budget(store, upstream, sleep=clock.sleep) as budget:
         yield budget
 
 
-async def verdict(hands: Hands, upstream: str, lane: str, **more: Any) -> tuple[str, str | None]:
-    """What the database says to one question, without waiting."""
-    answer = await asked(hands, upstream, lane, **more)
-    return answer["verdict"], answer["reason"]
+async def verdict(
+    clock: FakeBudgetClock, upstream: str, lane: str, **more: Any
+) -> tuple[str, str | None]:
+    """Return verdict and reason for one request, without waiting."""
+    response = await acquire(clock, upstream, lane, **more)
+    return response["verdict"], response["reason"]
 
 
-async def asked(
-    hands: Hands,
+async def acquire(
+    clock: FakeBudgetClock,
     upstream: str,
     lane: str,
     cost: int = 1,
     endpoint: str | None = None,
     job: str = "job",
 ) -> dict[str, Any]:
-    cursor = await hands.conn.execute(
+    cursor = await clock.conn.execute(
         "SELECT verdict, reason, wait, until, request FROM budget.acquire("
         "%s, %s, %s, %s, %s, NULL, 0)",
         [upstream, lane, cost, endpoint, job],
@@ -78,10 +82,10 @@ async def asked(
     return dict(zip(("verdict", "reason", "wait", "until", "request"), row, strict=True))
 
 
-async def take_all(budget: Budget, lane: str, most: int = 100_000, **more: Any) -> int:
-    """Acquire until it is refused; how many there were."""
+async def take_all(budget: Budget, lane: str, maximum: int = 100_000, **more: Any) -> int:
+    """Acquire until it is refused; return the number of grants."""
     taken = 0
-    while taken < most:
+    while taken < maximum:
         try:
             await budget.acquire(lane, job=more.pop("job", "job"), **more)
         except OutOfQuotaError:
@@ -90,14 +94,14 @@ async def take_all(budget: Budget, lane: str, most: int = 100_000, **more: Any) 
     return taken
 
 
-async def drain(hands: Hands, upstream: Upstream, lane: str) -> int:
-    """Ask until it is refused, waiting exactly as long as told; how many were granted."""
+async def drain(clock: FakeBudgetClock, upstream: Upstream, lane: str) -> int:
+    """Request until it is refused, waiting exactly as long as stated; return the grants."""
     granted = 0
-    await declare(hands.conn, upstream)
+    await declare(clock.conn, upstream)
     while True:
-        answer = await asked(hands, upstream.name, lane)
-        if answer["verdict"] == "refused":
+        response = await acquire(clock, upstream.name, lane)
+        if response["verdict"] == "refused":
             return granted
-        if answer["verdict"] == "wait":
-            await hands.sleep(answer["wait"])
-        granted += answer["verdict"] == "granted"
+        if response["verdict"] == "wait":
+            await clock.sleep(response["wait"])
+        granted += response["verdict"] == "granted"

@@ -1,7 +1,7 @@
-"""The way out: questions to upstreams, each paid for, bounded, judged once and written down.
+"""Outbound HTTP: requests with a grant from the budget, retries, classification and hedging.
 
-Sends requests and writes the schema `fetching`; knows no source by name. `Fetcher` asks an upstream
-with one address, `HedgedFetcher` one that is reached over a pool of endpoints.
+`Fetcher` sends requests to an upstream with one address, `HedgedFetcher` to one that is reached
+over a pool of endpoints. The state that processes share is in the schema `fetching`.
 """
 
 from hasat.fetch.client import Client, ClientOptions
@@ -18,7 +18,7 @@ from hasat.fetch.outcomes import (
     retry_after,
 )
 from hasat.fetch.pool import EndpointPool
-from hasat.fetch.workers_file import Endpoint, Workers, read_workers
+from hasat.fetch.workers_file import Endpoint, WorkersFile, read_workers
 
 __all__ = [
     "Client",
@@ -34,7 +34,7 @@ __all__ = [
     "RequestContext",
     "Response",
     "Verdict",
-    "Workers",
+    "WorkersFile",
     "max_attempts",
     "read_endpoints",
     "read_workers",

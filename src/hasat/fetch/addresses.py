@@ -1,7 +1,7 @@
-"""Where a request may go: public addresses, and the private networks that the operator allows.
+"""Restrict requests to public addresses and to private networks that the operator allows.
 
-A name is resolved once, every address it has is judged, and the connection is made to one of those
-very addresses: a name that points elsewhere a moment later (DNS rebinding) changes nothing.
+A name is resolved once, all of its addresses are checked, and the connection is made to one of
+the checked addresses. DNS rebinding therefore has no effect.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class PrivateAddressError(NotAllowedError):
-    """A request would go to a host that has no public address, or one that is not allowed.
+    """A request would go to a host without a public or allowed address.
 
-    It does not say which address, nor whether there is one: who chose the name must not learn what
-    is in a private network.
+    The message does not contain the address, nor whether the name resolves: the person who chose
+    the name must not learn about a private network.
     """
 
     code = "private-address"
@@ -48,46 +48,46 @@ class PrivateAddressError(NotAllowedError):
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Every address of a name, as the machine's resolver tells them."""
+    """Return every address of a name from the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    return list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in found))
 
 
 async def checked_addresses(
     host: str, port: int, allowed: Iterable[str], resolver: Resolve = resolve
 ) -> list[Address]:
-    """The addresses of a host, all of them fit to be sent to; else a PrivateAddressError."""
+    """Return the addresses of a host; raise PrivateAddressError unless all are allowed."""
     networks = [ip_network(network) for network in allowed]
     try:
-        # A scope (fe80::1%eth0) makes no address any more public.
+        # A scope (fe80::1%eth0) does not make an address public.
         addresses = [ip_address(text.partition("%")[0]) for text in await resolver(host, port)]
     except (OSError, UnicodeError):
         addresses = []
-    fit = [is_public(address) or is_within(address, networks) for address in addresses]
-    if not (addresses and all(fit)):
+    permitted = [is_public(address) or is_within(address, networks) for address in addresses]
+    if not (addresses and all(permitted)):
         raise PrivateAddressError(host)
     return addresses
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, also in what it carries inside."""
-    inner = carried(address)
+    """Return whether an address, and one embedded in it, belongs to the public internet."""
+    inner = embedded_address(address)
     if inner is not None:
         return is_public(inner)
     if isinstance(address, IPv6Address) and address.is_site_local:
-        # Deprecated, and for Python global; networks that still use it are private ones.
+        # Python calls these deprecated addresses global, but networks that use them are private.
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def is_within(address: Address, networks: Iterable[Network]) -> bool:
-    forms = [address, carried(address)]
+    forms = [address, embedded_address(address)]
     return any(form in network for form in forms if form is not None for network in networks)
 
 
-def carried(address: Address) -> IPv4Address | None:
-    """The IPv4 address that packets to this IPv6 address end up at."""
+def embedded_address(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address that packets to this IPv6 address reach."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:
@@ -98,16 +98,15 @@ def carried(address: Address) -> IPv4Address | None:
 
 
 def _compatible(address: IPv6Address) -> IPv4Address | None:
-    """The long outdated ::a.b.c.d; :: and ::1 are themselves."""
+    """Return the address in the obsolete form ::a.b.c.d; :: and ::1 are not of that form."""
     return IPv4Address(int(address)) if 1 < int(address) <= 0xFFFFFFFF else None
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Connects only to checked addresses, also when a redirect leads there.
+    """Connect only to checked addresses, also after a redirect.
 
-    `trusted` is a host that the operator has chosen: it is not checked, and is reached through the
-    proxy that the environment names. For other hosts no proxy is used, since a proxy would resolve
-    the name again.
+    `trusted` is a host that the operator has configured: it is not checked, and the proxy of the
+    environment applies to it. Other hosts use no proxy, since a proxy would resolve the name again.
     """
 
     def __init__(
@@ -128,8 +127,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             return await self._transport(url, _proxy(url)).handle_async_request(request)
         port = url.port or (443 if url.scheme == "https" else 80)
         addresses = await checked_addresses(host, port, self._allowed, self._resolver)
-        for place, address in enumerate(addresses, start=1):
-            there = httpx2.Request(
+        for number, address in enumerate(addresses, start=1):
+            direct = httpx2.Request(
                 request.method,
                 url.copy_with(host=str(address)),
                 headers=request.headers,
@@ -137,9 +136,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 extensions={**request.extensions, "sni_hostname": host},
             )
             try:
-                return await self._transport(url).handle_async_request(there)
+                return await self._transport(url).handle_async_request(direct)
             except httpx2.ConnectError:
-                if place == len(addresses):
+                if number == len(addresses):
                     raise
         raise PrivateAddressError(host)
 
@@ -148,11 +147,10 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             await transport.aclose()
 
     def _transport(self, url: httpx2.URL, proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
-        # One for every name: a connection to the same address that was made for another name is
-        # not one to this name.
+        # One per name: a connection to an address must not be reused for another name.
         key = url.scheme, url.host
         if key not in self._transports:
-            self._transports[key] = httpx2.AsyncHTTPTransport(verify=_trust(), proxy=proxy)
+            self._transports[key] = httpx2.AsyncHTTPTransport(verify=_ssl_context(), proxy=proxy)
         return self._transports[key]
 
 
@@ -161,6 +159,6 @@ def _proxy(url: httpx2.URL) -> str | None:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     # SSL_CERT_FILE and SSL_CERT_DIR name the operator's own authorities.
     return httpx2.create_ssl_context()

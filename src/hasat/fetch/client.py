@@ -1,4 +1,4 @@
-"""One request and its answer: bounded in time and size, with the headers that the rules allow."""
+"""The HTTP client: one request and its response, limited in time and size."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ _KEEP_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """What requests to an upstream carry, and how large an answer may be once unpacked.
+    """The headers of every request to an upstream, and the largest accepted response body.
 
-    Exactly these headers are sent, beside those that HTTP itself needs.
+    No other headers are sent, except those that HTTP itself needs.
     """
 
     user_agent: str
@@ -29,7 +29,7 @@ class ClientOptions:
 
 
 class NoResponseError(Exception):
-    """There is no answer to judge; the verdict says why not."""
+    """There is no response to classify; the verdict has the reason."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
@@ -37,20 +37,20 @@ class NoResponseError(Exception):
 
 
 class Client:
-    """Sends questions. A cancelled one closes its connection, so that the server can stop too.
+    """Send requests; a cancelled one closes its connection, so that the server can stop.
 
-    Proxies and certificates named in the environment are not looked at.
+    Proxies and certificates of the environment are ignored.
     """
 
     def __init__(
-        self, rules: ClientOptions, transport: httpx2.AsyncBaseTransport | None = None
+        self, options: ClientOptions, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
-        self._rules = rules
+        self._options = options
         self._transport = transport
         self._opened: httpx2.AsyncClient | None = None
-        self._headers = {"user-agent": rules.user_agent, "accept": "application/json"}
+        self._headers = {"user-agent": options.user_agent, "accept": "application/json"}
         self._headers |= {"accept-encoding": "gzip"}
-        self._headers |= {name.lower(): value for name, value in rules.headers.items()}
+        self._headers |= {name.lower(): value for name, value in options.headers.items()}
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,26 +64,26 @@ class Client:
         if self._opened is not None:
             await self._opened.aclose()
 
-    async def send(self, address: str, question: Request) -> Response:
-        """The answer, read to its end; NoResponseError if there is none that can be judged."""
+    async def send(self, address: str, request: Request) -> Response:
+        """Return the complete response; raise NoResponseError if there is none to classify."""
         http = self.ready()
         started = time.monotonic()
         try:
-            async with asyncio.timeout(question.timeout):
-                request = self._request(address, question)
-                status, headers, body = await self._exchange(http, request)
+            async with asyncio.timeout(request.timeout):
+                http_request = self._request(address, request)
+                status, headers, body = await self._exchange(http, http_request)
         except TimeoutError as error:
-            raise _no_answer(f"no answer within {question.timeout:g} s") from error
+            raise _no_response(f"no response within {request.timeout:g} s") from error
         except httpx2.DecodingError as error:
-            raise _no_answer("the answer cannot be unpacked", Outcome.BROKEN) from error
+            raise _no_response("the response cannot be decompressed", Outcome.BROKEN) from error
         except (httpx2.TransportError, OSError) as error:
-            raise _no_answer(f"no answer ({_in_words(error)})") from error
+            raise _no_response(f"no response ({str(error) or type(error).__name__})") from error
         return Response(status, headers, body, time.monotonic() - started)
 
     def ready(self) -> httpx2.AsyncClient:
-        """Made for the first question: reading all certificates takes longer than most answers.
+        """Return the underlying client; create it on the first call.
 
-        Who measures an endpoint's time gets ready before it begins.
+        Loading all certificates takes longer than most responses: call this before measuring.
         """
         if self._opened is None:
             limits = httpx2.Limits(max_connections=None, keepalive_expiry=_KEEP_SECONDS)
@@ -92,20 +92,20 @@ class Client:
             )
         return self._opened
 
-    def _request(self, address: str, question: Request) -> httpx2.Request:
+    def _request(self, address: str, request: Request) -> httpx2.Request:
         headers, content = dict(self._headers), None
-        if question.json is not None:
+        if request.json is not None:
             headers["content-type"] = "application/json"
-            content = json.dumps(question.json, ensure_ascii=False).encode()
-        seconds = question.timeout
-        patience = httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
+            content = json.dumps(request.json, ensure_ascii=False).encode()
+        seconds = request.timeout
+        timeout = httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
         return httpx2.Request(
-            question.method,
+            request.method,
             address,
-            params=question.params or None,
+            params=request.params or None,
             headers=headers,
             content=content,
-            extensions={"timeout": patience.as_dict()},
+            extensions={"timeout": timeout.as_dict()},
         )
 
     async def _exchange(
@@ -116,20 +116,17 @@ class Client:
             parts, size = [], 0
             async for part in response.aiter_bytes():
                 size += len(part)
-                if size > self._rules.max_bytes:
-                    raise _no_answer(
-                        f"the answer is larger than {self._rules.max_bytes} bytes", Outcome.BROKEN
+                if size > self._options.max_bytes:
+                    raise _no_response(
+                        f"the response is larger than {self._options.max_bytes} bytes",
+                        Outcome.BROKEN,
                     )
                 parts.append(part)
         finally:
-            # Before its end this closes the connection; after it, the connection is kept.
+            # Closes the connection unless the body was read to its end.
             await response.aclose()
         return response.status_code, dict(response.headers), b"".join(parts)
 
 
-def _no_answer(reason: str, outcome: Outcome = Outcome.TRANSIENT) -> NoResponseError:
+def _no_response(reason: str, outcome: Outcome = Outcome.TRANSIENT) -> NoResponseError:
     return NoResponseError(Verdict(outcome, reason))
-
-
-def _in_words(error: Exception) -> str:
-    return str(error) or type(error).__name__

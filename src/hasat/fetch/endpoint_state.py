@@ -1,4 +1,4 @@
-"""What a process knows of its endpoints at the moment, and which of them it would ask."""
+"""Endpoints as this process sees them, the choice among them, and errors when none is left."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -8,69 +8,69 @@ from statistics import median
 
 from hasat.clock import system_clock, zone
 from hasat.errors import HasatError, OutOfQuotaError, SettingsError, UnavailableError
-from hasat.fetch.endpoint_store import Seen
-from hasat.fetch.health import DAY_OVER, Effect, LatencySketch, Pace, Worth
+from hasat.fetch.endpoint_store import EndpointRow
+from hasat.fetch.health import DAY_OVER, CostEstimate, Effect, LatencySketch, Throttle
 from hasat.fetch.outcomes import Request
 from hasat.fetch.workers_file import Endpoint
 from hasat.messages import msg
 
 _UNKNOWN_SECONDS = 0.5
-_ALIKE, _ALIKE_SECONDS = 1.25, 0.02
+_ABOUT_EQUAL, _ABOUT_EQUAL_SECONDS = 1.25, 0.02
 _SOON_SECONDS = 0.005
 _SCARCE = 0.05
 _LEARNED_SLACK = 20
 
 
 @dataclass
-class Known:
-    """How long an endpoint takes for one kind of question."""
+class LatencyStats:
+    """Latency measurements of an endpoint for one kind of request."""
 
-    worth: Worth = field(default_factory=Worth)
+    cost: CostEstimate = field(default_factory=CostEstimate)
     at: float = 0.0
     sketch: LatencySketch = field(default_factory=LatencySketch)
-    pace: Pace = field(default_factory=Pace)
+    throttle: Throttle = field(default_factory=Throttle)
 
 
 @dataclass
-class Standing:
-    """One endpoint; moments are on this process's monotonic clock."""
+class EndpointState:
+    """One endpoint; times are on this process's monotonic clock."""
 
     endpoint: Endpoint
     ours: bool = False
-    """We have a request there."""
+    """Whether this process has a request in flight there."""
     theirs: bool = False
-    """Another process has, as far as we know."""
+    """Whether another process has one, as last seen in the database."""
     since: float = 0.0
-    """When that request went out, or was first seen."""
+    """When that request was sent or first seen."""
     free_at: float = 0.0
     rest_until: float = 0.0
     rest_cause: str | None = None
     points: int = 0
     learned: int | None = None
     used: int = 0
-    known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
+    stats: defaultdict[str, LatencyStats] = field(default_factory=lambda: defaultdict(LatencyStats))
 
     @property
     def left(self) -> int:
-        """Points that may still be spent today."""
-        most = self.endpoint.daily
+        """The points that remain today."""
+        limit = self.endpoint.daily
         if self.learned is not None:
-            most = min(most, self.learned + max(self.learned // 10, _LEARNED_SLACK))
-        return max(most - self.points, 0)
+            limit = min(limit, self.learned + max(self.learned // 10, _LEARNED_SLACK))
+        return max(limit - self.points, 0)
 
     @property
     def scarce(self) -> bool:
         return self.left <= self.endpoint.daily * _SCARCE
 
-    def apart(self, kind: str) -> float:
-        """The least time between two requests, longer while answers take unusually long."""
-        return self.endpoint.min_interval * self.known[kind].pace.factor
+    def min_interval(self, kind: str) -> float:
+        """Return the minimum time between two requests, longer while responses are slow."""
+        return self.endpoint.min_interval * self.stats[kind].throttle.factor
 
     def day_is_over(self, points: int, now: float) -> bool:
         return self.left < points or (self.rest_until > now and self.rest_cause == DAY_OVER)
 
-    def see(self, seen: Seen, kind: str, now: float) -> None:
-        """Take over what the database says."""
+    def refresh(self, seen: EndpointRow, kind: str, now: float) -> None:
+        """Update the state from the database."""
         if seen.held and not self.theirs:
             self.since = now
         self.theirs = seen.held
@@ -78,20 +78,20 @@ class Standing:
         self.rest_until = now + seen.rest_in
         self.rest_cause = seen.rest_cause
         self.points, self.learned = seen.points, seen.learned
-        known = self.known[kind]
-        known.worth, known.at = Worth(seen.mean, seen.weight), now - seen.measured_ago
+        known = self.stats[kind]
+        known.cost, known.at = CostEstimate(seen.mean, seen.weight), now - seen.measured_ago
         known.sketch = LatencySketch.from_bytes(seen.sketch)
 
-    def feel(self, effect: Effect, day_ends_at: float, now: float) -> None:
-        """Take over what the last answer means, before the database says it."""
+    def apply(self, effect: Effect, day_ends_at: float, now: float) -> None:
+        """Apply the effect of a response before the database has it."""
         self.learned = effect.learned
         self.rest_cause = effect.cause
         self.rest_until = day_ends_at if effect.until_day_ends else now + (effect.rest or 0.0)
 
     def wait(self, now: float, expected: float) -> float:
-        """How long until it may be asked; for one that is busy it is a guess.
+        """Return the seconds until the endpoint is free; an estimate while it is busy.
 
-        What has taken longer than expected will probably take about as long again.
+        A request that has taken longer than expected will probably take about as long again.
         """
         wait = max(self.free_at, self.rest_until) - now
         if self.ours or self.theirs:
@@ -99,112 +99,110 @@ class Standing:
         return max(wait, 0.0)
 
 
-def usual_seconds(standings: Iterable[Standing], kind: str) -> float:
-    """What an answer usually takes, by the endpoint in the middle."""
-    return _middle(standings, kind, 0.5) or _UNKNOWN_SECONDS
+def usual_seconds(states: Iterable[EndpointState], kind: str) -> float:
+    """Return the median over the endpoints of their median latency."""
+    return _median_quantile(states, kind, 0.5) or _UNKNOWN_SECONDS
 
 
 def hedge_delay(
-    standing: Standing, standings: Iterable[Standing], kind: str, quantile: float
+    state: EndpointState, states: Iterable[EndpointState], kind: str, quantile: float
 ) -> float | None:
-    """When a second try is worth it: after the endpoint's own quantile.
+    """Return the endpoint's own latency quantile as delay of a hedge; None without measurements.
 
-    One bad endpoint's is capped near that of the one in the middle. None if nothing is known.
+    The delay of a slow endpoint is capped near the median of all endpoints.
     """
-    typical = _middle(standings, kind, quantile)
+    typical = _median_quantile(states, kind, quantile)
     if typical is None:
         return None
-    own = standing.known[kind].sketch.quantile(quantile)
-    return min(own or typical, _ALIKE * typical)
+    own = state.stats[kind].sketch.quantile(quantile)
+    return min(own or typical, _ABOUT_EQUAL * typical)
 
 
-def _middle(standings: Iterable[Standing], kind: str, quantile: float) -> float | None:
-    values = [standing.known[kind].sketch.quantile(quantile) for standing in standings]
+def _median_quantile(states: Iterable[EndpointState], kind: str, quantile: float) -> float | None:
+    values = [state.stats[kind].sketch.quantile(quantile) for state in states]
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
 def choose(
-    standings: Collection[Standing],
-    question: Request,
+    states: Collection[EndpointState],
+    request: Request,
     *,
     excluded: Collection[str],
     now: float,
-) -> tuple[Standing, float] | None:
-    """The endpoint from which the answer is expected first, and how long until it may be asked.
+) -> tuple[EndpointState, float] | None:
+    """Return the endpoint whose response is expected first, and the seconds until it is free.
 
-    The wait counts, so that a good endpoint that is busy is preferred to a bad one that is free.
-    Among those that are about equal it is the one whose turn is longest ago.
+    The wait counts, so that a fast endpoint that is busy is preferred to a slow one that is free.
+    Among about equal endpoints the least recently used one is chosen.
     """
-    usual = usual_seconds(standings, question.kind)
-    costs: list[tuple[float, float, Standing]] = []
-    for standing in standings:
-        endpoint = standing.endpoint
-        if endpoint.url in excluded or endpoint.path_for(question) is None:
+    usual = usual_seconds(states, request.kind)
+    costs: list[tuple[float, float, EndpointState]] = []
+    for state in states:
+        endpoint = state.endpoint
+        if endpoint.url in excluded or endpoint.path_for(request) is None:
             continue
-        if standing.day_is_over(question.points, now):
+        if state.day_is_over(request.points, now):
             continue
-        known = standing.known[question.kind]
-        expected = known.worth.after(now - known.at).expected(usual)
-        wait = standing.wait(now, expected)
-        costs.append((wait + expected, wait, standing))
+        known = state.stats[request.kind]
+        expected = known.cost.after(now - known.at).expected(usual)
+        wait = state.wait(now, expected)
+        costs.append((wait + expected, wait, state))
     if not costs:
         return None
-    alike = min(cost for cost, _, _ in costs) * _ALIKE + _ALIKE_SECONDS
-    equals = [(standing, wait) for cost, wait, standing in costs if cost <= alike]
+    limit = min(cost for cost, _, _ in costs) * _ABOUT_EQUAL + _ABOUT_EQUAL_SECONDS
+    equals = [(state, wait) for cost, wait, state in costs if cost <= limit]
     return min(equals, key=lambda pair: (pair[1] > 0.0, pair[0].used))
 
 
-def refused(upstream: str, reason: str) -> SettingsError:
-    """Everything stopped, because the key is not taken."""
+def key_rejected(upstream: str, reason: str) -> SettingsError:
+    """Return the error for a rejected API key."""
     return SettingsError(
         msg(
-            "{upstream} refuses the key: {reason}. Nothing more is asked with this key.",
+            "{upstream} rejects the API key: {reason}. Requests with this key have stopped.",
             upstream=upstream,
-            reason=reason or "it says no more than that",
+            reason=reason or msg("no reason given"),
         ),
-        remedy=msg(
-            "Correct the key; it is tried again at once. The old one is tried once in a while."
-        ),
+        remedy=msg("Correct the key; a new key is used at once, the old one is retried rarely."),
     )
 
 
-def all_alike(upstream: str, cause: str, seconds: float, zone_name: str) -> UnavailableError:
-    """The upstream as a whole rests."""
+def all_failing(upstream: str, cause: str, seconds: float, zone_name: str) -> UnavailableError:
+    """Return the error while the upstream as a whole has a cooldown."""
     return UnavailableError(
         msg(
-            "Every endpoint of {upstream} fails alike ({cause}), so the fault is "
-            "behind them; {upstream} rests until {seconds}.",
+            "Every endpoint of {upstream} fails in the same way ({cause}), so the upstream itself "
+            "is at fault; requests are paused until {seconds}.",
             upstream=upstream,
             cause=cause,
             seconds=_clock(seconds, zone_name),
         ),
-        remedy=msg("It is tried again by itself."),
+        remedy=msg("It is retried automatically."),
     )
 
 
-def nobody(
+def none_available(
     upstream: str,
-    standings: Collection[Standing],
-    question: Request,
+    states: Collection[EndpointState],
+    request: Request,
     *,
     now: float,
     day_ends_in: float,
     zone_name: str,
 ) -> HasatError:
-    """No endpoint can be asked: why, and when the first can be."""
-    able = [s for s in standings if s.endpoint.path_for(question) is not None]
+    """Return the error when no endpoint is available, with the reason and the time of the next."""
+    able = [s for s in states if s.endpoint.path_for(request) is not None]
     if not able:
         return SettingsError(
-            msg("No endpoint of {upstream} answers questions by number.", upstream=upstream),
-            remedy=msg("Give one of them by_number in workers.json."),
+            msg("No endpoint of {upstream} supports requests by number.", upstream=upstream),
+            remedy=msg("Set by_number for one of them in workers.json."),
         )
-    in_service = [s for s in able if not s.day_is_over(question.points, now)]
+    in_service = [s for s in able if not s.day_is_over(request.points, now)]
     if not in_service:
         return OutOfQuotaError(
-            msg("Every endpoint of {upstream} has spent its day.", upstream=upstream),
+            msg("The daily quota of every endpoint of {upstream} is used up.", upstream=upstream),
             remedy=msg(
-                "They can be asked again from {day_ends_in}.",
+                "The quota resets at {day_ends_in}.",
                 day_ends_in=_clock(day_ends_in, zone_name),
             ),
             until=system_clock() + timedelta(seconds=max(day_ends_in, 0.0)),
@@ -213,14 +211,16 @@ def nobody(
     why = f" ({first.rest_cause})" if first.rest_cause else ""
     return UnavailableError(
         msg(
-            "No endpoint of {upstream} can be asked now: all are busy, resting or "
-            "have spent their day.{next}",
+            "No endpoint of {upstream} is available: all are busy, in cooldown or out of "
+            "quota.{next}",
             upstream=upstream,
             next=(
-                msg(" {url} is back first{why}.", url=first.endpoint.url, why=why) if why else ""
+                msg(" {url} is available next{why}.", url=first.endpoint.url, why=why)
+                if why
+                else ""
             ),
         ),
-        remedy=msg("Try again from {clock}.", clock=_clock(first.rest_until - now, zone_name)),
+        remedy=msg("Try again after {clock}.", clock=_clock(first.rest_until - now, zone_name)),
     )
 
 

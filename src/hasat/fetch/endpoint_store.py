@@ -1,4 +1,7 @@
-"""The endpoints' state in the database, which all processes share; times are the database's."""
+"""The state of endpoints in the database, shared by all processes, and reports about it.
+
+All times are taken from the database's clock.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +17,7 @@ from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from hasat.errors import DatabaseError
-from hasat.fetch.health import DAY_OVER, Effect, LatencySketch, Record, Worth
+from hasat.fetch.health import DAY_OVER, CostEstimate, Effect, EndpointRecord, LatencySketch
 from hasat.fetch.outcomes import DEFINITIVE, Outcome, Request, Verdict
 from hasat.fetch.workers_file import Endpoint
 from hasat.messages import msg
@@ -23,14 +26,14 @@ from hasat.store.explain import is_lost, lost
 from hasat.store.queries import load_query
 from hasat.store.store import Pool
 
-_ALIKE_WINDOW_SECONDS = 600.0
+_SAME_FAILURE_SECONDS = 600.0
 _UPSTREAM_REST_SECONDS = 30.0
 _REFUSED_REST_SECONDS = 3600.0
-# What a holder may need beyond its request's own time-out before it counts as dead.
+# How long a claim outlives its request's time-out before another process may take it.
 LEASE_GRACE_SECONDS = 10.0
 
 _CONNECTIONS = 4
-_PATIENCE_SECONDS = 10.0
+_POOL_TIMEOUT_SECONDS = 10.0
 _LOCK_UPSTREAM = "SELECT FROM fetching.upstream WHERE upstream = %(upstream)s FOR UPDATE"
 _END_PROBE = """
     UPDATE fetching.upstream SET prober = NULL, probe_until = NULL
@@ -39,8 +42,8 @@ _END_PROBE = """
 
 
 @dataclass(frozen=True)
-class Seen:
-    """An endpoint as it stands, and its upstream; durations are seconds from now."""
+class EndpointRow:
+    """An endpoint and its upstream; durations are seconds from now."""
 
     url: str
     held: bool
@@ -61,7 +64,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class _Claimed:
+class _ClaimRow:
     points: int
     learned: int | None
     streak: int
@@ -74,27 +77,27 @@ class _Claimed:
 
 @dataclass(frozen=True)
 class Claim:
-    """An endpoint that is ours for one request."""
+    """An endpoint that this process may send one request to."""
 
     endpoint: Endpoint
     holder: UUID
-    record: Record
-    worth: Worth
+    record: EndpointRecord
+    cost: CostEstimate
     sketch: LatencySketch
 
 
 @dataclass(frozen=True)
-class Done:
-    """What came of the request of a claim; without a verdict it was cancelled."""
+class Settlement:
+    """The result of a claimed request; a cancelled request has no verdict."""
 
     verdict: Verdict | None
     effect: Effect
-    worth: Worth
+    cost: CostEstimate
     hedge: bool
 
 
-class SharedState:
-    """One upstream's rows; `key` is a fingerprint of the key that this process sends."""
+class EndpointStore:
+    """The rows of one upstream; `key` is a fingerprint of the API key of this process."""
 
     def __init__(
         self, store: Store, upstream: str, endpoints: Sequence[Endpoint], zone: str, key: str
@@ -110,20 +113,20 @@ class SharedState:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """With a row for every endpoint, and connections of its own.
+        """Add missing rows and open connections.
 
-        They have no transaction around each statement, so that a claim is one round trip.
+        The connections commit each statement, so that a claim is one round trip.
         """
         await self._declare()
-        theirs = self._store.pool
-        assert isinstance(theirs.kwargs, dict)
+        pool = self._store.pool
+        assert isinstance(pool.kwargs, dict)
         self._pool: Pool = AsyncConnectionPool(
-            theirs.conninfo,
-            connection_class=theirs.connection_class,
-            kwargs=theirs.kwargs | {"autocommit": True},
+            pool.conninfo,
+            connection_class=pool.connection_class,
+            kwargs=pool.kwargs | {"autocommit": True},
             min_size=1,
             max_size=_CONNECTIONS,
-            timeout=_PATIENCE_SECONDS,
+            timeout=_POOL_TIMEOUT_SECONDS,
             name="hasat-fetch",
             open=False,
         )
@@ -131,87 +134,95 @@ class SharedState:
             yield
 
     @asynccontextmanager
-    async def _quick(self) -> AsyncIterator[AsyncConnection[TupleRow]]:
+    async def _connection(self) -> AsyncIterator[AsyncConnection[TupleRow]]:
         try:
             async with self._pool.connection() as conn:
                 yield conn
         except PoolTimeout as error:
             raise DatabaseError(
-                msg("The endpoints' state cannot be read: {error}.", error=error)
+                msg("Cannot read the state of the endpoints: {error}.", error=error)
             ) from error
         except psycopg.Error as error:
             if is_lost(error):
-                # The others are dead too, after a restart of the server.
+                # After a restart of the server the other connections are dead too.
                 await self._pool.check()
                 raise lost(error, self._store.label, embedded=self._store.embedded) from error
             raise
 
-    async def look(self, kind: str) -> list[Seen]:
-        """Every endpoint, in the order in which they were declared."""
-        async with self._quick() as conn:
-            cursor = conn.cursor(row_factory=class_row(Seen))
-            await cursor.execute(load_query("hasat.fetch", "look"), self._names | {"kind": kind})
+    async def read(self, kind: str) -> list[EndpointRow]:
+        """Return every endpoint in the order of declaration."""
+        async with self._connection() as conn:
+            cursor = conn.cursor(row_factory=class_row(EndpointRow))
+            await cursor.execute(
+                load_query("hasat.fetch", "read_endpoints"), self._names | {"kind": kind}
+            )
             seen = {row.url: row for row in await cursor.fetchall()}
         if len(seen) < len(self._endpoints):
-            # The database was restored from a time before they were declared.
+            # The database was restored to a time before they were declared.
             await self._declare()
-            return await self.look(kind)
+            return await self.read(kind)
         return [seen[url] for url in self._endpoints]
 
     async def _declare(self) -> None:
         async with self._store.connection() as conn:
-            await conn.execute(load_query("hasat.fetch", "declare"), self._names)
+            await conn.execute(load_query("hasat.fetch", "declare_endpoints"), self._names)
 
-    async def probe(self, holder: UUID, question: Request) -> bool:
-        """Whether we are the one who asks a rested upstream whether it is back."""
-        values = {"holder": holder, "lease": _lease(question)}
+    async def probe(self, holder: UUID, request: Request) -> bool:
+        """Become the process that probes an upstream after its cooldown; return whether it is."""
+        values = {"holder": holder, "lease": _lease(request)}
         async with self._store.connection() as conn:
-            done = await conn.execute(load_query("hasat.fetch", "probe"), self._names | values)
+            done = await conn.execute(
+                load_query("hasat.fetch", "probe_upstream"), self._names | values
+            )
             return done.rowcount == 1
 
-    async def claim(self, url: str, holder: UUID, question: Request, apart: float) -> Claim | None:
-        """The endpoint, if it is free; the points of the question are spent by this."""
+    async def claim(
+        self, url: str, holder: UUID, request: Request, interval: float
+    ) -> Claim | None:
+        """Claim the endpoint and spend the request's points; return None if it is not free."""
         endpoint = self._endpoints[url]
         values = {
             "url": url,
             "holder": holder,
-            "lease": _lease(question),
-            "apart": apart,
-            "points": question.points,
+            "lease": _lease(request),
+            "interval": interval,
+            "points": request.points,
             "daily": endpoint.daily,
-            "kind": question.kind,
+            "kind": request.kind,
         }
-        async with self._quick() as conn:
-            cursor = conn.cursor(row_factory=class_row(_Claimed))
-            await cursor.execute(load_query("hasat.fetch", "claim"), self._names | values)
+        async with self._connection() as conn:
+            cursor = conn.cursor(row_factory=class_row(_ClaimRow))
+            await cursor.execute(load_query("hasat.fetch", "claim_endpoint"), self._names | values)
             row = await cursor.fetchone()
         if row is None:
             return None
         return Claim(
             endpoint,
             holder,
-            Record(row.points, row.learned, row.streak, row.rest_level),
-            Worth(row.mean, row.weight).after(row.measured_ago),
+            EndpointRecord(row.points, row.learned, row.streak, row.rest_level),
+            CostEstimate(row.mean, row.weight).after(row.measured_ago),
             LatencySketch.from_bytes(row.sketch),
         )
 
-    async def release(self, holder: UUID, question: Request) -> None:
-        """Give back what was claimed but not asked."""
-        values = {"holder": holder, "points": question.points}
+    async def release(self, holder: UUID, request: Request) -> None:
+        """Release a claim whose request was not sent."""
+        values = {"holder": holder, "points": request.points}
         async with self._store.connection() as conn:
             await conn.execute(_END_PROBE, self._names | values)
-            await conn.execute(load_query("hasat.fetch", "release"), self._names | values)
+            await conn.execute(load_query("hasat.fetch", "release_endpoint"), self._names | values)
 
-    async def settle(self, claim: Claim, question: Request, done: Done, *, opening: bool) -> None:
-        """Write what came of a claim, and what it says about the upstream as a whole.
+    async def settle(
+        self, claim: Claim, request: Request, settlement: Settlement, *, opening: bool
+    ) -> None:
+        """Write the result of a claim, and what it means for the upstream as a whole.
 
-        `opening` says that the upstream was thought to rest.
+        `opening` is set when the upstream was in cooldown as last seen.
         """
-        verdict, effect = done.verdict, done.effect
+        verdict, effect = settlement.verdict, settlement.effect
         answered = verdict is not None and verdict.outcome in DEFINITIVE
         values = {
             "holder": claim.holder,
-            "kind": question.kind,
+            "kind": request.kind,
             "until_day_ends": effect.until_day_ends,
             "rest": effect.rest,
             "cause": effect.cause,
@@ -222,42 +233,42 @@ class SharedState:
             "cancelled": verdict is None,
             "succeeded": answered,
             "failed": verdict is not None and not answered,
-            "hedge": done.hedge,
-            "hedge_won": done.hedge and answered,
-            "mean": done.worth.mean,
-            "weight": done.worth.weight,
+            "hedge": settlement.hedge,
+            "hedge_won": settlement.hedge and answered,
+            "mean": settlement.cost.mean,
+            "weight": settlement.cost.weight,
             "sketch": claim.sketch.to_bytes(),
         }
-        there = answered or (verdict is not None and verdict.outcome is Outcome.DAY_EXHAUSTED)
-        if verdict is None or (there and not opening):
-            async with self._quick() as conn:
-                await conn.execute(load_query("hasat.fetch", "settle"), self._names | values)
+        is_up = answered or (verdict is not None and verdict.outcome is Outcome.DAY_EXHAUSTED)
+        if verdict is None or (is_up and not opening):
+            async with self._connection() as conn:
+                await conn.execute(load_query("hasat.fetch", "settle_claim"), self._names | values)
             return
-        async with self._quick() as conn, conn.transaction():
-            # Always the upstream's row before an endpoint's, so that two never wait for each other.
+        async with self._connection() as conn, conn.transaction():
+            # Always lock the upstream's row before an endpoint's, to avoid deadlocks.
             await conn.execute(_LOCK_UPSTREAM, self._names)
-            await conn.execute(load_query("hasat.fetch", "settle"), self._names | values)
-            if there:
-                await conn.execute(load_query("hasat.fetch", "open"), self._names)
+            await conn.execute(load_query("hasat.fetch", "settle_claim"), self._names | values)
+            if is_up:
+                await conn.execute(load_query("hasat.fetch", "open_upstream"), self._names)
                 return
             if verdict.outcome is Outcome.UNAUTHORISED:
                 refused = {"rest": _REFUSED_REST_SECONDS, "cause": verdict.reason}
-                await conn.execute(load_query("hasat.fetch", "refuse"), self._names | refused)
+                await conn.execute(load_query("hasat.fetch", "refuse_key"), self._names | refused)
             else:
-                alike = {
+                values = {
                     "holder": claim.holder,
                     "outcome": verdict.outcome.value,
-                    "window": _ALIKE_WINDOW_SECONDS,
+                    "window": _SAME_FAILURE_SECONDS,
                     "day_over": DAY_OVER,
                     "rest": _UPSTREAM_REST_SECONDS,
                     "retry_after": verdict.retry_after or 0.0,
                     "cause": verdict.reason,
                 }
-                await conn.execute(load_query("hasat.fetch", "alike"), self._names | alike)
+                await conn.execute(load_query("hasat.fetch", "rest_upstream"), self._names | values)
 
 
-def _lease(question: Request) -> float:
-    return question.timeout + LEASE_GRACE_SECONDS
+def _lease(request: Request) -> float:
+    return request.timeout + LEASE_GRACE_SECONDS
 
 
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -265,7 +276,7 @@ _QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class EndpointReport:
-    """One endpoint: the counters of the original, its day, its rest and its latencies."""
+    """One endpoint: counters, today's points, cooldown and latencies."""
 
     upstream: str
     url: str
@@ -286,7 +297,7 @@ class EndpointReport:
     sketches: list[bytes]
 
     def latencies(self) -> dict[str, dict[float, float]]:
-        """Seconds by kind of question and quantile."""
+        """Return the seconds by kind of request and quantile."""
         return {
             kind: {
                 share: LatencySketch.from_bytes(data).quantile(share) or 0.0 for share in _QUANTILES
@@ -298,13 +309,13 @@ class EndpointReport:
 async def read_endpoints(
     store: Store, upstream: str, *, zone: str = "Europe/Istanbul"
 ) -> list[EndpointReport]:
-    """Every endpoint of an upstream, also those that are no longer declared."""
+    """Return every endpoint of an upstream, also those that are no longer declared."""
     values = {"upstream": upstream, "zone": zone}
-    return await store.rows(EndpointReport, load_query("hasat.fetch", "endpoints"), values)
+    return await store.rows(EndpointReport, load_query("hasat.fetch", "report_endpoints"), values)
 
 
 class EndpointMetrics(Collector):
-    """The endpoints at the moment of the scrape."""
+    """Prometheus metrics of the endpoints at the time of the scrape."""
 
     def __init__(self, reports: Sequence[EndpointReport]) -> None:
         self._reports = reports
@@ -312,24 +323,28 @@ class EndpointMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         labels = ("upstream", "endpoint")
         counters = {
-            "hasat_endpoint_successes": ("Answers, also that there is nothing.", "successes"),
-            "hasat_endpoint_failures": ("Requests without a usable answer.", "failures"),
-            "hasat_endpoint_hedges": ("Second tries for slow answers.", "hedges"),
-            "hasat_endpoint_hedges_won": ("Second tries that answered first.", "hedges_won"),
-            "hasat_endpoint_cancelled": ("Requests that lost their race.", "cancelled"),
+            "hasat_endpoint_successes": (
+                "Definitive responses, including empty ones.",
+                "successes",
+            ),
+            "hasat_endpoint_failures": ("Requests without a usable response.", "failures"),
+            "hasat_endpoint_hedges": ("Hedges for slow responses.", "hedges"),
+            "hasat_endpoint_hedges_won": ("Hedges that responded first.", "hedges_won"),
+            "hasat_endpoint_cancelled": (
+                "Requests cancelled because another attempt responded first.",
+                "cancelled",
+            ),
         }
         for name, (text, field) in counters.items():
             family = CounterMetricFamily(name, text, labels=labels)
             for report in self._reports:
                 family.add_metric((report.upstream, report.url), getattr(report, field))
             yield family
-        resting = GaugeMetricFamily("hasat_endpoint_resting", "1 while it rests.", labels=labels)
-        points = GaugeMetricFamily(
-            "hasat_endpoint_points", "Points that were asked today.", labels=labels
-        )
+        resting = GaugeMetricFamily("hasat_endpoint_resting", "1 during a cooldown.", labels=labels)
+        points = GaugeMetricFamily("hasat_endpoint_points", "Points used today.", labels=labels)
         seconds = GaugeMetricFamily(
             "hasat_endpoint_seconds",
-            "How long answers take, by share of them.",
+            "Response time quantiles in seconds.",
             labels=(*labels, "kind", "quantile"),
         )
         for report in self._reports:

@@ -1,15 +1,15 @@
-"""A small allowance that regular work earns: for retries, and for second tries."""
+"""Requests to an upstream with one address: a grant for every attempt, few retries."""
 
 import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from hasat.budget import Remaining, Waiting, keep_slot
+from hasat.budget import Budget, Remaining, Waiting, keep_slot
 from hasat.errors import OutOfQuotaError, UnavailableError
-from hasat.fetch import endpoint_state
 from hasat.fetch.client import Client, NoResponseError
-from hasat.fetch.health import Pace
+from hasat.fetch.endpoint_state import key_rejected
+from hasat.fetch.health import Throttle
 from hasat.fetch.outcomes import (
     Classify,
     FetchResult,
@@ -19,73 +19,72 @@ from hasat.fetch.outcomes import (
     Response,
     Verdict,
 )
-from hasat.fetch.purse import Purse
 from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.aside import Aside, keep_aside
 
 
-class Allowance:
-    """Each request earns a share of a token, each extra one spends a whole one.
+class TokenBudget:
+    """A token bucket for extra requests: each request earns a share of a token, an extra costs one.
 
-    So extra requests stay a share of all, and an outage cannot multiply the load.
+    Retries and hedges thus stay a share of all requests, and an outage cannot multiply the load.
     """
 
-    def __init__(self, share: float, *, most: float, saved: float = 0.0) -> None:
+    def __init__(self, share: float, *, max_saved: float, saved: float = 0.0) -> None:
         self.share = share
-        self._most = most
-        self._saved = min(saved, most)
+        self._max_saved = max_saved
+        self._saved = min(saved, max_saved)
 
     @property
     def saved(self) -> float:
-        """How many tokens are there."""
+        """The tokens that are available."""
         return self._saved
 
     def earn(self) -> None:
-        self._saved = min(self._most, self._saved + self.share)
+        self._saved = min(self._max_saved, self._saved + self.share)
 
     def spend(self) -> bool:
-        """Take a token, if a whole one is there."""
+        """Take a token; return False if there is none."""
         if self._saved < 1.0:
             return False
         self._saved -= 1.0
         return True
 
     def give_back(self) -> None:
-        """Return a token that bought nothing."""
-        self._saved = min(self._most, self._saved + 1.0)
+        """Return a token that was not used."""
+        self._saved = min(self._max_saved, self._saved + 1.0)
 
 
-async def keep_broken(
-    store: Store, upstream: str, run: int | None, origin: str, verdict: Verdict, answer: Response
+async def quarantine_broken(
+    store: Store, upstream: str, run: int | None, origin: str, verdict: Verdict, response: Response
 ) -> None:
-    """Keep the answer verbatim if its verdict is `broken`."""
+    """Quarantine the response verbatim if its outcome is `broken`."""
     if verdict.outcome is not Outcome.BROKEN:
         return
     async with store.connection() as conn:
-        await keep_aside(conn, upstream, run, [Aside(origin, verdict.reason, answer.body)])
+        await keep_aside(conn, upstream, run, [Aside(origin, verdict.reason, response.body)])
 
 
-# What may be otherwise when it is asked again, and after how many attempts that is given up.
-_PASSING = {Outcome.TRANSIENT: 3, Outcome.MINUTE_LIMITED: 3, Outcome.BROKEN: 2}
+# The outcomes that a retry may change, and the attempts for each.
+_MAX_ATTEMPTS = {Outcome.TRANSIENT: 3, Outcome.MINUTE_LIMITED: 3, Outcome.BROKEN: 2}
 _RETRY_SHARE, _RETRIES_SAVED = 0.05, 10.0
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 _SLOWER = 0.8
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class Fetcher:
-    """Asks an upstream. What comes back is the upstream's word; what went wrong is raised.
+    """Send requests to an upstream; return its responses and raise on failure.
 
-    `remaining` reads what the headers say is left. Answers that take longer than usual slow the
-    upstream's rate down for every process, before a limit is hit.
+    `remaining` reads the remaining quota from the headers. Responses that take longer than usual
+    reduce the rate of every process before a limit is hit.
     """
 
     def __init__(
         self,
         store: Store,
-        purse: Purse,
+        budget: Budget,
         client: Client,
         upstream: str,
         base_url: str,
@@ -96,7 +95,7 @@ class Fetcher:
         waiting: Waiting = keep_slot,
     ) -> None:
         self._store = store
-        self._purse = purse
+        self._budget = budget
         self._client = client
         self._upstream = upstream
         self._base_url = base_url
@@ -104,103 +103,103 @@ class Fetcher:
         self._remaining = remaining
         self._sleep = sleep
         self._waiting = waiting
-        self._retries = Allowance(_RETRY_SHARE, most=_RETRIES_SAVED, saved=_RETRIES_SAVED)
-        self._pace = Pace()
+        self._retries = TokenBudget(_RETRY_SHARE, max_saved=_RETRIES_SAVED, saved=_RETRIES_SAVED)
+        self._throttle = Throttle()
         self.sent = 0
-        """How many requests have left, second tries included."""
+        """The number of requests sent, retries included."""
 
     async def fetch(
-        self, question: Request, asker: RequestContext, *, patience: float = 60.0
+        self, request: Request, context: RequestContext, *, patience: float = 60.0
     ) -> FetchResult:
-        """The answer, if it is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
+        """Return a result that is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
 
         `patience` is how long each attempt waits for its grant. Raises OutOfQuotaError when the
-        day is spent, SettingsError when the key is refused, UnavailableError when there is no
-        answer after the retries that are allowed.
+        day's quota is used up, SettingsError when the key is rejected, UnavailableError when there
+        is no response after the retries.
         """
         self._retries.earn()
         attempt = 0
         while True:
             attempt += 1
-            fetched = await self._attempt(question, asker, patience)
-            outcome, reason = fetched.verdict.outcome, fetched.verdict.reason.rstrip(".")
+            result = await self._attempt(request, context, patience)
+            outcome, reason = result.verdict.outcome, result.verdict.reason.rstrip(".")
             if outcome is Outcome.UNAUTHORISED:
-                raise endpoint_state.refused(self._upstream, reason)
+                raise key_rejected(self._upstream, reason)
             if outcome is Outcome.DAY_EXHAUSTED:
                 raise OutOfQuotaError(
                     msg(
-                        "{upstream} says that the day's requests are used up: {reason}.",
+                        "{upstream} reports that the daily quota is used up: {reason}.",
                         upstream=self._upstream,
                         reason=reason,
                     ),
-                    remedy=msg("`hasat quota` shows when the next day begins."),
+                    remedy=msg("`hasat quota` shows when it resets."),
                 )
-            if outcome not in _PASSING:
-                return fetched
-            # After a minute's limit the next grant waits for the pause that the budget made of it.
+            if outcome not in _MAX_ATTEMPTS:
+                return result
+            # After a minute limit the budget pauses, and the next grant waits for that.
             limited = outcome is Outcome.MINUTE_LIMITED
-            if attempt == _PASSING[outcome] or not (limited or self._retries.spend()):
+            if attempt == _MAX_ATTEMPTS[outcome] or not (limited or self._retries.spend()):
                 if outcome is Outcome.BROKEN:
-                    return fetched
+                    return result
                 raise UnavailableError(
                     msg(
-                        "{upstream} did not answer {path} ({attempts}): {reason}.",
+                        "{upstream} did not respond to {path} ({attempts}): {reason}.",
                         upstream=self._upstream,
-                        path=question.path,
+                        path=request.path,
                         attempts=msg("one attempt")
                         if attempt == 1
                         else msg("{count} attempts", count=attempt),
                         reason=reason,
                     ),
-                    remedy=msg("Ask again later."),
+                    remedy=msg("Try again later."),
                 )
             if not limited:
-                pause = _pause(attempt, fetched.verdict.retry_after)
+                pause = _pause(attempt, result.verdict.retry_after)
                 async with self._waiting(pause):
                     await self._sleep(pause)
 
     async def _attempt(
-        self, question: Request, asker: RequestContext, patience: float
+        self, request: Request, context: RequestContext, patience: float
     ) -> FetchResult:
-        leave = await self._purse.acquire(
-            asker.lane,
-            job=asker.job,
-            cost=question.points,
-            endpoint=question.path,
-            run=asker.run,
+        grant = await self._budget.acquire(
+            context.lane,
+            job=context.job,
+            cost=request.points,
+            endpoint=request.path,
+            run=context.run,
             timeout=patience,
         )
         self._client.ready()
         self.sent += 1
         started = time.monotonic()
-        answer: Response | None = None
+        response: Response | None = None
         verdict: Verdict | None = None
         try:
-            answer = await self._client.send(f"{self._base_url}{question.path}", question)
-            verdict = self._classify(answer)
+            response = await self._client.send(f"{self._base_url}{request.path}", request)
+            verdict = self._classify(response)
         except NoResponseError as error:
             verdict = error.verdict
         finally:
             seconds = time.monotonic() - started
-            # Shielded, so that also a request that is cancelled is in the ledger.
+            # Shielded, so that a cancelled request is in the ledger too.
             await asyncio.shield(
-                leave.settle(
+                grant.settle(
                     verdict.outcome.value if verdict is not None else "cancelled",
-                    headers=self._remaining(answer.headers if answer else {}),
+                    headers=self._remaining(response.headers if response else {}),
                     latency=seconds,
                     retry_after=verdict.retry_after if verdict is not None else None,
                 )
             )
-        if answer:
-            await keep_broken(
-                self._store, self._upstream, asker.run, question.path, verdict, answer
+        if response:
+            await quarantine_broken(
+                self._store, self._upstream, context.run, request.path, verdict, response
             )
-            if self._pace.note(seconds):
-                await self._purse.slow_down(_SLOWER)
-        return FetchResult(verdict, answer, self._base_url)
+            if self._throttle.note(seconds):
+                await self._budget.slow_down(_SLOWER)
+        return FetchResult(verdict, response, self._base_url)
 
 
-def _pause(attempt: int, asked_for: float | None) -> float:
-    """Seconds before the next attempt: what was asked for, else doubling, and never in step."""
-    usual = min(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
-    return (asked_for or usual) * random.uniform(1.0, 1.5)  # noqa: S311 - spreads load
+def _pause(attempt: int, requested: float | None) -> float:
+    """Return the seconds before the next attempt: as requested, else doubling, with jitter."""
+    usual = min(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), _MAX_PAUSE_SECONDS)
+    return (requested or usual) * random.uniform(1.0, 1.5)  # noqa: S311 - spreads load

@@ -1,4 +1,4 @@
-"""How long answers take: counts in buckets that grow by five percent, of fixed size."""
+"""The health of an endpoint: its latencies, its throttle, its cooldowns and its expected cost."""
 
 import math
 from collections import deque
@@ -14,66 +14,67 @@ from hasat.fetch.outcomes import DEFINITIVE, Outcome, Verdict
 _FIRST_SECONDS = 0.0005
 _GROWTH = 1.05
 _BUCKETS = 260  # up to 160 s
-_REMEMBERED = 1000
+_MAX_TOTAL = 1000
 _LOG_GROWTH = math.log(_GROWTH)
 
 
 class LatencySketch:
-    """A quantile is right to five percent; what is long ago weighs ever less."""
+    """A histogram of latencies in buckets that grow by five percent; older responses weigh less."""
 
     def __init__(self, counts: NDArray[np.uint16] | None = None) -> None:
         self._counts = np.zeros(_BUCKETS, np.uint16) if counts is None else counts
         self._total = int(self._counts.sum())
-        # Asked for far more often than it changes.
-        self._found: dict[float, float] = {}
+        # Read far more often than changed.
+        self._quantiles: dict[float, float] = {}
 
     @property
     def total(self) -> int:
-        """How many answers are remembered."""
+        """The number of responses in the histogram."""
         return self._total
 
     def add(self, seconds: float) -> None:
-        self._found.clear()
+        self._quantiles.clear()
         place = math.ceil(math.log(max(seconds, _FIRST_SECONDS) / _FIRST_SECONDS) / _LOG_GROWTH)
         self._counts[min(place, _BUCKETS - 1)] += 1
         self._total += 1
-        if self._total > _REMEMBERED:
+        if self._total > _MAX_TOTAL:
             self._counts //= 2
             self._total = int(self._counts.sum())
 
     def quantile(self, share: float) -> float | None:
-        """The seconds within which this share of the answers came; None if there were none."""
+        """Return the seconds within which this share of responses arrived; None without any."""
         if self._total == 0:
             return None
-        if share not in self._found:
+        if share not in self._quantiles:
             place = int(np.searchsorted(np.cumsum(self._counts), share * self._total))
-            self._found[share] = _FIRST_SECONDS * _GROWTH ** min(place, _BUCKETS - 1)
-        return self._found[share]
+            self._quantiles[share] = _FIRST_SECONDS * _GROWTH ** min(place, _BUCKETS - 1)
+        return self._quantiles[share]
 
     def to_bytes(self) -> bytes:
         return self._counts.astype("<u2").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        """What `to_bytes` gave; anything else is an empty sketch."""
+        """Read the result of `to_bytes`; anything else is an empty sketch."""
         if data is None or len(data) != 2 * _BUCKETS:
             return cls()
         return cls(np.frombuffer(data, "<u2").astype(np.uint16))
 
 
 _RECENT = 15
-_RISEN = 2.0
+_SLOW_FACTOR = 2.0
 _SLOWER = 1.5
 _FASTER = 0.9
-_MOST = 8.0
-_ENOUGH = 30
+_MAX_FACTOR = 8.0
+_MIN_MEASUREMENTS = 30
 
 
-class Pace:
-    """A factor from 1 to 8 by which the time between requests is stretched.
+class Throttle:
+    """A factor from 1 to 8 that lengthens the time between requests while responses are slow.
 
-    Medians are compared, so that single slow answers mean nothing. The factor grows while recent
-    answers take more than twice as long as they usually do, and shrinks with each that does not.
+    An upstream that queues requests responds later before it rejects any. Medians are compared, so
+    that single slow responses have no effect: the factor grows while recent responses take more
+    than twice as long as usual, and shrinks with each that does not.
     """
 
     def __init__(self) -> None:
@@ -82,45 +83,45 @@ class Pace:
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def note(self, seconds: float) -> bool:
-        """Take in an answer; True if it is time to be slower."""
+        """Record a response; return whether to slow down."""
         self._recent.append(seconds)
         usual = self._usual.quantile(0.5)
-        if usual is None or self._usual.total < _ENOUGH:
+        if usual is None or self._usual.total < _MIN_MEASUREMENTS:
             self._usual.add(seconds)
             return False
         if len(self._recent) < _RECENT:
-            # A step was just made; its effect is not seen yet.
+            # The last step has no visible effect yet.
             return False
-        if risen := median(self._recent) > _RISEN * usual:
-            self.factor = min(_MOST, self.factor * _SLOWER)
+        if is_slow := median(self._recent) > _SLOW_FACTOR * usual:
+            self.factor = min(_MAX_FACTOR, self.factor * _SLOWER)
             self._recent.clear()
         else:
             self.factor = max(1.0, self.factor * _FASTER)
-        # Slowness must not soon count as usual; only where slowing down did not help, it is.
-        if self.factor in (1.0, _MOST):
+        # Slow responses count as usual only if slowing down did not help.
+        if self.factor in (1.0, _MAX_FACTOR):
             self._usual.add(seconds)
-        return risen
+        return is_slow
 
 
-DAY_OVER = "its day is spent"
-_LIMITED = "it limits requests"
-_REFUSING = "it refuses without a reason"
-_FAILING = "it fails again and again"
+DAY_OVER = "daily quota used up"
+_LIMITED = "rate limited"
+_REFUSING = "forbidden without a reason"
+_FAILING = "repeated failures"
 
-_TOO_MANY_SECONDS, _TOO_MANY_MOST = 60.0, 900.0
-_REFUSED_MOST = 6 * 3600.0
-_FAILING_SECONDS, _FAILING_MOST, _FAILURES_ALLOWED = 30.0, 300.0, 3
+_LIMITED_SECONDS, _MAX_LIMITED_SECONDS = 60.0, 900.0
+_MAX_REFUSED_SECONDS = 6 * 3600.0
+_FAILING_SECONDS, _MAX_FAILING_SECONDS, _ALLOWED_FAILURES = 30.0, 300.0, 3
 
 _HALF_LIFE_SECONDS = 15.0
-_MOST_WEIGHT = 20.0
-_FAILURE_COSTS = 10.0
-_LOST_RACE_COSTS = 2.0
-_ANSWER_COSTS_MOST, _NEVER_LESS_SECONDS = 5.0, 0.25
+_MAX_WEIGHT = 20.0
+_FAILURE_FACTOR = 10.0
+_LOST_RACE_FACTOR = 2.0
+_MAX_RESPONSE_COST, _MIN_RESPONSE_SECONDS = 5.0, 0.25
 
 
 @dataclass(frozen=True)
-class Record:
-    """An endpoint's record as its holder found it; `points` includes the request being made."""
+class EndpointRecord:
+    """An endpoint's stored state when it was claimed; `points` includes the claiming request."""
 
     points: int
     learned: int | None
@@ -130,7 +131,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Effect:
-    """What is written into the record; `rest` is in seconds."""
+    """The new state of an endpoint after a request; `rest` is its cooldown in seconds."""
 
     streak: int
     rest_level: int
@@ -141,78 +142,82 @@ class Effect:
 
 
 def effect_of(
-    record: Record, verdict: Verdict | None, status: int | None, points: int, cooldown: float
+    record: EndpointRecord,
+    verdict: Verdict | None,
+    status: int | None,
+    points: int,
+    cooldown: float,
 ) -> Effect:
-    """How a verdict changes an endpoint: rest by cause, longer each time in a row.
+    """Return how a verdict changes an endpoint: a cooldown by cause, longer each time in a row.
 
-    Without a verdict, as when a race is lost, nothing changes.
+    A cancelled request has no verdict and changes nothing.
     """
     level, learned = record.rest_level, record.learned
     if verdict is None:
         return Effect(record.streak, level, learned)
-    outcome, asked_for = verdict.outcome, verdict.retry_after
+    outcome, requested = verdict.outcome, verdict.retry_after
     if outcome in DEFINITIVE:
         grown = learned and max(learned, record.points)
         return Effect(streak=0, rest_level=0, learned=grown)
     if outcome is Outcome.UNAUTHORISED:
-        # The key is refused, which is no fault of the endpoint.
+        # A rejected key is no fault of the endpoint.
         return Effect(record.streak, level, learned)
     if outcome is Outcome.DAY_EXHAUSTED:
         spent = max(record.points - points, 0)
         return Effect(0, 0, spent, until_day_ends=True, cause=DAY_OVER)
     if outcome is Outcome.MINUTE_LIMITED and status == 403:
-        rest = asked_for or min(cooldown * 2**level, max(_REFUSED_MOST, cooldown))
+        rest = requested or min(cooldown * 2**level, max(_MAX_REFUSED_SECONDS, cooldown))
         return Effect(record.streak + 1, level + 1, learned, rest, cause=_REFUSING)
     if outcome is Outcome.MINUTE_LIMITED:
-        rest = asked_for or min(_TOO_MANY_SECONDS * 2**level, _TOO_MANY_MOST)
+        rest = requested or min(_LIMITED_SECONDS * 2**level, _MAX_LIMITED_SECONDS)
         return Effect(record.streak + 1, level + 1, learned, rest, cause=_LIMITED)
     streak = record.streak + 1
-    beyond = streak - _FAILURES_ALLOWED + 1
-    usual = min(_FAILING_SECONDS * beyond, _FAILING_MOST) if beyond > 0 else None
-    return Effect(streak, level, learned, asked_for or usual, cause=_FAILING)
+    beyond = streak - _ALLOWED_FAILURES + 1
+    usual = min(_FAILING_SECONDS * beyond, _MAX_FAILING_SECONDS) if beyond > 0 else None
+    return Effect(streak, level, learned, requested or usual, cause=_FAILING)
 
 
 @dataclass(frozen=True)
-class Worth:
-    """What a question to an endpoint is expected to cost in seconds; old knowledge fades."""
+class CostEstimate:
+    """The seconds that a request to an endpoint is expected to take; old measurements fade."""
 
     mean: float = 0.0
     weight: float = 0.0
 
     def after(self, seconds: float) -> Self:
-        """As it is known after some time."""
+        """Return the estimate after some time has passed."""
         return type(self)(self.mean, self.weight * 0.5 ** (max(seconds, 0.0) / _HALF_LIFE_SECONDS))
 
     def expected(self, usual: float) -> float:
-        """The expected seconds, leaning on what is usual as far as little is known."""
+        """Return the expected seconds; with few measurements, close to the usual ones."""
         return (self.mean * self.weight + usual) / (self.weight + 1.0)
 
     def with_cost(self, seconds: float) -> Self:
-        weight = min(self.weight + 1.0, _MOST_WEIGHT)
+        weight = min(self.weight + 1.0, _MAX_WEIGHT)
         return type(self)(self.mean + (seconds - self.mean) / weight, weight)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What became of one request, as far as time is concerned."""
+class Measurement:
+    """The duration of one request, and whether it was answered or lost a race."""
 
     seconds: float
     answered: bool
     lost: bool = False
 
 
-def cost_of(measured: Measured, usual: float) -> float:
-    """The seconds to charge: failing fast is never cheap, and a lost race would have gone on.
+def cost_of(measurement: Measurement, usual: float) -> float:
+    """Return the seconds to charge: a fast failure is expensive, a lost race would have gone on.
 
-    A single answer weighs only so much, or bad luck would look like a bad endpoint.
+    The cost of a single response is capped, so that one slow response does not ban an endpoint.
     """
-    if not (measured.answered or measured.lost):
-        return measured.seconds + usual * _FAILURE_COSTS
-    seconds = measured.seconds * (_LOST_RACE_COSTS if measured.lost else 1.0)
-    return min(seconds, max(usual * _ANSWER_COSTS_MOST, _NEVER_LESS_SECONDS))
+    if not (measurement.answered or measurement.lost):
+        return measurement.seconds + usual * _FAILURE_FACTOR
+    seconds = measurement.seconds * (_LOST_RACE_FACTOR if measurement.lost else 1.0)
+    return min(seconds, max(usual * _MAX_RESPONSE_COST, _MIN_RESPONSE_SECONDS))
 
 
-def note(sketch: LatencySketch, measured: Measured) -> None:
-    """Count an answer; a lost race counts as long as it was waited for, a failure not at all."""
-    if measured.answered or measured.lost:
-        sketch.add(measured.seconds)
+def note(sketch: LatencySketch, measurement: Measurement) -> None:
+    """Count a response or the wait of a lost race; failures do not count."""
+    if measurement.answered or measurement.lost:
+        sketch.add(measurement.seconds)

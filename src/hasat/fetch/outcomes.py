@@ -1,4 +1,4 @@
-"""What an upstream said, and what it means: the classes that decide what is done next."""
+"""Requests, responses, and the outcomes that decide what happens next."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from typing import Any
 
 from hasat.store.values import storable_text
 
-# No upstream may silence us for longer by one header.
-_LONGEST_WAIT = 3_600.0
+# One header must not stop requests for longer.
+_MAX_RETRY_AFTER = 3_600.0
 
 
 class Outcome(StrEnum):
-    """The class of an answer; it says what to do."""
+    """The class of a response."""
 
     OK = "ok"
     EMPTY = "empty"
@@ -27,17 +27,17 @@ class Outcome(StrEnum):
     BROKEN = "broken"
 
 
-# These are the upstream's last word on the question: asking again changes nothing.
+# Repeating a request after one of these changes nothing.
 DEFINITIVE = frozenset({Outcome.OK, Outcome.EMPTY, Outcome.NOT_IN_PLAN, Outcome.BAD_REQUEST})
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request, whatever the address it is sent to; `points` is what it costs.
+    """One request, independent of the endpoint that receives it; `points` is its cost.
 
-    `kind` names questions whose answers take alike long. `hedge` allows a second try while the
-    first is still out: not for costly questions. With `by_number` (mahalleId, adaNo, parselNo)
-    the path is the endpoint's own, and only endpoints that have one are asked.
+    Requests of one `kind` take about equally long. `hedge` allows a second attempt while the first
+    is in flight: not for costly requests. With `by_number` (mahalleId, adaNo, parselNo) the path is
+    the endpoint's own, and only endpoints that have one receive the request.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer as it came; the body is verbatim after gzip, header names are in lower case."""
+    """A response; the body is verbatim after decompression, header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,7 +63,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The class of an answer, the reason in words, and how long the upstream asks to wait."""
+    """The outcome of a request, its reason, and how long the upstream asks to wait."""
 
     outcome: Outcome
     reason: str = ""
@@ -76,13 +76,13 @@ class Verdict:
         object.__setattr__(self, "reason", storable_text(self.reason))
 
 
-# Decides by status, headers and body alone, once for each answer.
 Classify = Callable[[Response], Verdict]
+"""Classifies a response by status, headers and body alone; called once per response."""
 
 
 @dataclass(frozen=True)
 class FetchResult:
-    """What came of a question: the verdict, and the answer if there was one."""
+    """The verdict on a request, and the response if there was one."""
 
     verdict: Verdict
     response: Response | None
@@ -94,24 +94,24 @@ class FetchResult:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that Retry-After asks for, in either of its forms; None if it cannot be read.
+    """Return the seconds of Retry-After, in either of its forms; None if it cannot be read.
 
-    A date is measured against the answer's own Date, so that our clock does not matter.
+    A date is compared with the response's own Date header, so that the local clock does not matter.
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
-        return min(float(text), _LONGEST_WAIT)
+        return min(float(text), _MAX_RETRY_AFTER)
     then = _moment(text)
     now = _moment(headers["date"]) if "date" in headers else datetime.now(UTC)
     if then is None or now is None:
         return None
-    return min(max((then - now).total_seconds(), 0.0), _LONGEST_WAIT)
+    return min(max((then - now).total_seconds(), 0.0), _MAX_RETRY_AFTER)
 
 
 def _moment(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
-    # The parser is written for mail and stumbles over much more than it should.
+    # The parser is written for mail and raises more than ValueError.
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -119,7 +119,7 @@ def _moment(text: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class RequestContext:
-    """The lane that pays, the job that asks and its run."""
+    """The lane, job and run that a request is recorded under in the ledger."""
 
     lane: str
     job: str

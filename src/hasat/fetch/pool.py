@@ -1,4 +1,4 @@
-"""Endpoints shared by all processes: which is asked next, when, and what is remembered of it."""
+"""The endpoint pool, shared by all processes: which endpoint is next, when, and its state."""
 
 import asyncio
 import contextlib
@@ -12,33 +12,38 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from hasat.budget import Waiting, keep_slot
+from hasat.budget import Budget, Grant, Waiting, keep_slot
 from hasat.errors import DatabaseError, OutOfQuotaError
-from hasat.fetch import endpoint_state
-from hasat.fetch.endpoint_state import Standing, choose, usual_seconds
-from hasat.fetch.endpoint_store import Claim, Done, Seen, SharedState
-from hasat.fetch.fetcher import keep_broken
-from hasat.fetch.health import Measured, cost_of, effect_of, note
+from hasat.fetch.endpoint_state import (
+    EndpointState,
+    all_failing,
+    choose,
+    key_rejected,
+    none_available,
+    usual_seconds,
+)
+from hasat.fetch.endpoint_store import Claim, EndpointRow, EndpointStore, Settlement
+from hasat.fetch.fetcher import quarantine_broken
+from hasat.fetch.health import Measurement, cost_of, effect_of, note
 from hasat.fetch.outcomes import DEFINITIVE, Request, RequestContext, Response, Verdict
-from hasat.fetch.purse import Leave, Purse
 from hasat.fetch.workers_file import Endpoint
 from hasat.store import Store
 
-_POLL_SECONDS = 1.0
-_ASK_OTHERS_SECONDS = 0.1
-_ANOTHER_SECONDS = 2.0
+_REFRESH_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_MAX_WAIT_FOR_ANOTHER = 2.0
 GRANT_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """An endpoint that is ours for one request, and paid for."""
+class Reservation:
+    """An endpoint reserved for one request, with its grant."""
 
-    standing: Standing
+    state: EndpointState
     claim: Claim
-    leave: Leave
+    grant: Grant
     hedge: bool
 
     @property
@@ -49,13 +54,13 @@ class Taken:
 class EndpointPool:
     """The endpoints of one upstream as this process uses them; open it before use.
 
-    `patience` is how long a question waits for an endpoint before it is told that none is there.
+    `patience` is how long a request waits for an endpoint.
     """
 
     def __init__(
         self,
         store: Store,
-        purse: Purse,
+        budget: Budget,
         upstream: str,
         endpoints: Sequence[Endpoint],
         *,
@@ -66,26 +71,26 @@ class EndpointPool:
         waiting: Waiting = keep_slot,
     ) -> None:
         self.upstream = upstream
-        self.standings = [Standing(endpoint) for endpoint in endpoints]
+        self.states = [EndpointState(endpoint) for endpoint in endpoints]
         self._store = store
-        self._purse = purse
+        self._budget = budget
         self._zone = zone
         self._cooldown = cooldown
         self._patience = patience
         self._waiting = waiting
-        # A name for the key that tells nothing about it.
+        # Identifies the key without revealing it.
         self._key = hashlib.sha256(f"hasat:{key}".encode()).hexdigest()[:16]
-        self._state = SharedState(store, upstream, endpoints, zone, self._key)
-        self._turn = asyncio.Lock()
+        self._state = EndpointStore(store, upstream, endpoints, zone, self._key)
+        self._queue = asyncio.Lock()
         self._freed = asyncio.Event()
-        self._chores: set[asyncio.Task[None]] = set()
-        self._looked_at: dict[str, float] = {}
-        self._upstream_seen: tuple[Seen, float] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._refreshed_at: dict[str, float] = {}
+        self._upstream_row: tuple[EndpointRow, float] | None = None
         self._uses = 0
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
-        """The pool with its rows in the database; at the end, all is written that is to be."""
+        """Open the pool; at the end, wait until its state is written."""
         async with self._state.opened():
             try:
                 yield self
@@ -93,253 +98,253 @@ class EndpointPool:
                 await self.written()
 
     async def written(self) -> None:
-        """Wait until all that came of earlier requests is in the database."""
-        while self._chores:
-            await asyncio.wait(self._chores)
+        """Wait until the results of earlier requests are in the database."""
+        while self._background:
+            await asyncio.wait(self._background)
 
-    def most_left(self) -> int:
-        """The points that the endpoint with the most still has today, as far as we know."""
+    def max_remaining(self) -> int:
+        """Return the most points that any endpoint has left today, as last seen."""
         now = time.monotonic()
-        return max((s.left for s in self.standings if not s.day_is_over(1, now)), default=0)
+        return max((s.left for s in self.states if not s.day_is_over(1, now)), default=0)
 
-    def set_aside(self, url: str) -> None:
-        """Leaves an endpoint alone that cannot be believed, unless it is the last one."""
-        rest = [standing for standing in self.standings if standing.endpoint.url != url]
-        self.standings = rest or self.standings
+    def exclude(self, url: str) -> None:
+        """Stop using an endpoint that is not trusted, unless it is the last one."""
+        rest = [state for state in self.states if state.endpoint.url != url]
+        self.states = rest or self.states
 
     async def take(
-        self, question: Request, asker: RequestContext, *, only: str | None = None
-    ) -> Taken:
-        """The endpoint of choice, as soon as it may be asked; who waits is served in order."""
-        urls = {standing.endpoint.url for standing in self.standings}
+        self, request: Request, context: RequestContext, *, only: str | None = None
+    ) -> Reservation:
+        """Reserve the best endpoint as soon as it is free; requests wait in order."""
+        urls = {state.endpoint.url for state in self.states}
         refused = urls - {only} if only else set[str]()
         last: OutOfQuotaError | None = None
         while True:
-            async with self._turn:
-                standing = await self._awaited(question, refused, last)
+            async with self._queue:
+                state = await self._wait_for_best(request, refused, last)
             try:
-                taken = await self._claimed(standing, question, asker, hedge=False)
+                reservation = await self._claim(state, request, context, hedge=False)
             except OutOfQuotaError as error:
-                # Perhaps only this endpoint's share of the budget is spent.
-                refused.add(standing.endpoint.url)
+                # Perhaps only this endpoint is out of quota.
+                refused.add(state.endpoint.url)
                 last = error
                 continue
-            if taken:
-                return taken
+            if reservation:
+                return reservation
             if self._half_open():
-                # Another process finds out whether the upstream is back.
-                await asyncio.sleep(_ASK_OTHERS_SECONDS)
+                # Another process is probing the upstream.
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def take_another(
-        self, question: Request, asker: RequestContext, tried: Collection[str], *, hedge: bool
-    ) -> Taken | None:
-        """Another endpoint, if one is free soon; before all who wait for their first."""
+        self, request: Request, context: RequestContext, tried: Collection[str], *, hedge: bool
+    ) -> Reservation | None:
+        """Reserve another endpoint if one is free soon, ahead of requests that wait in order."""
         excluded = set(tried)
         if hedge:
-            excluded |= {s.endpoint.url for s in self.standings if s.scarce}
-        deadline = time.monotonic() + _ANOTHER_SECONDS
+            excluded |= {s.endpoint.url for s in self.states if s.scarce}
+        deadline = time.monotonic() + _MAX_WAIT_FOR_ANOTHER
         while True:
             now = time.monotonic()
-            choice = choose(self.standings, question, excluded=excluded, now=now)
+            choice = choose(self.states, request, excluded=excluded, now=now)
             if choice is None or now + choice[1] > deadline:
                 return None
-            standing, wait = choice
+            state, wait = choice
             if wait > 0.0:
                 await self._until_freed(wait)
                 continue
-            self._mark(standing)
+            self._mark(state)
             try:
-                taken = await self._claimed(standing, question, asker, hedge=hedge)
+                reservation = await self._claim(state, request, context, hedge=hedge)
             except OutOfQuotaError:
                 return None
-            if taken or self._half_open():
-                return taken
-            await self._look(question.kind)
+            if reservation or self._half_open():
+                return reservation
+            await self._refresh(request.kind)
 
     def conclude(
         self,
-        taken: Taken,
-        question: Request,
-        asker: RequestContext,
+        reservation: Reservation,
+        request: Request,
+        context: RequestContext,
         seconds: float,
         verdict: Verdict | None,
-        answer: Response | None,
+        response: Response | None,
     ) -> None:
-        """Take in what came of a request, and write it down while others go on.
+        """Record the result of a request and write it in the background.
 
-        Without a verdict it was cancelled.
+        A cancelled request has no verdict.
         """
-        now, standing, claim = time.monotonic(), taken.standing, taken.claim
+        now, state, claim = time.monotonic(), reservation.state, reservation.claim
         answered = verdict is not None and verdict.outcome in DEFINITIVE
-        measured = Measured(seconds, answered, lost=verdict is None)
-        usual = usual_seconds(self.standings, question.kind)
-        worth = claim.worth.with_cost(cost_of(measured, usual))
-        note(claim.sketch, measured)
-        status = answer.status if answer else None
-        effect = effect_of(claim.record, verdict, status, question.points, self._cooldown)
-        known = standing.known[question.kind]
-        known.worth, known.at, known.sketch = worth, now, claim.sketch
+        measurement = Measurement(seconds, answered, lost=verdict is None)
+        usual = usual_seconds(self.states, request.kind)
+        cost = claim.cost.with_cost(cost_of(measurement, usual))
+        note(claim.sketch, measurement)
+        status = response.status if response else None
+        effect = effect_of(claim.record, verdict, status, request.points, self._cooldown)
+        known = state.stats[request.kind]
+        known.cost, known.at, known.sketch = cost, now, claim.sketch
         if answered:
-            known.pace.note(seconds)
+            known.throttle.note(seconds)
         if verdict:
-            standing.feel(effect, now + self._day_ends_in(), now)
-        done = Done(verdict, effect, worth, taken.hedge)
-        origin = f"{taken.url}{claim.endpoint.path_for(question)}"
+            state.apply(effect, now + self._day_ends_in(), now)
+        done = Settlement(verdict, effect, cost, reservation.hedge)
+        origin = f"{reservation.url}{claim.endpoint.path_for(request)}"
         opening = self._half_open()
 
         async def write() -> None:
             try:
-                await self._state.settle(claim, question, done, opening=opening)
+                await self._state.settle(claim, request, done, opening=opening)
             finally:
-                self._let_go(standing)
+                self._free(state)
                 outcome = verdict.outcome.value if verdict else "cancelled"
-                # How long an endpoint rests is decided here, so the budget adds nothing to it.
-                await taken.leave.settle(outcome, latency=seconds, retry_after=0.0)
-            if verdict and answer:
-                await keep_broken(self._store, self.upstream, asker.run, origin, verdict, answer)
+                # The cooldown is decided here, so the budget must add none.
+                await reservation.grant.settle(outcome, latency=seconds, retry_after=0.0)
+            if verdict and response:
+                await quarantine_broken(
+                    self._store, self.upstream, context.run, origin, verdict, response
+                )
 
-        self._chore(write())
+        self._in_background(write())
 
-    async def _awaited(
-        self, question: Request, excluded: Collection[str], last: OutOfQuotaError | None
-    ) -> Standing:
-        """The endpoint of choice, once it is free; marked as ours so that nobody else takes it."""
+    async def _wait_for_best(
+        self, request: Request, excluded: Collection[str], last: OutOfQuotaError | None
+    ) -> EndpointState:
+        """Wait for the best endpoint and mark it as used by this process."""
         patience = self._patience
         certain = False
         while True:
-            await self._look(question.kind)
+            await self._refresh(request.kind)
             self._check_upstream()
             now = time.monotonic()
-            choice = choose(self.standings, question, excluded=excluded, now=now)
+            choice = choose(self.states, request, excluded=excluded, now=now)
             if choice is None or choice[1] > patience:
                 if certain:
-                    raise last or self._nobody(question)
-                # What we know may be old: another process, or what is being written, knows better.
+                    raise last or self._none_available(request)
+                # The local state may be old: read the database once more.
                 certain = True
                 await self.written()
-                self._looked_at.clear()
+                self._refreshed_at.clear()
                 continue
-            standing, wait = choice
+            state, wait = choice
             if wait <= 0.0:
-                self._mark(standing)
-                return standing
+                self._mark(state)
+                return state
             async with self._waiting(wait):
                 await self._until_freed(wait)
                 patience -= time.monotonic() - now
-            if standing.theirs:
-                # Only the database knows when another process is done.
-                self._looked_at.clear()
+            if state.theirs:
+                # Only the database knows when another process has finished.
+                self._refreshed_at.clear()
 
-    def _mark(self, standing: Standing) -> None:
-        """Make it ours, so that nobody else in this process takes it."""
-        standing.ours = True
-        standing.since = time.monotonic()
+    def _mark(self, state: EndpointState) -> None:
+        """Mark the endpoint as used by this process."""
+        state.ours = True
+        state.since = time.monotonic()
 
     async def _until_freed(self, seconds: float) -> None:
-        """Wait until one of ours is done, but not longer than it is worth to look again."""
+        """Wait until a request of this process ends, for a short time at most."""
         freed = self._freed
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, _ASK_OTHERS_SECONDS)):
+            async with asyncio.timeout(min(seconds, _POLL_SECONDS)):
                 await freed.wait()
 
-    async def _claimed(
-        self, standing: Standing, question: Request, asker: RequestContext, *, hedge: bool
-    ) -> Taken | None:
-        """The endpoint, claimed and paid for; None if another process was faster."""
-        holder, url, apart = uuid4(), standing.endpoint.url, standing.apart(question.kind)
+    async def _claim(
+        self, state: EndpointState, request: Request, context: RequestContext, *, hedge: bool
+    ) -> Reservation | None:
+        """Claim the endpoint and get a grant; return None if another process was faster."""
+        holder, url, interval = uuid4(), state.endpoint.url, state.min_interval(request.kind)
         try:
             if self._half_open():
-                await self._state.probe(holder, question)
-            claim = await self._state.claim(url, holder, question, apart)
+                await self._state.probe(holder, request)
+            claim = await self._state.claim(url, holder, request, interval)
             if claim is None:
                 if self._half_open():
-                    await self._state.release(holder, question)
-                self._let_go(standing)
-                self._looked_at.clear()
+                    await self._state.release(holder, request)
+                self._free(state)
+                self._refreshed_at.clear()
                 return None
             self._uses += 1
-            standing.used = self._uses
-            standing.points = claim.record.points
-            standing.free_at = time.monotonic() + apart
-            leave = await self._purse.acquire(
-                asker.lane,
-                job=asker.job,
-                cost=question.points,
+            state.used = self._uses
+            state.points = claim.record.points
+            state.free_at = time.monotonic() + interval
+            grant = await self._budget.acquire(
+                context.lane,
+                job=context.job,
+                cost=request.points,
                 endpoint=url,
-                run=asker.run,
+                run=context.run,
                 timeout=GRANT_SECONDS,
             )
         except BaseException:
-            self._chore(self._give_back(standing, holder, question))
+            self._in_background(self._release(state, holder, request))
             raise
-        return Taken(standing, claim, leave, hedge)
+        return Reservation(state, claim, grant, hedge)
 
-    async def _give_back(self, standing: Standing, holder: UUID, question: Request) -> None:
+    async def _release(self, state: EndpointState, holder: UUID, request: Request) -> None:
         try:
-            await self._state.release(holder, question)
+            await self._state.release(holder, request)
         finally:
-            self._let_go(standing)
+            self._free(state)
 
-    def _let_go(self, standing: Standing) -> None:
-        standing.ours = False
+    def _free(self, state: EndpointState) -> None:
+        state.ours = False
         self._freed.set()
         self._freed = asyncio.Event()
 
-    async def _look(self, kind: str) -> None:
-        """Take over from the database what others did, at most once a second."""
-        if time.monotonic() - self._looked_at.get(kind, -1e9) < _POLL_SECONDS:
+    async def _refresh(self, kind: str) -> None:
+        """Refresh the state from the database, at most once a second."""
+        if time.monotonic() - self._refreshed_at.get(kind, -1e9) < _REFRESH_SECONDS:
             return
-        rows = {row.url: row for row in await self._state.look(kind)}
+        rows = {row.url: row for row in await self._state.read(kind)}
         now = time.monotonic()
-        self._looked_at[kind] = now
-        for standing in self.standings:
-            # What we have a request at, we know better.
-            if not standing.ours:
-                standing.see(rows[standing.endpoint.url], kind, now)
-        self._upstream_seen = next(iter(rows.values())), now
+        self._refreshed_at[kind] = now
+        for state in self.states:
+            # Where this process has a request, its own state is newer.
+            if not state.ours:
+                state.refresh(rows[state.endpoint.url], kind, now)
+        self._upstream_row = next(iter(rows.values())), now
 
     def _half_open(self) -> bool:
-        return self._upstream_seen is not None and self._upstream_seen[0].upstream_level > 0
+        return self._upstream_row is not None and self._upstream_row[0].upstream_level > 0
 
     def _check_upstream(self) -> None:
-        if self._upstream_seen is None:
+        if self._upstream_row is None:
             return
-        seen, at = self._upstream_seen
+        seen, at = self._upstream_row
         rest = at + seen.upstream_rest_in - time.monotonic()
         if rest <= 0.0:
             return
         if seen.refused_key is None:
-            raise endpoint_state.all_alike(
-                self.upstream, seen.upstream_cause or "", rest, self._zone
-            )
+            raise all_failing(self.upstream, seen.upstream_cause or "", rest, self._zone)
         if seen.refused_key == self._key:
-            raise endpoint_state.refused(self.upstream, seen.upstream_cause or "")
+            raise key_rejected(self.upstream, seen.upstream_cause or "")
 
-    def _nobody(self, question: Request) -> Exception:
-        return endpoint_state.nobody(
+    def _none_available(self, request: Request) -> Exception:
+        return none_available(
             self.upstream,
-            self.standings,
-            question,
+            self.states,
+            request,
             now=time.monotonic(),
             day_ends_in=self._day_ends_in(),
             zone_name=self._zone,
         )
 
     def _day_ends_in(self) -> float:
-        if self._upstream_seen is None:
+        if self._upstream_row is None:
             return 0.0
-        seen, at = self._upstream_seen
+        seen, at = self._upstream_row
         return at + seen.day_ends_in - time.monotonic()
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something to write while others go on; what fails is known by the lease that runs out."""
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Write in the background; if that fails, the lease of the claim runs out."""
 
-        async def doing() -> None:
+        async def run() -> None:
             try:
                 await work
             except DatabaseError as error:
-                log.warning("an endpoint's state could not be written", reason=str(error))
+                log.warning("endpoint.state_not_written", reason=str(error))
 
-        task = asyncio.create_task(doing())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        task = asyncio.create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

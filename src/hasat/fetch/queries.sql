@@ -1,11 +1,11 @@
--- name: alike
--- If the last word of every endpoint that has not spent its day is the same failure, the upstream
--- is to blame: it rests, and what the endpoints were charged with for it is forgiven.
+-- name: rest_upstream
+-- Start a cooldown of the upstream if every endpoint with quota last failed in the same way, and
+-- lift the cooldowns of these endpoints.
 WITH now AS (
     SELECT clock_timestamp() AS now
 ), in_service AS (
     SELECT e.url, e.last_outcome = %(outcome)s
-        AND e.last_at > now.now - make_interval(secs => %(window)s) AS alike
+        AND e.last_at > now.now - make_interval(secs => %(window)s) AS is_same
     FROM fetching.endpoint AS e, now
     WHERE e.upstream = %(upstream)s AND e.url = ANY (%(urls)s)
       AND (e.rest_until > now.now AND e.rest_cause = %(day_over)s) IS NOT TRUE
@@ -22,34 +22,34 @@ WITH now AS (
     WHERE u.upstream = %(upstream)s
       AND (u.rest_until IS NULL OR u.rest_until <= now.now)
       AND (u.prober = %(holder)s
-           OR (SELECT count(*) > 1 AND bool_and(coalesce(alike, false)) FROM in_service))
+           OR (SELECT count(*) > 1 AND bool_and(coalesce(is_same, false)) FROM in_service))
     RETURNING u.upstream
 ), resting AS (
     SELECT upstream FROM rested
     UNION
-    -- Since before: this answer was under way then.
+    -- The cooldown began while this request was in flight.
     SELECT u.upstream FROM fetching.upstream AS u, now
     WHERE u.upstream = %(upstream)s AND u.rest_until > now.now AND u.refused_key IS NULL
 )
 UPDATE fetching.endpoint AS e
 SET rest_until = NULL, rest_cause = NULL, rest_level = 0, streak = 0
 FROM resting, in_service
-WHERE e.upstream = resting.upstream AND e.url = in_service.url AND in_service.alike
+WHERE e.upstream = resting.upstream AND e.url = in_service.url AND in_service.is_same
 
--- name: claim
--- Take an endpoint for one request, if it is free, rested, within its day, and the upstream is open.
--- Nobody waits for a disk: a crash of the server forgets a moment of it, which the ledger has.
--- A learned limit may be passed by a little, or it could never be found to have grown.
+-- name: claim_endpoint
+-- Claim an endpoint for one request if it is free, not in cooldown, within its quota, and the upstream
+-- is open. The commit does not wait for the disk: the ledger has what a server crash may lose.
+-- A learned limit may be exceeded slightly, so that growth is noticed.
 UPDATE fetching.endpoint AS e
 SET holder = %(holder)s,
     held_until = clock.now + make_interval(secs => %(lease)s),
-    next_at = clock.now + make_interval(secs => %(apart)s),
+    next_at = clock.now + make_interval(secs => %(interval)s),
     quota_day = clock.today,
     points = CASE WHEN e.quota_day = clock.today THEN e.points ELSE 0 END + %(points)s
 FROM
     (
         SELECT clock_timestamp() AS now, (clock_timestamp() AT TIME ZONE %(zone)s)::date AS today,
-            set_config('synchronous_commit', 'off', true) AS unhurried
+            set_config('synchronous_commit', 'off', true) AS asynchronous
     ) AS clock,
     fetching.upstream AS u
     LEFT JOIN fetching.latency AS l
@@ -68,8 +68,8 @@ RETURNING
     coalesce(extract(epoch FROM clock.now - l.measured_at), 0)::float8 AS measured_ago,
     l.sketch
 
--- name: declare
--- Make sure that every endpoint of the upstream has a row.
+-- name: declare_endpoints
+-- Add the missing rows of an upstream and its endpoints.
 WITH known AS (
     INSERT INTO fetching.upstream (upstream) VALUES (%(upstream)s) ON CONFLICT DO NOTHING
 )
@@ -77,8 +77,8 @@ INSERT INTO fetching.endpoint (upstream, url)
 SELECT %(upstream)s, url FROM unnest(%(urls)s::text[]) AS url
 ON CONFLICT DO NOTHING
 
--- name: endpoints
--- Every endpoint that was ever declared, as people and Prometheus read it.
+-- name: report_endpoints
+-- Return every endpoint that was ever declared, for reports and metrics.
 SELECT
     e.upstream, e.url,
     e.successes, e.failures, e.hedges, e.hedges_won, e.cancelled,
@@ -101,8 +101,8 @@ LEFT JOIN LATERAL (
 WHERE e.upstream = %(upstream)s
 ORDER BY e.url
 
--- name: look
--- Every declared endpoint of the upstream, with times as seconds from now.
+-- name: read_endpoints
+-- Return every declared endpoint of the upstream, with times as seconds from now.
 SELECT
     e.url,
     e.holder IS NOT NULL AND e.held_until > clock.now AS held,
@@ -128,15 +128,15 @@ JOIN fetching.upstream AS u ON u.upstream = %(upstream)s
 JOIN fetching.endpoint AS e ON e.upstream = u.upstream AND e.url = ANY (%(urls)s)
 LEFT JOIN fetching.latency AS l ON l.upstream = e.upstream AND l.url = e.url AND l.kind = %(kind)s
 
--- name: open
--- An answer came: the upstream is there, and takes the key.
+-- name: open_upstream
+-- End the cooldown of an upstream after a response.
 UPDATE fetching.upstream
 SET rest_until = NULL, rest_cause = NULL, rest_level = 0, prober = NULL, probe_until = NULL,
     refused_key = NULL
 WHERE upstream = %(upstream)s AND rest_level > 0
 
--- name: probe
--- After the rest of a whole upstream, one process at a time may ask whether it is over.
+-- name: probe_upstream
+-- Let one process at a time probe the upstream after its cooldown.
 UPDATE fetching.upstream
 SET prober = %(holder)s, probe_until = clock_timestamp() + make_interval(secs => %(lease)s)
 WHERE upstream = %(upstream)s
@@ -144,8 +144,8 @@ WHERE upstream = %(upstream)s
   AND (rest_until IS NULL OR rest_until <= clock_timestamp())
   AND (probe_until IS NULL OR probe_until <= clock_timestamp())
 
--- name: refuse
--- The key was refused: everything stops, but for one probe after each rest.
+-- name: refuse_key
+-- Stop all requests with a rejected key, except one probe after each cooldown.
 UPDATE fetching.upstream
 SET rest_until = clock_timestamp() + make_interval(secs => %(rest)s * 2 ^ least(rest_level, 5)),
     rest_cause = %(cause)s,
@@ -156,18 +156,18 @@ SET rest_until = clock_timestamp() + make_interval(secs => %(rest)s * 2 ^ least(
 WHERE upstream = %(upstream)s
   AND (rest_until IS NULL OR rest_until <= clock_timestamp() OR refused_key IS DISTINCT FROM %(key)s)
 
--- name: release
--- Give back an endpoint that was not asked after all.
+-- name: release_endpoint
+-- Release an endpoint whose request was not sent.
 UPDATE fetching.endpoint
 SET holder = NULL, held_until = NULL, next_at = NULL, points = greatest(points - %(points)s, 0)
 WHERE upstream = %(upstream)s AND holder = %(holder)s
 
--- name: settle
--- Write what came of a request and let the endpoint go; nothing if it has another holder by now.
--- In the first minutes of a day, a word about the day's end most likely speaks of yesterday.
+-- name: settle_claim
+-- Write the result of a request and release the endpoint, unless another process holds it now.
+-- In the first minutes of a day, a used-up daily quota most likely refers to the previous day.
 WITH time AS (
     SELECT clock_timestamp() AS now, (clock_timestamp() AT TIME ZONE %(zone)s)::date AS today,
-        set_config('synchronous_commit', 'off', true) AS unhurried
+        set_config('synchronous_commit', 'off', true) AS asynchronous
 ), clock AS (
     SELECT now, today,
         today::timestamp AT TIME ZONE %(zone)s + interval '10 minutes' AS opens

@@ -230,7 +230,7 @@ WorkOn = Callable[[int, int, int], Awaitable[None]]
 
 
 class FencedManager(JobManager):
-    """procrastinate's SQL, harmless in the hands of a worker that was given up."""
+    """procrastinate's SQL, harmless in the clock of a worker that was given up."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class FencedManager(JobManager):
                     {"id": job.id, "worker_id": job.worker_id, "attempts": job.attempts},
                 )
         except CONNECTION_ERRORS:
-            # Recovery finds a row that is in nobody's hands.
+            # Recovery finds a row that is in nobody's clock.
             return
 
     async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:

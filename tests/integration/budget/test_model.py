@@ -1,4 +1,4 @@
-"""The budget against a second, simple notion of it: random days, one verdict after the other.
+"""The budget against a simple model of it: random days, verdict by verdict.
 
 HASAT_BUDGET_STEPS and HASAT_BUDGET_SEED make it longer, or repeat what failed.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from hasat.budget import Budget, EndpointLimit, Lane, Remaining, Upstream, declare
 from hasat.store import Store
-from support.budget_tools import Hands, asked, hands_on
+from support.budget_tools import FakeBudgetClock, acquire, fake_budget_clock
 
 pytestmark = pytest.mark.anyio
 
@@ -175,7 +175,7 @@ class Model:
         self.foreign[grant.day] = max(self.foreign.get(grant.day, 0), seen)
 
 
-async def test_every_verdict_is_the_models(store: Store) -> None:
+async def test_every_verdict_matches_the_model(store: Store) -> None:
     seed = int(os.environ.get("HASAT_BUDGET_SEED", random.randrange(10**6)))
     print(f"HASAT_BUDGET_SEED={seed}")
     dice = random.Random(seed)
@@ -190,21 +190,23 @@ async def test_every_verdict_is_the_models(store: Store) -> None:
     start = START.timestamp()
     model = Model(upstream, start, sent=start, paced=start)
     verdicts: dict[str, int] = {}
-    async with hands_on(store, START) as hands, Budget(store, upstream) as budget:
-        await declare(hands.conn, upstream)
-        first = await asked(hands, "u", "high", endpoint="a")
+    async with fake_budget_clock(store, START) as clock, Budget(store, upstream) as budget:
+        await declare(clock.conn, upstream)
+        first = await acquire(clock, "u", "high", endpoint="a")
         model.waiting["high"] = model.now + min(first["wait"], 5) + 1
         for step in range(STEPS):
             pause = dice.choice((0.0, 0.3, 1.0, 2.5, 5.0, 30.0, 400.0, dice.uniform(0, 9000)))
             model.now += round(pause, 3)
-            await hands.turn_to(datetime.fromtimestamp(0, UTC) + timedelta(seconds=model.now))
-            told = await one_step(hands, budget, model, dice)
+            await clock.turn_to(datetime.fromtimestamp(0, UTC) + timedelta(seconds=model.now))
+            told = await one_step(clock, budget, model, dice)
             verdicts[told] = verdicts.get(told, 0) + 1
             assert model.spent.get(model.day()[0], 0) <= (upstream.day_limit or 0), step
     print(verdicts)
 
 
-async def one_step(hands: Hands, budget: Budget, model: Model, dice: random.Random) -> str:
+async def one_step(
+    clock: FakeBudgetClock, budget: Budget, model: Model, dice: random.Random
+) -> str:
     """Ask or settle once, in the database and in the model."""
     open_grants = [grant for grant in model.grants if not grant.settled]
     if open_grants and dice.random() < 0.3:
@@ -213,7 +215,7 @@ async def one_step(hands: Hands, budget: Budget, model: Model, dice: random.Rand
     cost = dice.choice((1, 1, 1, 3))
     endpoint = dice.choice("ab")
     expected, wait = model.judge(lane, cost, endpoint)
-    answer = await asked(hands, "u", lane.name, cost=cost, endpoint=endpoint)
+    answer = await acquire(clock, "u", lane.name, cost=cost, endpoint=endpoint)
     told: str = answer["verdict"]
     where = (lane.name, cost, endpoint, model.now, expected, wait, answer)
     if expected == "turn":

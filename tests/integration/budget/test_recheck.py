@@ -1,4 +1,4 @@
-"""One wrong response does not silence a day, and a day that is used up is hardly asked about."""
+"""One wrong response does not stop requests for a day; an exhausted day is rarely re-checked."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 from hasat.budget import Budget, Grant, Lane, Upstream, read_quota, reopen
 from hasat.errors import OutOfQuotaError
 from hasat.store import Store
-from support.budget_tools import NOON, Hands, hands_on
+from support.budget_tools import NOON, FakeBudgetClock, fake_budget_clock
 
 pytestmark = pytest.mark.anyio
 
@@ -18,9 +18,9 @@ MINUTES = timedelta(minutes=1)
 
 
 @pytest.fixture
-async def hands(store: Store) -> AsyncIterator[Hands]:
-    async with hands_on(store) as hands:
-        yield hands
+async def clock(store: Store) -> AsyncIterator[FakeBudgetClock]:
+    async with fake_budget_clock(store) as clock:
+        yield clock
 
 
 class Status:
@@ -35,8 +35,8 @@ class Status:
         return self.used_up
 
 
-def budget_of(store: Store, hands: Hands, status: Status | None = None) -> Budget:
-    return Budget(store, UPSTREAM, sleep=hands.sleep, is_used_up=status)
+def budget_of(store: Store, clock: FakeBudgetClock, status: Status | None = None) -> Budget:
+    return Budget(store, UPSTREAM, sleep=clock.sleep, is_used_up=status)
 
 
 async def grant_of(budget: Budget) -> Grant | None:
@@ -52,17 +52,17 @@ async def close_the_day(budget: Budget) -> None:
 
 
 async def test_a_wrong_response_closes_the_day_for_a_quarter_of_an_hour(
-    store: Store, hands: Hands
+    store: Store, clock: FakeBudgetClock
 ) -> None:
     status = Status(used_up=False)
-    async with budget_of(store, hands, status) as budget:
+    async with budget_of(store, clock, status) as budget:
         await close_the_day(budget)
         windows = (await read_quota(store, "u")).windows
         assert (windows.remaining, windows.recheck_at) == (0, NOON + 15 * MINUTES)
-        await hands.turn_to(NOON + 14 * MINUTES)
+        await clock.turn_to(NOON + 14 * MINUTES)
         assert await grant_of(budget) is None
         assert status.asked == 0
-        await hands.turn_to(NOON + 15 * MINUTES)
+        await clock.turn_to(NOON + 15 * MINUTES)
         first = await grant_of(budget)
         assert first is not None
         # Until its response is there the day stays closed for all others.
@@ -74,40 +74,40 @@ async def test_a_wrong_response_closes_the_day_for_a_quarter_of_an_hour(
 
 
 async def test_a_day_that_is_used_up_is_rechecked_a_handful_of_times_without_a_request(
-    store: Store, hands: Hands
+    store: Store, clock: FakeBudgetClock
 ) -> None:
     status = Status(used_up=True)
-    async with budget_of(store, hands, status) as budget:
-        await hands.turn_to(NOON.replace(hour=0, minute=30))
+    async with budget_of(store, clock, status) as budget:
+        await clock.turn_to(NOON.replace(hour=0, minute=30))
         await close_the_day(budget)
         for minute in range(31, 24 * 60, 5):
-            await hands.turn_to(NOON.replace(hour=0) + minute * MINUTES)
+            await clock.turn_to(NOON.replace(hour=0) + minute * MINUTES)
             assert await grant_of(budget) is None
         assert 4 <= status.asked <= 6
         assert (await read_quota(store, "u")).windows.spent == 1
 
 
 async def test_without_a_status_request_one_request_rechecks_and_the_intervals_grow(
-    store: Store, hands: Hands
+    store: Store, clock: FakeBudgetClock
 ) -> None:
-    async with budget_of(store, hands) as budget:
-        await hands.turn_to(NOON.replace(hour=0, minute=30))
+    async with budget_of(store, clock) as budget:
+        await clock.turn_to(NOON.replace(hour=0, minute=30))
         await close_the_day(budget)
-        closed, granted = hands.at, []
+        closed, granted = clock.at, []
         for minute in range(31, 24 * 60):
-            await hands.turn_to(NOON.replace(hour=0) + minute * MINUTES)
+            await clock.turn_to(NOON.replace(hour=0) + minute * MINUTES)
             if grant := await grant_of(budget):
-                granted.append(round((hands.at - closed) / MINUTES))
+                granted.append(round((clock.at - closed) / MINUTES))
                 await grant.settle("day_exhausted")
         assert granted == [15, 45, 105, 225, 465, 945]
 
 
 async def test_after_a_second_closing_the_next_recheck_waits_longer(
-    store: Store, hands: Hands
+    store: Store, clock: FakeBudgetClock
 ) -> None:
-    async with budget_of(store, hands) as budget:
+    async with budget_of(store, clock) as budget:
         await close_the_day(budget)
-        await hands.turn_to(NOON + 15 * MINUTES)
+        await clock.turn_to(NOON + 15 * MINUTES)
         grant = await grant_of(budget)
         assert grant is not None
         await grant.settle("ok")
@@ -116,10 +116,12 @@ async def test_after_a_second_closing_the_next_recheck_waits_longer(
 
 
 @pytest.mark.parametrize("outcome", ["transient", "broken", "minute_limited", "cancelled"])
-async def test_only_an_answer_reopens_the_day(store: Store, hands: Hands, outcome: str) -> None:
-    async with budget_of(store, hands) as budget:
+async def test_only_a_successful_response_reopens_the_day(
+    store: Store, clock: FakeBudgetClock, outcome: str
+) -> None:
+    async with budget_of(store, clock) as budget:
         await close_the_day(budget)
-        await hands.turn_to(NOON + 15 * MINUTES)
+        await clock.turn_to(NOON + 15 * MINUTES)
         grant = await grant_of(budget)
         assert grant is not None
         await grant.settle(outcome)
@@ -127,38 +129,40 @@ async def test_only_an_answer_reopens_the_day(store: Store, hands: Hands, outcom
 
 
 async def test_several_processes_recheck_once_and_a_restart_does_not_begin_again(
-    store: Store, hands: Hands
+    store: Store, clock: FakeBudgetClock
 ) -> None:
     statuses = [Status(used_up=False) for _ in range(4)]
-    budgets = [budget_of(store, hands, status) for status in statuses]
+    budgets = [budget_of(store, clock, status) for status in statuses]
     await close_the_day(budgets[0])
-    await hands.turn_to(NOON + 20 * MINUTES)
+    await clock.turn_to(NOON + 20 * MINUTES)
     grants = await asyncio.gather(*(grant_of(budget) for budget in budgets for _ in range(5)))
     assert sum(grant is not None for grant in grants) == 1
     assert sum(status.asked for status in statuses) == 1
     # Whoever has the grant dies; another process goes on when the next re-check is due.
     for budget in budgets:
         await budget.close()
-    async with budget_of(store, hands, statuses[0]) as budget:
+    async with budget_of(store, clock, statuses[0]) as budget:
         assert await grant_of(budget) is None
-        await hands.turn_to(NOON + 50 * MINUTES)
+        await clock.turn_to(NOON + 50 * MINUTES)
         grant = await grant_of(budget)
         assert grant is not None
         await grant.settle("empty")
         assert await grant_of(budget) is not None
 
 
-async def test_a_recheck_is_never_granted_beyond_our_own_count(store: Store, hands: Hands) -> None:
-    async with budget_of(store, hands) as budget:
+async def test_a_recheck_never_exceeds_the_local_count(
+    store: Store, clock: FakeBudgetClock
+) -> None:
+    async with budget_of(store, clock) as budget:
         last = await budget.acquire("high", job="job", cost=1_000)
         await last.settle("day_exhausted")
-        await hands.turn_to(NOON + 30 * MINUTES)
+        await clock.turn_to(NOON + 30 * MINUTES)
         assert await grant_of(budget) is None
         assert (await read_quota(store, "u")).windows.spent == 1_000
 
 
-async def test_an_operator_reopens_a_day(store: Store, hands: Hands) -> None:
-    async with budget_of(store, hands) as budget:
+async def test_an_operator_reopens_a_day(store: Store, clock: FakeBudgetClock) -> None:
+    async with budget_of(store, clock) as budget:
         assert not await reopen(store, "u")
         await close_the_day(budget)
         assert await grant_of(budget) is None

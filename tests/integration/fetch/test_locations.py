@@ -116,51 +116,51 @@ async def insert_run(store: Store, **params: str) -> int:
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
-async def test_the_api_takes_no_file(
+async def test_the_api_rejects_a_file(
     client: httpx2.AsyncClient, files: tuple[str, str], form: str
 ) -> None:
-    told = []
+    results = []
     for path in files:
         params = {"pk": form.format(path), "gb": form.format(path)}
         answer = await client.post("/api/v1/jobs/gib_sync/runs", json={"params": params})
-        told.append((answer.status_code, answer.text.replace(answer.headers["x-request-id"], "")))
-    assert told[0] == told[1]
-    assert told[0][0] == 400
+        results.append(
+            (answer.status_code, answer.text.replace(answer.headers["x-request-id"], ""))
+        )
+    assert results[0] == results[1]
+    assert results[0][0] == 400
 
 
-async def test_an_assistant_gives_no_file(
-    settings: Settings, store: Store, files: tuple[str, str]
-) -> None:
+async def test_mcp_rejects_a_file(settings: Settings, store: Store, files: tuple[str, str]) -> None:
     assistant = ToolServers(ToolContext(store, settings, build_catalogue(settings)), all_sources())
-    told = []
+    results = []
     async with Client(assistant.operating) as client:
         for path in files:
             params = {"job_name": "gib_sync", "params": {"pk": path, "gb": path}}
-            told.append(await client.call_tool("run_job", params))
-    assert told[0].is_error
-    assert told[0].content == told[1].content
+            results.append(await client.call_tool("run_job", params))
+    assert results[0].is_error
+    assert results[0].content == results[1].content
 
 
-async def test_a_run_of_the_command_line_with_a_file_is_not_queued_again(
+async def test_a_command_line_run_with_a_file_cannot_be_retried(
     client: httpx2.AsyncClient, store: Store, files: tuple[str, str]
 ) -> None:
-    told = set()
+    results = set()
     own = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
     for path in files:
         number = await insert_run(store, pk=path, gb=path)
         answer = await client.post(f"/runs/{number}/retry", headers=own)
-        told.add(answer.status_code)
-    assert told == {400}
+        results.add(answer.status_code)
+    assert results == {400}
 
 
-async def test_the_command_line_queues_no_file(
+async def test_the_command_line_does_not_queue_a_file(
     database: ThrowAwayDatabase, store: Store, tmp_path: Path, files: tuple[str, str]
 ) -> None:
     hasat = Commands("jobs", database.url, tmp_path / "home", columns=300)
-    told = [hasat("run", "gib_sync", "--queue", "--param", f"pk={path}") for path in files]
-    assert told[0].returncode == 2
-    assert "must be an http(s) address" in told[0].stderr
-    assert told[0].stderr == told[1].stderr
+    results = [hasat("run", "gib_sync", "--queue", "--param", f"pk={path}") for path in files]
+    assert results[0].returncode == 2
+    assert "must be an http(s) address" in results[0].stderr
+    assert results[0].stderr == results[1].stderr
 
 
 @pytest.mark.parametrize("host", PRIVATE)
@@ -178,16 +178,16 @@ async def test_a_worker_fetches_no_private_address_for_a_caller(
     assert internal.connections == 0
 
 
-async def test_a_private_name_and_a_missing_one_are_not_told_apart(tmp_path: Path) -> None:
-    told = set()
+async def test_a_private_name_and_a_missing_one_give_the_same_error(tmp_path: Path) -> None:
+    results = set()
     for host in ("localhost", "nowhere.invalid"):
         with pytest.raises(PrivateAddressError) as caught:
             await _obtain(f"http://{host}/pk.zip", tmp_path, trusted=False)
-        told.add(str(caught.value).replace(host, "HOST"))
-    assert len(told) == 1
+        results.add(str(caught.value).replace(host, "HOST"))
+    assert len(results) == 1
 
 
-async def test_an_allowed_network_is_fetched_from(tmp_path: Path, internal: Server) -> None:
+async def test_an_allowed_network_is_reachable(tmp_path: Path, internal: Server) -> None:
     url = f"http://127.0.0.1:{internal.port}/pk.zip"
     found = await _obtain(url, tmp_path, trusted=False, private_networks=["127.0.0.0/8"])
     assert found.read_bytes() == b"secret"
@@ -195,12 +195,12 @@ async def test_an_allowed_network_is_fetched_from(tmp_path: Path, internal: Serv
 
 async def test_a_file_in_a_queued_run_is_not_read(tmp_path: Path, files: tuple[str, str]) -> None:
     """Also where its params came past the check, such as from an earlier version."""
-    told = set()
+    results = set()
     for path in files:
         with pytest.raises(UsageError) as caught:
             await _obtain(path, tmp_path, trusted=False)
-        told.add(str(caught.value))
-    assert len(told) == 1
+        results.add(str(caught.value))
+    assert len(results) == 1
 
 
 async def test_a_redirect_to_another_private_host_is_not_followed(

@@ -24,7 +24,7 @@ from hasat.sources.tkgm.simulator.server import TKGM
 from hasat.sources.tkgm.simulator.server import Registry as Simulated
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from support.faulty import Asked, Reply, faulty_server
+from support.faulty_server import ReceivedRequest, Reply, faulty_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -163,7 +163,7 @@ async def test_only_points_left_out_are_asked_again(
 async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     bad = 39.9902
 
-    async def handler(asked: Asked, reply: Reply) -> None:
+    async def handler(asked: ReceivedRequest, reply: Reply) -> None:
         single = asked.method == "GET"
         points = [] if single else json.loads(asked.body)["coordinates"]
         if f"/{bad}/" in asked.path or any(one["lat"] == bad for one in points):
@@ -185,7 +185,7 @@ async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_pa
         data = told["results"][0]["data"]
         del data["properties"]["fetchedAt"]
         assert data["properties"] == EXAMPLE["properties"]
-        sizes = [len(json.loads(one.body)["coordinates"]) for one in server.asked if one.body]
+        sizes = [len(json.loads(one.body)["coordinates"]) for one in server.received if one.body]
         assert max(sizes) == 20
 
 

@@ -36,7 +36,7 @@ from hasat.sources.tkgm.simulator.cadastre import Cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from support.faulty import Asked, Reply, faulty_server
+from support.faulty_server import ReceivedRequest, Reply, faulty_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -194,7 +194,7 @@ class Hostile:
             return damaged(self.dice, found.feature())
         return json.dumps(found.feature())
 
-    async def __call__(self, asked: Asked, reply: Reply) -> None:
+    async def __call__(self, asked: ReceivedRequest, reply: Reply) -> None:
         if asked.method == "POST":
             points = json.loads(asked.body)["coordinates"]
             told = [self.parcel(one["lat"], one["lon"]) for one in points]

@@ -1,4 +1,4 @@
-"""What a forecast says, from what was spent in the last hour."""
+"""Forecasts from the requests of the last hour."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,12 +28,12 @@ def spending(hour: float, **more: int | bool) -> Spending:
     )
 
 
-def test_what_runs_out_is_told_to_the_minute() -> None:
+def test_the_time_of_running_out_is_exact_to_the_minute() -> None:
     said = forecast(spending(20, usable=3_000, to_target=3_000, others_last_hour=1_800))
     assert (said.kind, said.sentence) == ("runs_out", "runs out 21:40 UTC")
 
 
-def test_what_is_left_over_is_told() -> None:
+def test_the_unused_rest_is_reported() -> None:
     said = forecast(spending(22, usable=5_000, to_target=5_000, paced_last_hour=450))
     assert (said.kind, said.unused, said.sentence) == (
         "unused",
@@ -47,16 +47,16 @@ def test_paced_lanes_that_keep_up_reach_the_target() -> None:
     assert said.kind == "on_target"
 
 
-def test_a_spent_day_says_until_when() -> None:
+def test_a_spent_day_shows_its_reset() -> None:
     said = forecast(spending(12, usable=0, to_target=0))
     assert (said.kind, said.sentence) == ("spent", "spent until 24:00 UTC")
 
 
-def test_without_paced_lanes_all_that_may_be_used_counts() -> None:
+def test_without_paced_lanes_the_whole_quota_counts() -> None:
     said = forecast(spending(12, usable=900, to_target=0, has_paced=False))
     assert (said.kind, said.sentence) == ("unused", "900 unused at 24:00 UTC")
 
 
 @pytest.mark.parametrize("hour", [0, 0.01, 23.999])
-def test_the_edges_of_the_day_are_no_trouble(hour: float) -> None:
+def test_the_first_and_last_minutes_of_a_day(hour: float) -> None:
     assert forecast(spending(hour, others_last_hour=5, paced_last_hour=5)).sentence

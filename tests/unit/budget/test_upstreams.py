@@ -1,4 +1,4 @@
-"""The seeds' limits, as budgets."""
+"""The limits of the built-in upstreams."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_tkgm_counts_points_for_each_endpoint() -> None:
     assert (upstream.each_endpoint.day, upstream.each_endpoint.seconds) == (2_000, 0.2)
 
 
-def test_rules_that_cannot_hold_are_refused() -> None:
+def test_contradictory_limits_are_rejected() -> None:
     with pytest.raises(SettingsError, match="time zone"):
         Upstream("u", zone="Mars/Olympus")
     with pytest.raises(SettingsError, match="names that differ"):

@@ -1,4 +1,4 @@
-"""What real answers of the upstreams mean: each wording that was ever seen, in its class."""
+"""The classification of real responses: every wording that was seen."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def test_parcels(given: Response, outcome: Outcome) -> None:
     assert tkgm.classify(given).outcome is outcome
 
 
-def test_parcels_say_how_long_to_wait() -> None:
+def test_parcels_retry_after() -> None:
     assert tkgm.classify(answer(429, retry_after="17")).retry_after == 17.0
     assert tkgm.classify(answer(503, retry_after="5")).retry_after == 5.0
 
@@ -178,11 +178,11 @@ def test_football_errors(status: int, errors: Any, outcome: Outcome) -> None:
         (answer(429), Outcome.MINUTE_LIMITED),
     ],
 )
-def test_football_answers(given: Response, outcome: Outcome) -> None:
+def test_football_responses(given: Response, outcome: Outcome) -> None:
     assert football.classify(given).outcome is outcome
 
 
-def test_stale_headers_do_not_hide_the_days_end() -> None:
+def test_stale_headers_do_not_hide_an_exhausted_day() -> None:
     stale = {"x_ratelimit_requests_remaining": "7499"}
     assert football.classify(answer(200, envelope({"requests": DAY}), **stale)).outcome is (
         Outcome.DAY_EXHAUSTED

@@ -1,4 +1,4 @@
-"""workers.json: what an operator may write, and what they are told when it is wrong."""
+"""workers.json: accepted forms, and error messages for the others."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_the_original_form(tmp_path: Path) -> None:
     )
 
 
-def test_an_entry_may_say_more(tmp_path: Path) -> None:
+def test_an_entry_with_all_fields(tmp_path: Path) -> None:
     path = "/parsel/{mahalleId}/{adaNo}/{parselNo}"
     entry = {
         "url": "http://127.0.0.1:8787",
@@ -58,35 +58,38 @@ def test_an_entry_may_say_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
-        ("{", "is not JSON: line 1"),
-        ([], "no object with api_key and workers"),
+        ("{", "is not valid JSON (line 1)"),
+        ([], "an object with api_key and workers"),
         ({"workers": ["https://a.example"]}, "api_key must be text"),
         ({"api_key": "şifre", "workers": ["https://a.example"]}, "api_key must be text"),
-        ({"api_key": "k", "workers": []}, "at least one address"),
-        ({"api_key": "k", "workers": [1]}, "worker 1 is neither"),
+        ({"api_key": "k", "workers": []}, "at least one URL"),
+        ({"api_key": "k", "workers": [1]}, "worker 1 must be a URL"),
         ({"api_key": "k", "workers": ["ftp://a.example"]}, "worker 1 is not an http"),
         ({"api_key": "k", "workers": ["http://a.example"]}, "worker 1 must be https"),
         ({"api_key": "k", "workers": ["https://u:p@a.example"]}, "no place for credentials"),
-        ({"api_key": "k", "workers": ["https://a.example?x=1"]}, "has a query"),
-        ({"api_key": "k", "workers": ["https://a.example"] * 2}, "is there twice"),
-        ({"api_key": "k", "workers": [{"url": "https://a.example", "dayly": 5}]}, "has dayly"),
+        ({"api_key": "k", "workers": ["https://a.example?x=1"]}, "must not have a query"),
+        ({"api_key": "k", "workers": ["https://a.example"] * 2}, "is listed twice"),
+        (
+            {"api_key": "k", "workers": [{"url": "https://a.example", "dayly": 5}]},
+            "unknown fields: dayly",
+        ),
         ({"api_key": "k", "workers": [{"url": "https://a.example", "daily": 0}]}, "whole number"),
         ({"api_key": "k", "workers": [{"url": "https://a.example", "daily": "9"}]}, "whole number"),
         ({"api_key": "k", "workers": [{"url": "https://a.example", "by_number": "/x"}]}, "path"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, content: Any, says: str) -> None:
-    assert says in problem(tmp_path, content)
+def test_mistakes_are_reported(tmp_path: Path, content: Any, expected: str) -> None:
+    assert expected in problem(tmp_path, content)
 
 
-def test_all_mistakes_at_once_and_never_the_key(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_without_the_key(tmp_path: Path) -> None:
     content = {"api_key": "very-secret", "workers": ["http://a.example", 3]}
-    told = problem(tmp_path, content)
-    assert "worker 1" in told
-    assert "worker 2" in told
-    assert "very-secret" not in told
+    results = problem(tmp_path, content)
+    assert "worker 1" in results
+    assert "worker 2" in results
+    assert "very-secret" not in results
 
 
 def test_a_missing_file_names_the_setting(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_thousands_of_mistakes_are_counted_and_long_values_cut(tmp_path: Path) -
 def test_structures_nested_too_deeply_are_one_sentence(tmp_path: Path) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     (tmp_path / "workers.json").write_text(deep)
-    with pytest.raises(SettingsError, match="is not JSON"):
+    with pytest.raises(SettingsError, match="is not valid JSON"):
         read_workers(tmp_path / "workers.json")
     environ = {"HASAT_HOME": str(tmp_path), "HASAT_WEBHOOKS_ENDPOINTS": deep}
     with pytest.raises(SettingsError, match="is not JSON"):

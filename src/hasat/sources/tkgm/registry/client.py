@@ -79,9 +79,9 @@ class Registry:
         self._racer = racer
         self._pool = pool
         self._tkgm = settings.tkgm
-        self._urls = {one.endpoint.url for one in pool.standings}
-        self.endpoints = len(pool.standings)
-        self.by_number = any(one.endpoint.by_number for one in pool.standings)
+        self._urls = {one.endpoint.url for one in pool.states}
+        self.endpoints = len(pool.states)
+        self.by_number = any(one.endpoint.by_number for one in pool.states)
         self.known_age = settings.tkgm.parcel_age
         self.requests = 0
         self.quarantined = 0
@@ -117,7 +117,7 @@ class Registry:
 
     def set_aside(self, endpoint: str) -> None:
         """Asks an endpoint no more, as long as this registry is open."""
-        self._pool.set_aside(endpoint)
+        self._pool.exclude(endpoint)
         self._urls.discard(endpoint)
 
     async def answers(
@@ -143,7 +143,7 @@ class Registry:
             try:
                 told = await self.some(batch, asker)
             except OutOfQuotaError:
-                most = self._pool.most_left()
+                most = self._pool.max_remaining()
                 if not 0 < most < len(batch):
                     raise
                 waiting.extendleft((batch[most:], batch[:most]))

@@ -1,4 +1,4 @@
-"""A purse that grants everything and writes down what it is told; a pool of faulty servers."""
+"""A budget that grants everything, and an endpoint pool over faulty servers."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -18,17 +18,17 @@ from hasat.fetch import (
 )
 from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.store import Store
-from support.faulty import Asked, FaultyServer, Handler, Reply, faulty_server
+from support.faulty_server import FaultyServer, Handler, ReceivedRequest, Reply, faulty_server
 
-ASKER = RequestContext("daily", "test", run=7)
+CONTEXT = RequestContext("daily", "test", run=7)
 POINT = Request("/parsel/39.99/32.0", timeout=20.0)
 FEATURE = {"type": "Feature", "geometry": None, "properties": {"ozet": "Dikmen-101/5"}}
 LIMIT = {"Message": "Günlük sorgu limitini aştınız."}
 
 
 @dataclass
-class Line:
-    """One grant in the ledger, and what became of it."""
+class RecordedRequest:
+    """One grant and its settlement."""
 
     lane: str
     job: str
@@ -53,10 +53,10 @@ class Line:
 
 
 @dataclass
-class Ledger:
-    """A purse without a bottom."""
+class FakeBudget:
+    """A budget that grants every request and records it."""
 
-    lines: list[Line] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
     slowed: int = 0
 
     async def acquire(
@@ -67,47 +67,49 @@ class Ledger:
         cost: int = 1,
         endpoint: str | None = None,
         run: int | None = None,
-        timeout: float = 60.0,  # noqa: ASYNC109 - as the budget's
-    ) -> Line:
-        self.lines.append(Line(lane, job, run, cost, endpoint))
-        return self.lines[-1]
+        timeout: float = 60.0,  # noqa: ASYNC109 - the signature of Budget
+    ) -> RecordedRequest:
+        self.requests.append(RecordedRequest(lane, job, run, cost, endpoint))
+        return self.requests[-1]
 
     async def slow_down(self, factor: float, pause: float = 0.0) -> None:
         self.slowed += 1
 
     @property
     def outcomes(self) -> list[str | None]:
-        return [line.outcome for line in self.lines]
+        return [request.outcome for request in self.requests]
 
 
 @dataclass
-class Field:
-    """Endpoints on faulty servers, and a racer over them."""
+class PoolUnderTest:
+    """A pool of endpoints on faulty servers, and a fetcher over it."""
 
     servers: Sequence[FaultyServer]
-    ledger: Ledger
+    budget: FakeBudget
     pool: EndpointPool
-    racer: HedgedFetcher
+    fetcher: HedgedFetcher
 
-    async def ask(self, question: Request = POINT) -> dict[str, object]:
-        fetched = await self.racer.fetch(question, ASKER)
-        content: dict[str, object] = json.loads(fetched.body or b"{}")
+    async def fetch(self, request: Request = POINT) -> dict[str, object]:
+        result = await self.fetcher.fetch(request, CONTEXT)
+        content: dict[str, object] = json.loads(result.body or b"{}")
         return content
 
-    def asked(self) -> list[int]:
-        return [len(server.asked) for server in self.servers]
+    def received(self) -> list[int]:
+        return [len(server.received) for server in self.servers]
 
 
 @asynccontextmanager
-async def racing(store: Store, handlers: Sequence[Handler], **options: Any) -> AsyncIterator[Field]:
-    """A server and an endpoint for each handler; the options are those of `field_over`."""
+async def open_pool(
+    store: Store, handlers: Sequence[Handler], **options: Any
+) -> AsyncIterator[PoolUnderTest]:
+    """Start a server with an endpoint for each handler; the options are those of `pool_over`."""
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(faulty_server(h)) for h in handlers]
-        yield await stack.enter_async_context(field_over(store, servers, **options))
+        yield await stack.enter_async_context(pool_over(store, servers, **options))
 
 
 @asynccontextmanager
-async def field_over(
+async def pool_over(
     store: Store,
     servers: Sequence[FaultyServer],
     *,
@@ -119,13 +121,13 @@ async def field_over(
     hedge_share: float = 0.02,
     by_number: str | None = None,
     waiting: Waiting = keep_slot,
-) -> AsyncIterator[Field]:
-    """A pool over servers that are there already, as another process would have it."""
-    ledger = Ledger()
+) -> AsyncIterator[PoolUnderTest]:
+    """Open a pool over running servers, as another process would."""
+    budget = FakeBudget()
     endpoints = [Endpoint(server.url, daily, min_interval, by_number) for server in servers]
     pool = EndpointPool(
         store,
-        ledger,
+        budget,
         "tkgm",
         endpoints,
         key=key,
@@ -134,20 +136,20 @@ async def field_over(
         waiting=waiting,
     )
     async with Client(ClientOptions("Hasat test", {"X-API-Key": key})) as client, pool.opened():
-        yield Field(
-            servers, ledger, pool, HedgedFetcher(pool, client, classify, hedge_share=hedge_share)
+        yield PoolUnderTest(
+            servers, budget, pool, HedgedFetcher(pool, client, classify, hedge_share=hedge_share)
         )
 
 
-async def found(_: Asked, reply: Reply) -> None:
-    """A parcel, at once."""
+async def found(_: ReceivedRequest, reply: Reply) -> None:
+    """Respond with a parcel at once."""
     await reply.json(200, FEATURE)
 
 
-def saying(status: int, content: object = None, **headers: str) -> Handler:
-    """Always the same answer; header names are written with underscores."""
+def respond_with(status: int, content: object = None, **headers: str) -> Handler:
+    """Return a handler with a fixed response; header names use underscores."""
 
-    async def handler(_: Asked, reply: Reply) -> None:
+    async def handler(_: ReceivedRequest, reply: Reply) -> None:
         body = b"" if content is None else json.dumps(content, ensure_ascii=False).encode()
         await reply.send(status, body, {k.replace("_", "-"): v for k, v in headers.items()})
 

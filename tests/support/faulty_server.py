@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers as a test wants, and sees who hung up."""
+"""An HTTP server on loopback whose responses a test controls, and which sees hang-ups."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_LINGER_NOTHING = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+_NO_LINGER = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request as it arrived."""
+class ReceivedRequest:
+    """One request as it was received."""
 
     method: str
     path: str
@@ -24,7 +24,7 @@ class Asked:
 
 
 class Reply:
-    """The way back to one caller."""
+    """The response to one client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -32,7 +32,7 @@ class Reply:
     async def send(
         self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> None:
-        """A whole answer."""
+        """Send a complete response."""
         lines = {"content-length": str(len(body)), "content-type": "application/json"}
         await self.head(status, lines | dict(headers or {}))
         await self.write(body)
@@ -43,7 +43,7 @@ class Reply:
         await self.send(status, json.dumps(content, ensure_ascii=False).encode(), headers)
 
     async def head(self, status: int, headers: Mapping[str, str]) -> None:
-        lines = [f"HTTP/1.1 {status} Said", *(f"{k}: {v}" for k, v in headers.items())]
+        lines = [f"HTTP/1.1 {status} Status", *(f"{k}: {v}" for k, v in headers.items())]
         await self.write(("\r\n".join(lines) + "\r\n\r\n").encode())
 
     async def write(self, data: bytes) -> None:
@@ -51,42 +51,42 @@ class Reply:
         await self.writer.drain()
 
     def reset(self) -> None:
-        """Cut the connection the hard way."""
+        """Reset the connection."""
         sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOTHING)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.writer.transport.abort()
 
 
-Handler = Callable[[Asked, Reply], Awaitable[None]]
+Handler = Callable[[ReceivedRequest, Reply], Awaitable[None]]
 
 
 @dataclass
 class FaultyServer:
-    """What it was asked, and which requests were given up by their caller before the answer."""
+    """A server with the requests it received, and those that the client abandoned."""
 
     url: str
     handler: Handler
-    asked: list[Asked] = field(default_factory=list)
-    given_up: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
+    abandoned: list[ReceivedRequest] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    at_once: int = 0
-    most_at_once: int = 0
+    concurrent: int = 0
+    max_concurrent: int = 0
 
-    async def until_given_up(self, requests: int = 1) -> None:
-        """Wait until so many callers have hung up."""
+    async def wait_until_abandoned(self, requests: int = 1) -> None:
+        """Wait until this many clients have hung up."""
         async with asyncio.timeout(60), self.changed:
-            await self.changed.wait_for(lambda: len(self.given_up) >= requests)
+            await self.changed.wait_for(lambda: len(self.abandoned) >= requests)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while not writer.is_closing() and (asked := await self._next(reader)):
-                self.asked.append(asked)
-                self.at_once += 1
-                self.most_at_once = max(self.most_at_once, self.at_once)
+            while not writer.is_closing() and (request := await self._next(reader)):
+                self.received.append(request)
+                self.concurrent += 1
+                self.max_concurrent = max(self.max_concurrent, self.concurrent)
                 try:
-                    await self._answered(asked, reader, writer)
+                    await self._respond(request, reader, writer)
                 finally:
-                    self.at_once -= 1
+                    self.concurrent -= 1
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -94,17 +94,17 @@ class FaultyServer:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _answered(
-        self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    async def _respond(
+        self, request: ReceivedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        answering = asyncio.ensure_future(self.handler(asked, Reply(writer)))
-        # A caller sends nothing while it waits: if this ends first, it has hung up.
+        responding = asyncio.ensure_future(self.handler(request, Reply(writer)))
+        # A client sends nothing while it waits: if this ends first, it has hung up.
         hanging_up = asyncio.ensure_future(reader.read(1))
-        both = {answering, hanging_up}
+        both = {responding, hanging_up}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                self.given_up.append(asked)
+            if not responding.done():
+                self.abandoned.append(request)
                 writer.close()
                 async with self.changed:
                     self.changed.notify_all()
@@ -115,29 +115,29 @@ class FaultyServer:
                 if isinstance(outcome, AssertionError):
                     raise outcome
 
-    async def _next(self, reader: asyncio.StreamReader) -> Asked | None:
+    async def _next(self, reader: asyncio.StreamReader) -> ReceivedRequest | None:
         head = await reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         method, path, _ = first.split(" ", 2)
         pairs = (line.split(":", 1) for line in lines if ":" in line)
         headers = {name.strip().lower(): value.strip() for name, value in pairs}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        return Asked(method, path, headers, body, len(self.asked) + 1)
+        return ReceivedRequest(method, path, headers, body, len(self.received) + 1)
 
 
 @asynccontextmanager
 async def faulty_server(handler: Handler) -> AsyncIterator[FaultyServer]:
     server = FaultyServer("", handler)
-    callers: set[asyncio.Task[None]] = set()
+    clients: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        callers.add(task)
+        clients.add(task)
         try:
             await server.serve(reader, writer)
         finally:
-            callers.discard(task)
+            clients.discard(task)
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
@@ -145,6 +145,6 @@ async def faulty_server(handler: Handler) -> AsyncIterator[FaultyServer]:
         yield server
     finally:
         listening.close()
-        for caller in list(callers):
-            caller.cancel()
-        await asyncio.gather(*callers, return_exceptions=True)
+        for client in list(clients):
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
