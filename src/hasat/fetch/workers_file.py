@@ -100,7 +100,7 @@ class _Reader:
             self.problems.append("api_key must be text of printable ASCII characters.")
         entries = content.get("workers")
         if not isinstance(entries, list) or not entries:
-            self.problems.append("workers must be a list of at minimum one URL.")
+            self.problems.append("workers must be a list of at least one URL.")
             entries = []
         endpoints = [self._endpoint(entry, n) for n, entry in enumerate(entries, start=1)]
         self._check_distinct([endpoint.url for endpoint in endpoints if endpoint])

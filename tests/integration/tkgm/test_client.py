@@ -270,7 +270,7 @@ async def test_mistakes_are_named(database: ThrowAwayDatabase, tmp_path: Path) -
         for wrong in [(91.0, 1.0), (float("nan"), 1.0), (1.0,), "ab", {"lat": 1}]:
             with pytest.raises(UsageError):
                 await client.get_batch([wrong])  # type: ignore[list-item]
-        with pytest.raises(SettingsError, match="cannot be read"):
+        with pytest.raises(SettingsError, match="Cannot read"):
             AsyncTKGMClient(tmp_path / "none.json")
         assert place.asked == 0
 
