@@ -21,8 +21,8 @@ import structlog
 
 from hasat.settings import Settings, load_settings
 from hasat.store import open_store
-from hasat.store.account import Account, server_account
-from hasat.store.binaries import Binaries, server_binaries
+from hasat.store.embedded.account import Account, server_account
+from hasat.store.embedded.binaries import Binaries, server_binaries
 from hasat.testing.database import database_server, throw_away_database
 
 

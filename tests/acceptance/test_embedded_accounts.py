@@ -13,9 +13,9 @@ import pytest
 
 import hasat
 from hasat.errors import DatabaseError
-from hasat.store.account import Account, server_account
-from hasat.store.binaries import copy_wheel
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.account import Account, server_account
+from hasat.store.embedded.binaries import copy_wheel
+from hasat.store.embedded.server import EmbeddedServer
 
 pytestmark = [
     pytest.mark.anyio,
@@ -30,7 +30,7 @@ _TRY = """
 import asyncio, sys
 from pathlib import Path
 from hasat.errors import HasatError
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 import psycopg
 async def main():
     try:

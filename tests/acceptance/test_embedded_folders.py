@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from hasat.errors import DatabaseError
-from hasat.store.binaries import installed_folders
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.binaries import installed_folders
+from hasat.store.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

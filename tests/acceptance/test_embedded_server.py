@@ -19,8 +19,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from hasat.errors import ConflictError
-from hasat.store.account import server_account
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.account import server_account
+from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.locks import try_lock
 
 _PATIENCE_SECONDS = 120.0

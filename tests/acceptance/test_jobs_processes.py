@@ -26,7 +26,7 @@ from hasat.jobs.runs import get_run, list_runs
 from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
 from hasat.store import Store, open_store
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

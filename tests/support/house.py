@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from anyio.from_thread import start_blocking_portal
 
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 
 PATIENCE_SECONDS = 90.0
 

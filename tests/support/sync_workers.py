@@ -21,7 +21,7 @@ from hasat.jobs import Catalogue, Run, Worker, run_in_foreground
 from hasat.jobs.runs import get_run
 from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
-from hasat.settings.platform_tree import JobOverride
+from hasat.settings.platform_sections import JobOverride
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import Store, open_store

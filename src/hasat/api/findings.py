@@ -18,8 +18,7 @@ from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.sources.registry import Source
 from hasat.store import Store
-from hasat.store.disk import free_bytes, mount_of
-from hasat.store.private import is_shared
+from hasat.store.home import free_bytes, is_shared, mount_of
 
 Grade = Literal["ok", "warning", "failure"]
 

@@ -13,8 +13,7 @@ from hasat.jobs import Job, Run
 from hasat.jobs.catalogue import param_types
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs, schedule_overview
-from hasat.settings.reference import describe_type
-from hasat.settings.show import plain
+from hasat.settings.reference import describe_type, plain
 from hasat.store.audit import MAX_TEXT, describe_action
 
 router = APIRouter(tags=["operation"])

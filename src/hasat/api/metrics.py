@@ -38,7 +38,7 @@ from hasat.jobs.recovery import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
 from hasat.sources.registry import Source, Traffic
 from hasat.store import Store
-from hasat.store.disk import free_bytes
+from hasat.store.home import free_bytes
 from hasat.store.queries import load_query
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -110,7 +110,7 @@ def main() -> None:
     except HasatError as error:
         _exit(error)
     except OSError as error:
-        from hasat.store.disk import explain_disk_full
+        from hasat.store.home import explain_disk_full
 
         if (full := explain_disk_full(error)) is None:
             raise

@@ -8,7 +8,7 @@ from hasat.deliver.events import Kind
 from hasat.errors import NotFoundError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.settings.kinds import check_http_url
+from hasat.settings.types import check_http_url
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 
 from hasat.clock import local_time
 from hasat.feed.cursor import Cursor
-from hasat.settings.kinds import EventName
+from hasat.settings.types import EventName
 from hasat.store import Store
 from hasat.store.queries import load_query
 

@@ -13,7 +13,7 @@ from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.events import Event, Kind, Severity
 from hasat.errors import ConflictError, NotFoundError
 from hasat.messages import change_text, msg, restored, stored, template
-from hasat.settings.source_tree import Webhooks
+from hasat.settings.source_sections import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.queries import load_query

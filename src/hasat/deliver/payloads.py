@@ -18,7 +18,7 @@ from hasat import __version__
 from hasat.clock import ISTANBUL
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.events import Event
-from hasat.settings.source_tree import Webhooks
+from hasat.settings.source_sections import Webhooks
 
 _PREFIX = "whsec_"
 

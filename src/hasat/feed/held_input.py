@@ -17,7 +17,7 @@ from hasat.feed.archive import Storage, storage_of
 from hasat.feed.archive.storage import Folder
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.store.machine import machine_of
+from hasat.store.home import machine_of
 
 
 class ChangedInputError(ConflictError):

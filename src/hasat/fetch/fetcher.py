@@ -21,7 +21,7 @@ from hasat.fetch.outcomes import (
 )
 from hasat.messages import msg
 from hasat.store import Store
-from hasat.store.aside import Aside, keep_aside
+from hasat.store.quarantine import Aside, keep_aside
 
 
 class TokenBudget:

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
-from hasat.store.values import storable_text
+from hasat.store.quarantine import storable_text
 
 # One header must not stop requests for longer.
 _MAX_RETRY_AFTER = 3_600.0

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from hasat.errors import SettingsError
 from hasat.fetch.outcomes import Request
 from hasat.messages import msg
-from hasat.settings.kinds import check_api_url
+from hasat.settings.types import check_api_url
 
 _FIELDS = {"url", "daily", "min_interval_ms", "by_number"}
 _PLACEHOLDERS = {"mahalleId", "adaNo", "parselNo"}

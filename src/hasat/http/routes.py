@@ -20,7 +20,7 @@ from starlette.types import Scope
 from hasat.errors import AuthenticationError, HasatError, NotAllowedError, UsageError
 from hasat.messages import DEFAULT_LANGUAGE, Language, msg, template
 from hasat.settings import Settings
-from hasat.settings.given import did_you_mean
+from hasat.settings.values import did_you_mean
 from hasat.store import Store
 from hasat.store.audit import Actor, ActorKind, AuditEntry
 from hasat.store.audit import audited as audited_action

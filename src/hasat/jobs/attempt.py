@@ -25,7 +25,7 @@ from hasat.logs import redactor
 from hasat.messages import change_text, msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
-from hasat.store.disk import explain_disk_full
+from hasat.store.home import explain_disk_full
 from hasat.store.queries import load_query
 
 _LOCK_HELD = msg("Another database session holds a lock that the job needs.")

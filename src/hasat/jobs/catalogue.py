@@ -22,8 +22,8 @@ from hasat.errors import NotFoundError, SettingsError, UsageError
 from hasat.jobs.cron import Cron
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.settings.kinds import check_http_url
 from hasat.settings.reference import describe_type
+from hasat.settings.types import check_http_url
 
 LOCATION = "a file or an http(s) address"
 Location = Annotated[str, LOCATION]

@@ -25,7 +25,7 @@ from hasat.jobs.schedule import Schedule
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.machine import machine_of
+from hasat.store.home import machine_of
 
 _LINGER_SECONDS = 3.0
 """How long a stopped engine still tries to reach PostgreSQL to give its runs back."""

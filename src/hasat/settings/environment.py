@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hasat.settings.dsn import compose_url
-from hasat.settings.given import Findings, Given, Origin, did_you_mean
-from hasat.settings.keys import leaves
-from hasat.settings.seeds import CLIENTS, ENVIRONMENT, POSTGRES, client_field, retired
+from hasat.settings.legacy import CLIENTS, ENVIRONMENT, POSTGRES, client_field, retired
 from hasat.settings.structure import spread
+from hasat.settings.tree import leaves
+from hasat.settings.values import Findings, Given, Origin, did_you_mean
 
 # Ours, but no settings: the line between `hasat up` and its children, and what tests are told.
 _NO_SETTINGS = ("HASAT_LANG", "HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")

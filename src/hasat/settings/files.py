@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasat.settings.given import Findings, Given, Origin, did_you_mean
-from hasat.settings.keys import SCHEDULE, leaf_of, leaves, sections
-from hasat.settings.places import absolute, is_file, is_folder, shown
-from hasat.settings.seeds import (
+from hasat.settings.legacy import (
     API_FILE,
     FILE_VARIABLES,
     JOB,
@@ -22,9 +19,20 @@ from hasat.settings.seeds import (
     client_field,
     dotnet_sections,
 )
+from hasat.settings.tree import SCHEDULE, leaf_of, leaves, sections
+from hasat.settings.values import (
+    Findings,
+    Given,
+    Origin,
+    absolute,
+    did_you_mean,
+    is_file,
+    is_folder,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from hasat.settings.items import Item
+    from hasat.settings.yaml_reader import Item
 
 Values = dict[str, Given]
 
@@ -38,7 +46,7 @@ def files_layer(
     read = []
     for name, path in _existing(folder, environ, cwd, found):
         # Only where there is a file: a start without any need not load YAML.
-        from hasat.settings.items import read_yaml
+        from hasat.settings.yaml_reader import read_yaml
 
         label = shown(path, cwd)
         item = read_yaml(path, label, found)

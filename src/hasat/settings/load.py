@@ -13,12 +13,19 @@ from hasat.errors import SettingsError
 from hasat.messages import msg
 from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
-from hasat.settings.given import DEFAULT, Findings, Given, Origin, did_you_mean
-from hasat.settings.keys import SCHEDULE, leaf_of, leaves
-from hasat.settings.places import absolute, default_home, is_folder
 from hasat.settings.sentences import sentences
 from hasat.settings.structure import nested, spread
-from hasat.settings.tree import Settings
+from hasat.settings.tree import SCHEDULE, Settings, leaf_of, leaves
+from hasat.settings.values import (
+    DEFAULT,
+    Findings,
+    Given,
+    Origin,
+    absolute,
+    default_home,
+    did_you_mean,
+    is_folder,
+)
 
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 

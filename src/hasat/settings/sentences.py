@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from hasat.settings.given import Given, did_you_mean
-from hasat.settings.keys import SCHEDULE, leaf_of
-from hasat.settings.platform_tree import HmacClient
-from hasat.settings.section import Section
-from hasat.settings.source_tree import League
+from hasat.settings.platform_sections import HmacClient
+from hasat.settings.source_sections import League
+from hasat.settings.tree import SCHEDULE, leaf_of
+from hasat.settings.types import Section
+from hasat.settings.values import Given, did_you_mean
 from hasat.text import HIDDEN, mask_address
 
 _FIXED = {

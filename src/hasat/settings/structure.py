@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from hasat.settings.given import Findings, Given, did_you_mean
-from hasat.settings.keys import SCHEDULE, Leaf, leaf_of
-from hasat.settings.platform_tree import JobOverride
+from hasat.settings.platform_sections import JobOverride
+from hasat.settings.tree import SCHEDULE, Leaf, leaf_of
+from hasat.settings.values import Findings, Given, did_you_mean
 
 
 def spread(leaf: Leaf, given: Given, found: Findings) -> dict[str, Given]:

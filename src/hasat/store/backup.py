@@ -10,9 +10,9 @@ from psycopg.conninfo import make_conninfo
 
 from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
 from hasat.messages import msg
-from hasat.store.binaries import client_program
-from hasat.store.disk import disk_full, is_disk_full, is_short
+from hasat.store.embedded.binaries import client_program
 from hasat.store.explain import parameters_of
+from hasat.store.home import disk_full, is_disk_full, is_short
 from hasat.store.migrate import (
     Applied,
     AppliedMap,

@@ -7,8 +7,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from hasat.errors import DatabaseAwayError, DatabaseError, SettingsError
 from hasat.messages import msg
-from hasat.store import disk
-from hasat.store.binaries import OLDEST_MAJOR
+from hasat.store import home
+from hasat.store.embedded.binaries import OLDEST_MAJOR
 
 _EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
 
@@ -147,7 +147,7 @@ def sentence(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseErr
 
 
 def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
-    if embedded and disk.is_short(Path(label)):
+    if embedded and home.is_short(Path(label)):
         # A server that cannot write its log ends; why is only in that log.
         return disk_full(error, label, embedded=True)
     return DatabaseAwayError(
@@ -161,7 +161,7 @@ def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
 
 
 def disk_full(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
-    where = f" on {disk.mount_of(Path(label))}" if embedded else " on the database server"
+    where = f" on {home.mount_of(Path(label))}" if embedded else " on the database server"
     return DatabaseError(
         msg("PostgreSQL's disk is full ({label}): {error}.", label=label, error=_first_line(error)),
         remedy=msg(

@@ -21,10 +21,10 @@ from hasat.errors import DatabaseError
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import explain
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
+from hasat.store.home import make_home_private
 from hasat.store.liveness import Liveness, watched_session_class
 from hasat.store.migrate import MigrationSet, migrate
-from hasat.store.private import make_home_private
 from hasat.store.session import (
     DEFAULT_FROZEN_SECONDS,
     BlockingSession,

@@ -23,10 +23,10 @@ from hasat.errors import ConflictError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.sim.clock import SettableClock
-from hasat.store.account import Account
-from hasat.store.binaries import installed_folders
-from hasat.store.embedded import EmbeddedServer
-from hasat.store.layout import make_private
+from hasat.store.embedded.account import Account
+from hasat.store.embedded.binaries import installed_folders
+from hasat.store.embedded.layout import make_private
+from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.migrate import MigrationSet, checksum_of, known_migrations, migrate
 from hasat.store.store import connect
 

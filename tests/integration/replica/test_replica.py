@@ -45,7 +45,7 @@ def target(
         yield database.url
 
 
-# What the target has no part in need not be tried on both kinds.
+# What the target has no part in need not be tried on both types.
 on_one_target = pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 
 

@@ -16,8 +16,8 @@ import pytest
 from hasat.errors import DatabaseAwayError, DatabaseError
 from hasat.settings import Settings, load_settings
 from hasat.store import open_store
-from hasat.store.account import server_account
-from hasat.store.binaries import server_binaries
+from hasat.store.embedded.account import server_account
+from hasat.store.embedded.binaries import server_binaries
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

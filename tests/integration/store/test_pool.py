@@ -12,7 +12,7 @@ import pytest
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
 from hasat.store import Store, open_store
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
 

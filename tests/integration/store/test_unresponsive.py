@@ -21,7 +21,7 @@ from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
 from hasat.sources.registry import Source
 from hasat.store import Store, open_store
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from support.feed_toys import TOYS, make_table, run

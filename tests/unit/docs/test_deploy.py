@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hasat.settings.keys import leaves
-from hasat.settings.platform_tree import Jobs, Serve
+from hasat.settings.platform_sections import Jobs, Serve
+from hasat.settings.tree import leaves
 from support.commands_shown import commands_in, complaint_about
 
 PROJECT = Path(__file__).parents[3]

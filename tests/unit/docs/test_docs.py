@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hasat.settings.keys import leaves
-from hasat.settings.seeds import ENVIRONMENT
+from hasat.settings.legacy import ENVIRONMENT
+from hasat.settings.tree import leaves
 from support.commands_shown import complaint_about, shown_in
 
 PROJECT = Path(__file__).parents[3]

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from hasat.settings.source_tree import League
+from hasat.settings.source_sections import League
 from hasat.sources.football.leagues import FollowedLeague, ListedLeague, find_league
 
 LISTED = [

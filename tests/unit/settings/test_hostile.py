@@ -11,7 +11,7 @@ from hasat.errors import SettingsError
 from hasat.fetch.workers_file import read_workers
 from hasat.logs import configure_logging
 from hasat.settings import load_settings
-from hasat.settings.show import shown_values
+from hasat.settings.reference import shown_values
 from hasat.text import mask_addresses
 
 TOKEN = "s3cr3t-t0k3n-value"

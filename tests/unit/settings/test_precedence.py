@@ -12,11 +12,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from hasat.settings import Origin, load_settings
-from hasat.settings.keys import Leaf, leaves, plain_type
-from hasat.settings.reference import allowed
-from hasat.settings.seeds import CLIENTS, POSTGRES
-from hasat.settings.show import shown_values
+from hasat.settings.legacy import CLIENTS, POSTGRES
+from hasat.settings.reference import allowed, shown_values
 from hasat.settings.structure import nested
+from hasat.settings.tree import Leaf, leaves, plain_type
 
 LAYERS = ("flag", "environment", "file")
 # Settings whose type alone does not say which values they accept.

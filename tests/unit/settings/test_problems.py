@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hasat.errors import SettingsError
 from hasat.settings import Settings, load_settings
 from hasat.settings.files import FILES
-from hasat.settings.keys import leaves
-from hasat.settings.show import shown_values
+from hasat.settings.reference import shown_values
+from hasat.settings.tree import leaves
 
 
 def files(tmp_path: Path, **texts: str) -> dict[str, str]:

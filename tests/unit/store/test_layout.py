@@ -10,8 +10,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from hasat.errors import DatabaseError
-from hasat.store.account import Account
-from hasat.store.layout import Layout, make_private, url_of
+from hasat.store.embedded.account import Account
+from hasat.store.embedded.layout import Layout, make_private, url_of
 
 ME = Account("me", os.geteuid(), os.getegid())
 

@@ -15,7 +15,7 @@ from hasat.cli.runtime import run_with_store, with_audit
 from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.settings.kinds import parse_duration
+from hasat.settings.types import parse_duration
 from hasat.store.audit import list_audit
 
 app = typer.Typer(help="Manage the keys of the HTTP API.", no_args_is_help=True)

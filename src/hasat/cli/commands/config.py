@@ -35,7 +35,7 @@ def show(
     Examples: `hasat config show serve gib.batch_size` · `hasat config show --origin` ·
     `hasat config show --json football.rate_limiter`
     """
-    from hasat.settings.show import as_text, shown_values
+    from hasat.settings.reference import as_text, shown_values
 
     settings = context.get_settings(ctx)
     values = _select(shown_values(settings), keys or [])
@@ -100,8 +100,8 @@ def reference() -> None:
 
 def _select(values: dict[str, object], wanted: list[str]) -> dict[str, object]:
     """Return the settings with these names or in these sections; all if none is named."""
-    from hasat.settings.given import did_you_mean
-    from hasat.settings.keys import sections
+    from hasat.settings.tree import sections
+    from hasat.settings.values import did_you_mean
 
     chosen: dict[str, object] = {} if wanted else values
     for name in wanted:

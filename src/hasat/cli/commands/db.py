@@ -25,7 +25,7 @@ from hasat.store.audit import (
     read_all,
 )
 from hasat.store.backup import Client, back_up, restore
-from hasat.store.embedded import EmbeddedServer
+from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.store import bring_up_to_date, connect, reach
 
 app = typer.Typer(

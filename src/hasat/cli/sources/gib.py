@@ -24,7 +24,7 @@ from hasat.jobs.runs import get_run, list_runs
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.machine import machine_of
+from hasat.store.home import machine_of
 
 app = typer.Typer(help="The taxpayer lists of the Revenue Administration.", no_args_is_help=True)
 

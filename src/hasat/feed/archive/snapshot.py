@@ -22,7 +22,7 @@ from hasat.feed.cursor import Head
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import EMPTY, SIZE, canonical, record_digest, shift, weight
 from hasat.messages import msg, template
-from hasat.store.disk import disk_full, is_disk_full
+from hasat.store.home import disk_full, is_disk_full
 from hasat.store.queries import load_query
 from hasat.store.store import connect_blocking
 

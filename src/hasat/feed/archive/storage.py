@@ -10,7 +10,7 @@ from typing import Protocol
 from hasat.errors import UnavailableError
 from hasat.messages import msg, template
 from hasat.settings import Settings
-from hasat.store.disk import disk_full, is_disk_full
+from hasat.store.home import disk_full, is_disk_full
 
 PIECE = 1 << 18
 

@@ -20,7 +20,7 @@ from hasat.fetch import Client, ClientOptions, Fetcher, Outcome, Request, Reques
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
 from hasat.messages import join, msg
-from hasat.settings.source_tree import Football
+from hasat.settings.source_sections import Football
 from hasat.sources import upstreams
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.ingest.loader import SuspectResponseError, UnreadableResponseError, load

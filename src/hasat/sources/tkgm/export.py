@@ -25,7 +25,7 @@ from shapely.geometry.base import BaseGeometry
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sources.tkgm.scan.scan_request import Unknown
-from hasat.store.disk import disk_full, is_short, room_for
+from hasat.store.home import disk_full, is_short, room_for
 from hasat.text import csv_text
 
 _WGS84 = "EPSG:4326"

@@ -9,7 +9,7 @@ from hasat.feed.dataset import Dataset
 from hasat.fetch import RequestContext
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg
-from hasat.settings import Settings, kinds
+from hasat.settings import Settings, types
 from hasat.sources.registry import Source, Tool, ToolContext, Traffic
 from hasat.sources.tkgm.scan.scan_request import Quality
 from hasat.store import Store
@@ -107,7 +107,7 @@ SCAN = Job(
     options={
         "area": object,
         "quality": Quality,
-        "max_queries": kinds.Count,
+        "max_queries": types.Count,
         "removals": Literal["hold", "accept", "reject"],
     },
     source=SOURCE,

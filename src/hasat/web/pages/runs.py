@@ -10,7 +10,7 @@ from hasat.jobs import Run
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
-from hasat.settings.show import plain
+from hasat.settings.reference import plain
 from hasat.sources.gib.sync.held import reject as drop_held
 from hasat.sources.gib.sync.job import NAME as GIB_SYNC
 from hasat.store.queries import load_query

@@ -24,7 +24,7 @@ from hasat.sources.football.ingest.merge import ResponseMerge
 from hasat.sources.football.ingest.raw_store import ApiResponse, store_response
 from hasat.sources.football.ingest.scopes import DETAIL_DATASETS, listed_season
 from hasat.store import Store
-from hasat.store.aside import Aside, keep_aside
+from hasat.store.quarantine import Aside, keep_aside
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"

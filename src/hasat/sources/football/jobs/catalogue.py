@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hasat.jobs import Job
-from hasat.settings import kinds
+from hasat.settings import types
 from hasat.sources.football.client import Collector, run_with_client
 from hasat.sources.football.datasets import SOURCE
 from hasat.sources.football.ingest import raw_store
 from hasat.sources.football.jobs import bootstrap, finishing, fixtures, tables
 
-_OPTIONS = {"only_league_id": kinds.Id, "accept_removals": bool}
+_OPTIONS = {"only_league_id": types.Id, "accept_removals": bool}
 _Hours = Annotated[float, Field(ge=0, le=2160, allow_inf_nan=False)]
 _Minutes = Annotated[int, Field(ge=1, le=43_200)]
 _BatchSize = Annotated[int, Field(ge=1, le=20)]
@@ -49,14 +49,14 @@ JOBS = (
         bootstrap.teams,
         "Teams of the followed seasons, once each.",
         None,
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "daily_fixtures_by_date",
         fixtures.by_date,
         "Matches of yesterday, today and tomorrow.",
         "0 6 * * *",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "fixture_details_recent_finalize",
@@ -64,7 +64,7 @@ JOBS = (
         "Details of finished matches: at once, after a day and after a week.",
         "30 6 * * *",
         "details",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "daily_standings",
@@ -72,14 +72,14 @@ JOBS = (
         "Tables of leagues with newly finished matches.",
         "10 */2 * * *",
         params={"at_once": False},
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "injuries_hourly",
         tables.injuries,
         "Upcoming injuries and suspensions.",
         "2 * * * *",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "top_scorers_daily",
@@ -87,7 +87,7 @@ JOBS = (
         "Top scorers of leagues with newly finished matches.",
         "40 6 * * *",
         params={"at_once": False},
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "team_statistics_refresh",
@@ -95,7 +95,7 @@ JOBS = (
         "Season statistics for teams that played.",
         "7-59/10 * * * *",
         "details",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "fixtures_backfill_league_season",
@@ -103,7 +103,7 @@ JOBS = (
         "All matches of the followed and previous seasons.",
         "0-59/10 * * * *",
         "backfill",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "standings_backfill_league_season",
@@ -111,7 +111,7 @@ JOBS = (
         "Tables of the followed and previous seasons, once each.",
         "3-59/10 * * * *",
         "backfill",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "fixture_details_backfill_90d",
@@ -119,7 +119,7 @@ JOBS = (
         "Details of the matches of the last 90 days.",
         "5-59/10 * * * *",
         "backfill",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     _job(
         "fixture_details_backfill_season",
@@ -127,7 +127,7 @@ JOBS = (
         "Details of all matches of the followed seasons.",
         "8-59/10 * * * *",
         "backfill",
-        only_season=kinds.Year,
+        only_season=types.Year,
     ),
     Job(
         "auto_finish_stale_fixtures",
@@ -147,7 +147,7 @@ JOBS = (
         | {
             "threshold_hours": _Hours,
             "safety_lag_hours": _Hours,
-            "max_fixtures_per_run": kinds.Count,
+            "max_fixtures_per_run": types.Count,
         },
     ),
     _job(
@@ -156,7 +156,7 @@ JOBS = (
         "Verifies matches marked as finished.",
         "*/30 * * * *",
         "verify",
-        min_daily_quota=kinds.Requests,
+        min_daily_quota=types.Requests,
     ),
     _job(
         "stale_live_refresh",
@@ -176,7 +176,7 @@ JOBS = (
         "finalise",
         params={"stale_threshold_minutes": 60, "lookback_days": 3, "batch_size": 20},
         stale_threshold_minutes=_Minutes,
-        lookback_days=kinds.Days,
+        lookback_days=types.Days,
         batch_size=_BatchSize,
     ),
     _job(

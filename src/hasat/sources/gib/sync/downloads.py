@@ -13,7 +13,7 @@ import structlog
 from hasat.errors import UnavailableError, UsageError
 from hasat.fetch.addresses import CheckedTransport
 from hasat.messages import msg
-from hasat.store.disk import room_for
+from hasat.store.home import room_for
 
 _PAUSES = (2.0, 4.0, 8.0)
 _TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})

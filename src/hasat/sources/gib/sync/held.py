@@ -26,7 +26,7 @@ from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.lists.lines import BOXES
 from hasat.store import Store
 from hasat.store.audit import record_action
-from hasat.store.machine import machine_of
+from hasat.store.home import machine_of
 from hasat.store.queries import load_query
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.lists.fingerprints import IRREGULAR
 from hasat.sources.gib.lists.lines import StoredLine, dump_lines, load_lines
 from hasat.sources.gib.lists.records import QuarantinedUser
-from hasat.store.aside import Aside, keep_aside
+from hasat.store.quarantine import Aside, keep_aside
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.gib"

@@ -26,7 +26,7 @@ from hasat.feed.guard import (
 from hasat.feed.reconcile import Reconcile
 from hasat.messages import join, msg
 from hasat.settings import Settings
-from hasat.settings.source_tree import Gib
+from hasat.settings.source_sections import Gib
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.lists.errors import ReplacedListError
 from hasat.sources.gib.lists.lines import BOXES

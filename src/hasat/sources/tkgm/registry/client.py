@@ -37,7 +37,7 @@ from hasat.sources.tkgm.registry.wire import (
     read_feature,
 )
 from hasat.store import Store
-from hasat.store.aside import Aside, keep_aside
+from hasat.store.quarantine import Aside, keep_aside
 
 MOST_AT_ONCE = 20
 # A point that is left unanswered so often is not asked for ever.

@@ -21,7 +21,7 @@ from shapely.geometry import shape
 from hasat.errors import BrokenAnswerError
 from hasat.messages import msg
 from hasat.sources.tkgm.geometry import Plane
-from hasat.store.values import storable
+from hasat.store.quarantine import storable
 
 ParcelKey = tuple[int, str, str]
 

@@ -1,5 +1,7 @@
-"""A value that somebody gave, and who did: what flags, environment and files are turned into."""
+"""Configured values with their origin: what flags, environment and files are turned into."""
 
+import contextlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,3 +76,42 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
 
 def _fold(name: str) -> str:
     return name.casefold().replace("-", "_").replace("__", "_")
+
+
+def default_home() -> Path:
+    """The platform's folder for a user's data; for root the system's."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/hasat")
+    from platformdirs import user_data_path
+
+    return user_data_path("hasat", appauthor=False)
+
+
+def absolute(text: str | Path, base: Path) -> Path:
+    """A path as a person wrote it, made absolute: ``~`` is the user's home, the rest is in base."""
+    path = Path(text)
+    # Where there is no such user, the tilde is part of the name.
+    with contextlib.suppress(RuntimeError):
+        path = path.expanduser()
+    return Path(os.path.normpath(base / path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder and its files can be read."""
+    try:
+        return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False also where nobody may look."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """A path as short as it stays clear: relative when it is below the working directory."""
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

@@ -6,18 +6,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hasat.settings import kinds
-from hasat.settings.section import Section
+from hasat.settings import types
+from hasat.settings.types import Section
 
 
 class Gib(Section):
     """The e-Fatura and e-İrsaliye taxpayer lists."""
 
-    pk_list_url: kinds.HttpUrl = Field(
+    pk_list_url: types.HttpUrl = Field(
         default="https://merkeztest.gib.gov.tr/EFaturaMerkez/newUserPkListxml.zip",
         description="The list of mailboxes (PK); the default is GIB's test list.",
     )
-    gb_list_url: kinds.HttpUrl = Field(
+    gb_list_url: types.HttpUrl = Field(
         default="https://merkeztest.gib.gov.tr/EFaturaMerkez/newUserGbListxml.zip",
         description="The list of senders (GB); the default is GIB's test list.",
     )
@@ -27,40 +27,40 @@ class Gib(Section):
         le=100_000,
         description="About how many taxpayers a sync merges at a time.",
     )
-    download_timeout: kinds.UpToAnHour = Field(
+    download_timeout: types.UpToAnHour = Field(
         default=timedelta(minutes=10), description="How long the download of a list may take."
     )
-    change_retention_days: kinds.Days = Field(
+    change_retention_days: types.Days = Field(
         default=30, description="How long changes can be read."
     )
-    max_allowed_removal_percent: kinds.Percent = Field(
+    max_allowed_removal_percent: types.Percent = Field(
         default=10.0, description="Removed taxpayers above which the guard holds a run."
     )
-    max_modified_percent: kinds.Percent = Field(
+    max_modified_percent: types.Percent = Field(
         default=20.0, description="Modified taxpayers above which the guard holds a run."
     )
-    max_added_percent: kinds.Percent = Field(
+    max_added_percent: types.Percent = Field(
         default=20.0, description="Added taxpayers above which the guard holds a run."
     )
-    max_list_users_drop_percent: kinds.Percent = Field(
+    max_list_users_drop_percent: types.Percent = Field(
         default=10.0, description="Fewer users in one list than last time, above which it is held."
     )
-    max_list_bytes_drop_percent: kinds.Percent = Field(
+    max_list_bytes_drop_percent: types.Percent = Field(
         default=15.0,
         description="Fewer bytes in the usual records of one list than last time, above which it "
         "is held.",
     )
-    max_list_users_growth_percent: kinds.Growth | None = Field(
+    max_list_users_growth_percent: types.Growth | None = Field(
         default=None,
         description="More users in one list than last time, above which it is held; "
         "max_added_percent where it is not set.",
     )
-    max_list_bytes_growth_percent: kinds.Growth = Field(
+    max_list_bytes_growth_percent: types.Growth = Field(
         default=50.0,
         description="More bytes of XML per user in one list than last time, above which it is "
         "held.",
     )
-    max_rejects_percent: kinds.Percent = Field(
+    max_rejects_percent: types.Percent = Field(
         default=1.0, description="Unreadable users in one list above which the guard holds a run."
     )
     max_sync_staleness_hours: int = Field(
@@ -78,18 +78,18 @@ class Gib(Section):
 class TkgmRegistry(Section):
     """The land registry itself, for a machine that is permitted to ask it."""
 
-    url: kinds.ApiUrl | None = Field(
+    url: types.ApiUrl | None = Field(
         default=None,
         description="Its address, such as https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api; "
         "without it, it is never asked directly.",
     )
-    daily: kinds.Count = Field(
+    daily: types.Count = Field(
         default=1000, description="Requests a day, in Turkish time, that may leave from here."
     )
     per_minute: int = Field(
         default=120, ge=1, le=6000, description="Requests a minute, evenly spaced."
     )
-    egress: kinds.Name | None = Field(
+    egress: types.Name | None = Field(
         default=None,
         description="The address that requests leave from, by a name; who has the same one "
         "shares its day. Default the machine's name.",
@@ -99,9 +99,9 @@ class TkgmRegistry(Section):
 class TkgmEndpoint(Section):
     """`hasat tkgm endpoint`: answers others' questions by asking the registry."""
 
-    host: kinds.Host = Field(default="127.0.0.1", description="Address to listen on.")
-    port: kinds.Port = Field(default=8790, description="Port to listen on.")
-    api_key: kinds.Secret | None = Field(
+    host: types.Host = Field(default="127.0.0.1", description="Address to listen on.")
+    port: types.Port = Field(default=8790, description="Port to listen on.")
+    api_key: types.Secret | None = Field(
         default=None, description="What X-API-Key must say; the api_key of workers.json."
     )
 
@@ -109,13 +109,13 @@ class TkgmEndpoint(Section):
 class Tkgm(Section):
     """Cadastral parcels, asked point by point over a pool of endpoints."""
 
-    workers_file: kinds.File | None = Field(
+    workers_file: types.File | None = Field(
         default=None, description="The workers.json that lists the endpoints and their key."
     )
-    single_timeout: kinds.UpToTenMinutes = Field(
+    single_timeout: types.UpToTenMinutes = Field(
         default=timedelta(seconds=15), description="How long the answer for one point may take."
     )
-    batch_timeout: kinds.UpToTenMinutes = Field(
+    batch_timeout: types.UpToTenMinutes = Field(
         default=timedelta(seconds=60), description="How long the answer for a batch may take."
     )
     batch_size: int = Field(default=20, ge=1, le=20, description="Points asked in one request.")
@@ -125,7 +125,7 @@ class Tkgm(Section):
         le=86_400,
         description="Rest of an endpoint after a 403 without a reason.",
     )
-    daily_per_endpoint: kinds.Count = Field(
+    daily_per_endpoint: types.Count = Field(
         default=2000, description="Points a day for an endpoint that declares no budget of its own."
     )
     min_interval_ms: int = Field(
@@ -137,17 +137,17 @@ class Tkgm(Section):
         le=20,
         description="Second tries for slow answers, as a share; 0 for none.",
     )
-    parcel_age: kinds.Age = Field(
+    parcel_age: types.Age = Field(
         default=timedelta(days=1), description="Age up to which a known parcel is not asked again."
     )
-    not_found_age: kinds.Age = Field(
+    not_found_age: types.Age = Field(
         default=timedelta(hours=1), description="Age up to which an empty point is not asked again."
     )
-    lists_age: kinds.Age = Field(
+    lists_age: types.Age = Field(
         default=timedelta(days=30),
         description="Age up to which administrative lists are not asked again.",
     )
-    user_agent: kinds.Name = Field(default="Hasat", description="What requests call themselves.")
+    user_agent: types.Name = Field(default="Hasat", description="What requests call themselves.")
     registry: TkgmRegistry = TkgmRegistry()
     endpoint: TkgmEndpoint = TkgmEndpoint()
 
@@ -155,10 +155,10 @@ class Tkgm(Section):
 class League(Section):
     """A competition to follow, in one season: by its id, or by its name if that is clear."""
 
-    id: kinds.Id | None = None
+    id: types.Id | None = None
     name: str = ""
     country: str = ""
-    season: kinds.Year
+    season: types.Year
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -170,24 +170,24 @@ class League(Section):
 class RateLimiter(Section):
     """The plan's limits; where the API's own headers say less, they rule."""
 
-    token_bucket_per_minute: kinds.Count = Field(
+    token_bucket_per_minute: types.Count = Field(
         default=300, description="Requests that are never exceeded in a minute."
     )
-    minute_soft_limit: kinds.Count = Field(
+    minute_soft_limit: types.Count = Field(
         default=280, description="Requests in a minute to work at."
     )
-    minute_limit: kinds.Count | None = Field(
+    minute_limit: types.Count | None = Field(
         default=None,
         description="Requests in a minute that the plan allows, if fewer than the bucket's.",
     )
     daily_limit: int = Field(
         default=75_000, ge=1, le=10_000_000, description="Requests in a day that the plan allows."
     )
-    emergency_stop_threshold: kinds.Requests | None = Field(
+    emergency_stop_threshold: types.Requests | None = Field(
         default=None,
         description="Remaining requests at which all stops; default a tenth of the day.",
     )
-    usage_target_percent: kinds.Percent = Field(
+    usage_target_percent: types.Percent = Field(
         default=90.0, description="Share of the day's requests to spend."
     )
     opening_minutes: int = Field(
@@ -216,12 +216,12 @@ class Backfill(Section):
         default="season",
         description="A league's season in one request, or window by window as the original has it.",
     )
-    fixtures_max_tasks_per_run: kinds.Count = Field(default=6, description="League seasons a run.")
-    fixtures_max_pages_per_task: kinds.Count = Field(
+    fixtures_max_tasks_per_run: types.Count = Field(default=6, description="League seasons a run.")
+    fixtures_max_pages_per_task: types.Count = Field(
         default=6, description="Windows a league season."
     )
-    fixtures_window_days: kinds.Days = Field(default=30, description="Days a window covers.")
-    standings_max_tasks_per_run: kinds.Count = Field(
+    fixtures_window_days: types.Days = Field(default=30, description="Days a window covers.")
+    standings_max_tasks_per_run: types.Count = Field(
         default=2, description="League seasons that a run of the standings backfill takes up."
     )
 
@@ -233,17 +233,17 @@ class Details(Section):
         default="by_ids",
         description="Twenty matches a request, or four requests a match as the original has it.",
     )
-    backfill_batch: kinds.Count = Field(
+    backfill_batch: types.Count = Field(
         default=25, description="Matches a run of the 90-day backfill."
     )
-    season_backfill_batch: kinds.Count = Field(
+    season_backfill_batch: types.Count = Field(
         default=12, description="Matches a run of the backfill of whole seasons."
     )
-    finalize_batch: kinds.Count = Field(default=50, description="Just finished matches a run.")
-    lineups_window_batch: kinds.Count = Field(
+    finalize_batch: types.Count = Field(default=50, description="Just finished matches a run.")
+    lineups_window_batch: types.Count = Field(
         default=50, description="Matches about to begin a run, for their line-ups."
     )
-    stale_minutes: kinds.Count = Field(
+    stale_minutes: types.Count = Field(
         default=15, description="Minutes before kick-off from which line-ups are asked for."
     )
 
@@ -251,8 +251,8 @@ class Details(Section):
 class TeamStats(Section):
     """Statistics of teams."""
 
-    max_tasks_per_run: kinds.Count = Field(default=50, description="Teams a run.")
-    refresh_hours: kinds.Count = Field(
+    max_tasks_per_run: types.Count = Field(default=50, description="Teams a run.")
+    refresh_hours: types.Count = Field(
         default=24, description="Age at which a team is asked again."
     )
 
@@ -260,11 +260,11 @@ class TeamStats(Section):
 class Verification(Section):
     """Scores that were inferred and wait for the API's word."""
 
-    max_attempts: kinds.Count = Field(
+    max_attempts: types.Count = Field(
         default=3, description="Questions before a match is left to rest."
     )
-    cooldown_hours: kinds.Count = Field(default=24, description="Time between two such questions.")
-    min_daily_quota: kinds.Requests = Field(
+    cooldown_hours: types.Count = Field(default=24, description="Time between two such questions.")
+    min_daily_quota: types.Requests = Field(
         default=50_000, description="Remaining requests below which nothing is verified."
     )
 
@@ -272,20 +272,20 @@ class Verification(Section):
 class Football(Section):
     """API-Football v3."""
 
-    api_key: kinds.Secret | None = Field(default=None, description="Your key for the API.")
-    api_key_env: kinds.VariableName = Field(
+    api_key: types.Secret | None = Field(default=None, description="Your key for the API.")
+    api_key_env: types.VariableName = Field(
         default="API_FOOTBALL_KEY", description="The environment variable that holds the key."
     )
-    base_url: kinds.ApiUrl = Field(
+    base_url: types.ApiUrl = Field(
         default="https://v3.football.api-sports.io", description="Where the API is."
     )
     timeout_seconds: float = Field(
         default=30.0, gt=0, le=300, description="How long an answer may take."
     )
-    default_timezone: kinds.Zone = Field(
+    default_timezone: types.Zone = Field(
         default="UTC", description="The zone in which the API is asked for a date."
     )
-    change_retention_days: kinds.Days = Field(
+    change_retention_days: types.Days = Field(
         default=90, description="How long changes to matches, tables and players are kept."
     )
     raw_retention_days: int = Field(
@@ -301,7 +301,7 @@ class Football(Section):
     )
     fixtures_fetch_mode: Annotated[
         Literal["global_by_date", "per_tracked_leagues"],
-        kinds.one_of(
+        types.one_of(
             **{"global-by-date": "global_by_date", "per-tracked-leagues": "per_tracked_leagues"}
         ),
     ] = Field(
@@ -310,14 +310,14 @@ class Football(Section):
     )
     injuries_fetch_mode: Annotated[
         Literal["global_by_date", "per_tracked_leagues"],
-        kinds.one_of(
+        types.one_of(
             **{"global-by-date": "global_by_date", "per-tracked-leagues": "per_tracked_leagues"}
         ),
     ] = Field(
         default="global_by_date",
         description="One request a day for all leagues, or one for each league.",
     )
-    only_league_id: kinds.Id | None = Field(
+    only_league_id: types.Id | None = Field(
         default=None, description="Restricts jobs to this league; meant for runs by hand."
     )
     bootstrap_static_on_start: bool = Field(
@@ -341,28 +341,28 @@ class Football(Section):
 class Archives(Section):
     """Where snapshots for newcomers are kept."""
 
-    provider: Annotated[Literal["FileSystem", "S3"], kinds.one_of("FileSystem", "S3")] = Field(
+    provider: Annotated[Literal["FileSystem", "S3"], types.one_of("FileSystem", "S3")] = Field(
         default="FileSystem", description="A folder, or a bucket of an S3-compatible store."
     )
-    base_path: kinds.Folder = Field(
+    base_path: types.Folder = Field(
         default=Path("archives"), description="The folder for FileSystem; by default in home."
     )
-    retention_days: kinds.Days = Field(default=7, description="How long an archive is kept.")
-    min_interval: kinds.UpToAWeek = Field(
+    retention_days: types.Days = Field(default=7, description="How long an archive is kept.")
+    min_interval: types.UpToAWeek = Field(
         default=timedelta(hours=1),
         description="How far apart two archives of a dataset are at least.",
     )
-    bucket_name: kinds.Name | None = Field(default=None, description="The bucket for S3.")
-    region: kinds.Name | None = Field(default=None, description="The bucket's region.")
-    service_url: kinds.HttpUrl | None = Field(
+    bucket_name: types.Name | None = Field(default=None, description="The bucket for S3.")
+    region: types.Name | None = Field(default=None, description="The bucket's region.")
+    service_url: types.HttpUrl | None = Field(
         default=None, description="The address of an S3-compatible store other than Amazon's."
     )
-    access_key: kinds.Secret | None = Field(
+    access_key: types.Secret | None = Field(
         default=None,
         description="The S3 access key; without it the machine's own identity is used.",
     )
-    secret_key: kinds.Secret | None = Field(default=None, description="The S3 secret key.")
-    response_timeout: kinds.UpToTenMinutes = Field(
+    secret_key: types.Secret | None = Field(default=None, description="The S3 secret key.")
+    response_timeout: types.UpToTenMinutes = Field(
         default=timedelta(seconds=10),
         description="How long the S3 store may take to respond, and to send each next piece.",
     )
@@ -380,12 +380,12 @@ class Slack(Section):
     """Messages to a Slack channel."""
 
     enabled: bool = Field(default=False, description="Send messages to Slack.")
-    webhook_url: kinds.Secret | None = Field(default=None, description="Slack's incoming webhook.")
-    channel: kinds.Name | None = Field(
+    webhook_url: types.Secret | None = Field(default=None, description="Slack's incoming webhook.")
+    channel: types.Name | None = Field(
         default=None, description="Another channel than the webhook's own."
     )
-    username: kinds.Name = Field(default="Hasat", description="The sender's name in the channel.")
-    notify_on: tuple[kinds.Event, ...] = Field(
+    username: types.Name = Field(default="Hasat", description="The sender's name in the channel.")
+    notify_on: tuple[types.Event, ...] = Field(
         default=(), description="Events to send; none means all but DatasetChanged."
     )
 
@@ -394,10 +394,10 @@ class Http(Section):
     """Signed messages to an address of yours."""
 
     enabled: bool = Field(default=False, description="Send messages by HTTP.")
-    url: kinds.SecretUrl | None = Field(default=None, description="The address that gets them.")
-    secret: kinds.Secret | None = Field(default=None, description="The key that signs them.")
+    url: types.SecretUrl | None = Field(default=None, description="The address that gets them.")
+    secret: types.Secret | None = Field(default=None, description="The key that signs them.")
     timeout_seconds: float = Field(default=10.0, gt=0, le=300, description="How long one may take.")
-    notify_on: tuple[kinds.Event, ...] = Field(
+    notify_on: tuple[types.Event, ...] = Field(
         default=(), description="Events to send; none means all but DatasetChanged."
     )
 
@@ -405,20 +405,20 @@ class Http(Section):
 class Endpoint(Section):
     """One more address that is told, in the form of `http` or of `slack`."""
 
-    name: kinds.Name
-    url: kinds.SecretUrl
-    format: Annotated[Literal["http", "slack"], kinds.one_of("http", "slack")] = "http"
-    secret: kinds.Secret | None = None
+    name: types.Name
+    url: types.SecretUrl
+    format: Annotated[Literal["http", "slack"], types.one_of("http", "slack")] = "http"
+    secret: types.Secret | None = None
     timeout_seconds: float = Field(default=10.0, gt=0, le=300)
-    notify_on: tuple[kinds.Event, ...] = ()
+    notify_on: tuple[types.Event, ...] = ()
 
 
 class Webhooks(Section):
     """Who is told when something happened."""
 
     enabled: bool = Field(default=False, description="Tell anybody at all.")
-    service_name: kinds.Name = Field(default="Hasat", description="The name of this installation.")
-    environment: kinds.Name = Field(
+    service_name: types.Name = Field(default="Hasat", description="The name of this installation.")
+    environment: types.Name = Field(
         default="Production", description="What this installation is for."
     )
     endpoints: tuple[Endpoint, ...] = Field(
@@ -426,7 +426,7 @@ class Webhooks(Section):
         description="More addresses: name, url, format (http or slack), secret, timeout_seconds "
         "and notify_on of each.",
     )
-    private_networks: tuple[kinds.Network, ...] = Field(
+    private_networks: tuple[types.Network, ...] = Field(
         default=(),
         description="Networks that webhooks, redirects of downloads and addresses in the "
         "parameters of queued runs may lead to although they are not public.",
@@ -434,10 +434,10 @@ class Webhooks(Section):
     max_attempts: int = Field(
         default=12, ge=1, le=1000, description="Failed tries after which one is a dead letter."
     )
-    max_age: kinds.Age = Field(
+    max_age: types.Age = Field(
         default=timedelta(days=1), description="Age after which a failed one is not tried again."
     )
-    keep_days: kinds.Days = Field(
+    keep_days: types.Days = Field(
         default=30, description="How long what was delivered, or died, can be looked at."
     )
     slack: Slack = Slack()
@@ -462,19 +462,19 @@ class Webhooks(Section):
 class Nats(Section):
     """Every change as a message of NATS JetStream."""
 
-    url: kinds.Secret | None = Field(
+    url: types.Secret | None = Field(
         default=None, description="Where NATS is, e.g. nats://127.0.0.1:4222; without it, nowhere."
     )
-    credentials: kinds.File | None = Field(
+    credentials: types.File | None = Field(
         default=None, description="The .creds file to show, if the server wants one."
     )
-    stream: kinds.NatsName = Field(
+    stream: types.NatsName = Field(
         default="HASAT", description="Streams are called by this, a _ and the dataset's name."
     )
-    subject: kinds.NatsName = Field(
+    subject: types.NatsName = Field(
         default="hasat", description="Subjects begin with this: hasat.einvoice.added, for example."
     )
-    max_age: kinds.Age = Field(
+    max_age: types.Age = Field(
         default=timedelta(days=30), description="How long a stream made by Hasat keeps a message."
     )
     replicas: int = Field(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hasat.errors import DatabaseError
 from hasat.messages import msg
-from hasat.store.account import Account
-from hasat.store.binaries import Binaries
-from hasat.store.layout import PORT, ROLE, Layout, reaches_by_descriptor, replace_file
+from hasat.store.embedded.account import Account
+from hasat.store.embedded.binaries import Binaries
+from hasat.store.embedded.layout import PORT, ROLE, Layout, reaches_by_descriptor, replace_file
 
 _TUNING = """\
 # Written by Hasat at every start. Change a value with ALTER SYSTEM (hasat db psql): it comes last.

@@ -1,15 +1,19 @@
-"""Full disks: an error that names the place and what to do."""
+"""HASAT_HOME on this machine: private permissions, free disk space and the name of the machine."""
 
 import errno
 import os
+import platform
+import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hasat.errors import DiskFullError
 from hasat.messages import msg
+from hasat.store.embedded.layout import Layout
 
 # PostgreSQL takes up to this much at once: a segment of its write-ahead log, twice.
 SHORT_BYTES = 32 * 1024 * 1024
@@ -93,3 +97,63 @@ def nearest(folder: Path) -> Path:
 
 def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"
+
+
+_OTHERS = 0o077
+
+
+def is_shared(home: Path) -> bool:
+    """Whether the folder is evidently not Hasat's alone, such as /tmp or a person's home."""
+    found = home.stat()
+    return bool(
+        found.st_mode & (stat.S_ISVTX | stat.S_IWOTH) or home.resolve() in (Path("/"), Path.home())
+    )
+
+
+def make_home_private(home: Path) -> None:
+    """Take away the rights of others in the folder, as earlier versions left them there.
+
+    What belongs to another user, and a folder that is shared with other programs, stays as it is.
+    """
+    if not home.is_dir() or is_shared(home):
+        return
+    servers = Layout(home / "postgres").of_server
+    _close(home)
+    for folder, folders, files in os.walk(home):
+        inside = [Path(folder, name) for name in folders]
+        folders[:] = [path.name for path in inside if path not in servers]
+        for path in (*inside, *(Path(folder, name) for name in files)):
+            _close(path)
+
+
+def _close(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        ours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+        if ours and found.st_mode & _OTHERS:
+            path.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+
+
+def machine_of(home: Path) -> str:
+    """Return the machine's name: its host name and a random part, stored in HASAT_HOME.
+
+    It belongs to the folder, so that a container that is replaced but retains its volume is still
+    the same machine.
+    """
+    file = home / "machine"
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        pass
+    home.mkdir(parents=True, exist_ok=True)
+    draft = home / f".machine-{secrets.token_hex(8)}"
+    draft.touch(0o600)
+    draft.write_text(f"{platform.node() or 'unnamed'}-{secrets.token_hex(4)}", "utf-8")
+    try:
+        # Unlike a rename, a link never replaces the name that another process has just written.
+        os.link(draft, file)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return file.read_text("utf-8")

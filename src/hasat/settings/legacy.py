@@ -1,8 +1,4 @@
-"""The names and file shapes of the three systems that Hasat takes over from, as they were.
-
-Environment variables of the .NET service are compared without case, with ``__`` or ``:`` between
-their parts. A name ending in ``*`` stands for several variables that are put together.
-"""
+"""Names and file formats of the three original systems, which Hasat accepts unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

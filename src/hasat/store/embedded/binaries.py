@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hasat.errors import DatabaseError
 from hasat.messages import msg
-from hasat.store.account import Account
+from hasat.store.embedded.account import Account
 
 OLDEST_MAJOR = 15
 SETTING = "HASAT_POSTGRES_BIN"

@@ -26,13 +26,13 @@ from psycopg.rows import TupleRow
 
 from hasat.errors import ConflictError, DatabaseError
 from hasat.messages import msg
-from hasat.store.account import server_account
-from hasat.store.binaries import server_binaries
-from hasat.store.cluster import Cluster
-from hasat.store.disk import disk_full as explain_full
-from hasat.store.disk import is_disk_full
+from hasat.store.embedded.account import server_account
+from hasat.store.embedded.binaries import server_binaries
+from hasat.store.embedded.cluster import Cluster
+from hasat.store.embedded.layout import DATABASE, Layout, url_of
 from hasat.store.explain import disk_full
-from hasat.store.layout import DATABASE, Layout, url_of
+from hasat.store.home import disk_full as explain_full
+from hasat.store.home import is_disk_full
 from hasat.store.locks import Patience, locked, try_convert, try_lock
 
 log = structlog.get_logger(__name__)

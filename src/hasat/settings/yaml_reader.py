@@ -1,8 +1,4 @@
-"""YAML with line numbers: what a file says and where it says it.
-
-Scalars follow YAML 1.2: ``no`` is text, ``012`` is twelve and ``2025-01-01`` is text. The same key
-twice is an error, and so are tags that would build objects.
-"""
+"""Read YAML with line numbers, within limits on size, depth and number of values."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +9,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from hasat.settings.given import Findings
+from hasat.settings.values import Findings
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -1,4 +1,4 @@
-"""The kinds of values that settings have: how each is read from text, checked and shown."""
+"""Types of settings: how each is parsed from text, validated and shown."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+)
 
 from hasat.clock import zone
 from hasat.errors import SettingsError
@@ -261,3 +269,16 @@ EventName = Literal[
     "DatasetChanged",
 ]
 Event = Annotated[EventName, one_of(*get_args(EventName))]
+
+
+class Section(BaseModel):
+    """A branch of the tree."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        str_strip_whitespace=True,
+        # A value may be a secret in the wrong place: no message repeats it.
+        hide_input_in_errors=True,
+    )

@@ -1,9 +1,12 @@
-"""JSON values from an upstream that PostgreSQL stores and returns unchanged."""
+"""Quarantined records, and the values that PostgreSQL can and cannot store."""
 
 import math
 import re
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
 
 MAX_DEPTH = 64
 """Deeper nesting than any upstream publishes; JSON encoders and PostgreSQL recurse over it."""
@@ -53,3 +56,34 @@ def _number(number: float) -> float | int:
         return int(Decimal(repr(number)))
     # PostgreSQL has no negative zero.
     return number + 0.0
+
+
+class Aside(NamedTuple):
+    """A piece of an answer: where it stood, what is wrong with it, and whose it seems to be."""
+
+    origin: str
+    reason: str
+    content: bytes
+    key: str | None = None
+
+
+async def keep_aside(
+    conn: AsyncConnection[Any], source: str, run: int | None, asides: Iterable[Aside]
+) -> None:
+    """Keep the pieces, in the transaction of whoever could not read them."""
+    async with conn.cursor() as cursor:
+        await cursor.executemany(
+            "INSERT INTO raw.set_aside (source, run, origin, reason, content, key)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            [
+                (
+                    source,
+                    run,
+                    storable_text(aside.origin),
+                    storable_text(aside.reason),
+                    aside.content,
+                    None if aside.key is None else storable_text(aside.key),
+                )
+                for aside in asides
+            ],
+        )

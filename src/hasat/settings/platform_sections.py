@@ -6,22 +6,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hasat.settings import kinds
-from hasat.settings.section import Section
+from hasat.settings import types
+from hasat.settings.types import Section
 
 
 class Database(Section):
     """PostgreSQL: a server of yours, or the one that Hasat starts by itself."""
 
-    url: kinds.DatabaseUrl | None = Field(
+    url: types.DatabaseUrl | None = Field(
         default=None, description="The server to use; without it Hasat starts one under home."
     )
-    read_url: kinds.DatabaseUrl | None = Field(
+    read_url: types.DatabaseUrl | None = Field(
         default=None,
         description="A standby of that server, from which `hasat serve` reads what may be a "
         "moment old.",
     )
-    binaries: kinds.Folder | None = Field(
+    binaries: types.Folder | None = Field(
         default=None, description="The bin folder of a PostgreSQL for the embedded server."
     )
     pool_size: int = Field(default=10, ge=1, le=1000, description="Connections a process may hold.")
@@ -43,12 +43,12 @@ class Database(Section):
 class Serve(Section):
     """The HTTP side: `hasat serve` and `hasat up`."""
 
-    host: kinds.Host = Field(
+    host: types.Host = Field(
         default="127.0.0.1",
         description="Address to listen on; any other than this machine's own needs keys.",
     )
-    port: kinds.Port = Field(default=8787, description="Port to listen on.")
-    allowed_hosts: tuple[kinds.Host, ...] = Field(
+    port: types.Port = Field(default=8787, description="Port to listen on.")
+    allowed_hosts: tuple[types.Host, ...] = Field(
         default=(), description="Host names that requests may use besides the address itself."
     )
     requests_per_minute: int = Field(
@@ -65,19 +65,19 @@ class Serve(Section):
         description="Connections that may be open at once; by default three quarters of the files "
         "that the process may open beyond 64, at most 10,000.",
     )
-    header_timeout: kinds.UpToTenMinutes = Field(
+    header_timeout: types.UpToTenMinutes = Field(
         default=timedelta(seconds=15),
         description="How long a client may take to send the header of a request.",
     )
-    body_timeout: kinds.UpToTenMinutes = Field(
+    body_timeout: types.UpToTenMinutes = Field(
         default=timedelta(minutes=1),
         description="How long a client may take to send the body of a request.",
     )
-    send_timeout: kinds.UpToTenMinutes = Field(
+    send_timeout: types.UpToTenMinutes = Field(
         default=timedelta(minutes=1),
         description="How long a client may take in nothing of a response.",
     )
-    base_map: kinds.Tiles | None = Field(
+    base_map: types.Tiles | None = Field(
         default=None,
         description="Pictures under the parcels' map, as https://host/{z}/{x}/{y}.png; the only "
         "thing that pages ever load from elsewhere.",
@@ -90,8 +90,8 @@ class Serve(Section):
 class HmacClient(Section):
     """A caller that signs its requests."""
 
-    access_key: kinds.Name
-    secret_key: kinds.Secret
+    access_key: types.Name
+    secret_key: types.Secret
     name: str = ""
     per_minute: int | None = Field(default=None, ge=0, le=1_000_000)
 
@@ -121,7 +121,7 @@ class JobOverride(Section):
     """What the operator changed about one job; None and empty leave it as it is."""
 
     enabled: bool | None = None
-    cron: kinds.Cron | None = None
+    cron: types.Cron | None = None
     params: Mapping[str, Any] = {}
     mode: Mapping[str, Any] = {}
 
@@ -129,7 +129,7 @@ class JobOverride(Section):
 class Jobs(Section):
     """When work is done, and by how many at once."""
 
-    timezone: kinds.Zone = Field(
+    timezone: types.Zone = Field(
         default="Europe/Istanbul", description="The zone in which cron expressions are meant."
     )
     concurrency: int = Field(default=4, ge=1, le=64, description="Jobs a worker runs at once.")
@@ -154,7 +154,7 @@ class Jobs(Section):
     keep_audit_days: int = Field(
         default=730, ge=30, le=36500, description="How long audit records are stored."
     )
-    job_id: kinds.Name | None = Field(
+    job_id: types.Name | None = Field(
         default=None, description="The job that `hasat jobs run` runs when it is given no name."
     )
     schedule: Mapping[str, JobOverride] = Field(
@@ -171,13 +171,13 @@ class Jobs(Section):
 class Log(Section):
     """What is written to stderr and, if wanted, to a file."""
 
-    level: kinds.LogLevel = Field(default="INFO", description="The least severe lines to write.")
+    level: types.LogLevel = Field(default="INFO", description="The least severe lines to write.")
     format: Annotated[
-        Literal["auto", "console", "json"], kinds.one_of("auto", "console", "json", text="console")
+        Literal["auto", "console", "json"], types.one_of("auto", "console", "json", text="console")
     ] = Field(
         default="auto", description="Text for people, JSON for machines; auto looks at stderr."
     )
-    file: kinds.File | None = Field(
+    file: types.File | None = Field(
         default=None, description="A file that gets every line as well."
     )
 
@@ -185,7 +185,7 @@ class Log(Section):
 class Replica(Section):
     """The consumer's side: `hasat replica`."""
 
-    key: kinds.Secret | None = Field(
+    key: types.Secret | None = Field(
         default=None, description="The API key to show to the server that is followed."
     )
 
@@ -195,21 +195,21 @@ class Mcp(Section):
 
     transport: Annotated[
         Literal["stdio", "streamable-http", "sse"],
-        kinds.one_of("stdio", "streamable-http", "sse", http="streamable-http"),
+        types.one_of("stdio", "streamable-http", "sse", http="streamable-http"),
     ] = Field(default="stdio", description="How `hasat mcp` talks.")
-    host: kinds.Host = Field(
+    host: types.Host = Field(
         default="127.0.0.1", description="Address to listen on when not stdio."
     )
-    port: kinds.Port = Field(default=8000, description="Port to listen on when not stdio.")
-    mount_path: kinds.MountPath = Field(default="/mcp", description="The path of the endpoint.")
+    port: types.Port = Field(default=8000, description="Port to listen on when not stdio.")
+    mount_path: types.MountPath = Field(default="/mcp", description="The path of the endpoint.")
 
 
 class Demo(Section):
     """What makes a house the demo; `hasat demo` sets it."""
 
-    began: kinds.Moment | None = Field(
+    began: types.Moment | None = Field(
         default=None, description="When the demo's story began; shows it on the overview."
     )
-    started: kinds.Moment | None = Field(
+    started: types.Moment | None = Field(
         default=None, description="When the demo was last started; its story stood still before."
     )

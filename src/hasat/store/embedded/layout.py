@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from hasat.errors import DatabaseError
 from hasat.messages import msg
-from hasat.store.account import Account
+from hasat.store.embedded.account import Account
 
 ROLE = "hasat"
 DATABASE = "hasat"

@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL server: its programs, folders, user and life cycle."""
