@@ -1,4 +1,4 @@
-"""The datasets of this source: one for every kind of element that the API publishes."""
+"""The datasets of this source, one for each kind of element, and the states of a match."""
 
 from enum import StrEnum
 
@@ -7,26 +7,26 @@ from hasat.feed.dataset import Dataset
 SOURCE = "football"
 
 _SUMMARIES = {
-    "timezones": "Time zones the API can answer in",
+    "timezones": "Time zones the API supports",
     "countries": "Countries with competitions, and the World",
     "leagues": "Leagues and cups with their seasons and coverage",
     "teams": "Teams and their venues",
     "fixtures": "Matches: when, who, state and score",
     "fixture_events": "Goals, cards, substitutions and video decisions",
-    "fixture_lineups": "Who played, by team",
-    "fixture_statistics": "Shots, passes, possession, by team",
-    "fixture_players": "Each player's match",
+    "fixture_lineups": "Line-ups by team",
+    "fixture_statistics": "Shots, passes and possession by team",
+    "fixture_players": "Statistics of each player in a match",
     "standings": "Lines of every group of a league's table",
-    "injuries": "Who misses or may miss a match, and why",
+    "injuries": "Injuries and suspensions",
     "top_scorers": "The top scorers of a league's season",
-    "team_statistics": "A team's season in a league",
+    "team_statistics": "Season statistics of teams",
 }
 
 DATASETS = {name: Dataset(name, SOURCE, summary) for name, summary in _SUMMARIES.items()}
 
 
 class State(StrEnum):
-    """A family of codes; one that is not known yet is `unknown` and never stops anything."""
+    """A group of status codes; a code that is not listed here is `unknown`."""
 
     SCHEDULED = "scheduled"
     LIVE = "live"
@@ -53,12 +53,12 @@ FINISHED = _CODES[State.FINISHED]
 SCHEDULED = _CODES[State.SCHEDULED]
 LIVE = _CODES[State.LIVE]
 RESTING = (*_CODES[State.POSTPONED], *_CODES[State.ABANDONED])
-# A suspended match may go on another day: nobody can know that it is over.
+# A suspended match may continue on another day, so it is never inferred to be over.
 MAY_BE_OVER = ("NS", *(code for code in LIVE if code != "SUSP"))
 
 
 def codes_in(text: str | None) -> list[str] | None:
-    """The codes that somebody wants, written as `FT-AET-PEN` in any case."""
+    """Parse status codes such as `FT-AET-PEN`, in any case."""
     return None if text is None else text.replace(",", "-").upper().split("-")
 
 

@@ -5,7 +5,7 @@ first, whatever the status and the headers say: both are wrong exactly then. "Pl
 "subscription" also occur in the advice of other messages, so they are matched late.
 
 When a subscription has ended, every response claims that the daily limit is used up. Only the free
-/status tells the two apart, so it is requested once in that case, outside of the spent budget.
+/status distinguishes the two, so it is requested once in that case, outside of the spent budget.
 """
 
 import re

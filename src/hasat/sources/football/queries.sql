@@ -1,5 +1,5 @@
 -- name: current_seasons
--- The season that the API calls current, of some leagues.
+-- The current season of each of these leagues.
 SELECT l.league_id, l.name, max(s.year)
   FROM football.seasons_of(%(leagues)s) AS s
   JOIN core.leagues AS l USING (league_id)
@@ -7,7 +7,7 @@ SELECT l.league_id, l.name, max(s.year)
  GROUP BY l.league_id, l.name
 
 -- name: days_of_matches
--- The days after one and up to another, by UTC, on which matches of these leagues are planned.
+-- Days in a range, by UTC, with scheduled matches of these leagues.
 SELECT DISTINCT (date AT TIME ZONE 'UTC')::date AS day
   FROM core.fixtures
  WHERE league_id = ANY (%(leagues)s)
@@ -16,9 +16,8 @@ SELECT DISTINCT (date AT TIME ZONE 'UTC')::date AS day
  ORDER BY day
 
 -- name: details_due
--- Finished matches whose details were never told, or not since the match was told otherwise (a
--- minute apart: one answer tells both), or not since they had a day or a week to settle. What was
--- left out of an answer is asked for again a day later. Of a named season all are due, these first.
+-- Finished matches without details, or whose details are older than the match (by a minute, since one
+-- response has both), a day or a week. A match missing from a response waits a day. A named season is due.
 SELECT f.fixture_id, f.league_id, f.season
   FROM core.fixtures AS f
   JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
@@ -36,20 +35,20 @@ SELECT f.fixture_id, f.league_id, f.season
  LIMIT %(limit)s
 
 -- name: end_inferences
--- Nothing can be inferred about a match that is not there any more, or that has not begun.
+-- Delete inferences about matches that are gone or have not begun.
 DELETE FROM core.fixture_inferences AS i
  WHERE NOT EXISTS (SELECT FROM core.fixtures AS f
                     WHERE f.fixture_id = i.fixture_id AND (f.date <= clock_timestamp()) IS NOT FALSE)
 
 -- name: orphaned_matches
--- Matches that were told of and are not in the mirror any more, except those that come back now.
+-- Matches received earlier that are not in the mirror, except those that come back now.
 SELECT t.fixture_id
   FROM football.fixture_told AS t
  WHERE NOT EXISTS (SELECT FROM core.fixtures AS f WHERE f.fixture_id = t.fixture_id)
    AND NOT t.fixture_id = ANY (%(returning)s)
 
 -- name: infer_finished
--- Mark matches as probably over; how many that are.
+-- Mark matches as probably finished and return their number.
 WITH candidate AS (
     SELECT *
       FROM football.may_be_over(%(leagues)s, %(statuses)s, %(threshold)s, %(lag)s)
@@ -58,7 +57,7 @@ WITH candidate AS (
 ), marked AS (
     INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason, inferred_at)
     SELECT fixture_id, 'FT',
-           format('began %%s, last told as %%s %%s', date, status_short, coalesce(told_at::text, 'never')),
+           format('began %%s, last reported as %%s %%s', date, status_short, coalesce(told_at::text, 'never')),
            clock_timestamp()
       FROM candidate
      WHERE NOT %(dry_run)s
@@ -68,8 +67,8 @@ WITH candidate AS (
 SELECT CASE WHEN %(dry_run)s THEN (SELECT count(*) FROM candidate) ELSE (SELECT count(*) FROM marked) END
 
 -- name: store_response
--- Keep an answer; the same body to the same question again only says that it was seen again.
--- If it let other leagues into CORE than before, or removed other matches, it gets another row.
+-- Store a response; a body equal to the last one for the same request only updates its times.
+-- If it loads other leagues or removes other matches than before, it gets a new row.
 WITH latest AS (
     SELECT id, fetched_at, body_hash, leagues, vanished
       FROM raw.api_responses
@@ -96,7 +95,7 @@ SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors
  WHERE NOT EXISTS (SELECT FROM again)
 
 -- name: last_requests
--- When an endpoint was last asked, by league, season and team; what it refused lately counts as asked.
+-- When an endpoint was last requested, by league, season and team; recent refusals count as requests.
 SELECT league_id, season, team_id, max(at)
   FROM (SELECT league_id, season, team_id, asked_at AS at
           FROM football.season_asked
@@ -108,8 +107,8 @@ SELECT league_id, season, team_id, max(at)
  GROUP BY league_id, season, team_id
 
 -- name: last_ended
--- When the newest word about a finished match of each season came: of one that is news, and of others.
--- A match that was awarded counts in a table as well.
+-- The newest change of a finished match in each season: recent news, and later discoveries.
+-- Awarded matches count in tables, too.
 SELECT league_id, season,
        max(changed_at) FILTER (WHERE football.is_news(changed_at, first_seen_at, date)),
        max(changed_at) FILTER (WHERE NOT football.is_news(changed_at, first_seen_at, date))
@@ -118,7 +117,7 @@ SELECT league_id, season,
  GROUP BY league_id, season
 
 -- name: league_names
--- Every league by name and country, and the seasons it has.
+-- Every league with name, country and seasons.
 SELECT l.league_id, coalesce(l.name, ''), coalesce(l.country, ''),
        ARRAY(SELECT core.whole(s -> 'year')
                FROM jsonb_array_elements(CASE jsonb_typeof(l.seasons) WHEN 'array' THEN l.seasons ELSE '[]' END) AS s
@@ -128,19 +127,19 @@ SELECT l.league_id, coalesce(l.name, ''), coalesce(l.country, ''),
  ORDER BY l.league_id
 
 -- name: listed_seasons
--- The seasons of some leagues as /leagues lists them; a date that is none is left out.
+-- The seasons of these leagues as /leagues lists them; invalid dates are NULL.
 SELECT league_id, year, first_day, last_day, coverage
   FROM football.seasons_of(%(leagues)s)
 
 -- name: may_be_over
--- Matches that began long ago and of which nothing was heard for long.
+-- Matches that began long ago and have had no news for long.
 SELECT fixture_id
   FROM football.may_be_over(%(leagues)s, %(statuses)s, %(threshold)s, %(lag)s)
  ORDER BY date, fixture_id
  LIMIT %(limit)s
 
 -- name: metrics
--- Figures of the mirror: name, label, value.
+-- Metrics of the mirror: name, label, value.
 SELECT 'fixtures', football.state_of(status_short), count(*)::double precision FROM core.fixtures GROUP BY 2
 UNION ALL
 SELECT 'inferred_fixtures', '', count(*) FROM core.fixture_inferences
@@ -150,14 +149,14 @@ UNION ALL
 SELECT 'last_told_timestamp_seconds', '', extract(epoch FROM max(told_at))::double precision FROM football.fixture_told
 
 -- name: month_of_responses
--- A month of answers as a file has them, in the order in which they last came.
+-- A month of responses with the columns of a file, in the order of receipt.
 SELECT id, seen_order, endpoint, requested_params::text, leagues, vanished, status_code, response_headers::text,
        body::text, errors::text, results, fetched_at, last_fetched_at, times, request_hash, body_hash, run
   FROM {partition}
  ORDER BY seen_order
 
 -- name: near_kick_off
--- Matches that are about to begin and were not told of since they were about to: line-ups are out now.
+-- Matches that start soon and were not fetched since line-ups are expected.
 SELECT f.fixture_id
   FROM core.fixtures AS f
   JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
@@ -171,25 +170,25 @@ SELECT f.fixture_id
  LIMIT %(limit)s
 
 -- name: newest_responses
--- Every answer, the one that came last first.
+-- All responses, the one received last first.
 SELECT seen_order, substr(endpoint, 2), requested_params, leagues, coalesce(vanished, '{}'), last_fetched_at, body::text
   FROM raw.api_responses
  ORDER BY seen_order DESC
 
 -- name: record_archive
--- A month lies in a file from now on.
+-- Record the file of a month.
 INSERT INTO raw.api_archives (path, month, answers, last_order, digest, size, sha256)
 VALUES (%(path)s, %(month)s, %(responses)s, %(last_order)s, %(digest)s, %(size)s, %(sha256)s)
     ON CONFLICT (path) DO NOTHING
 
 -- name: record_request
--- An endpoint was asked just now.
+-- Record a request to an endpoint.
 INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
 VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
     ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET asked_at = EXCLUDED.asked_at
 
 -- name: record_blocks
--- Which kinds of details the API just gave, and which of them as an empty list.
+-- Record which kinds of details a response had, and which of them were empty.
 UPDATE football.fixture_told AS t
    SET empty_blocks = ARRAY(SELECT block FROM unnest(t.empty_blocks) AS block WHERE block <> ALL (given.blocks)
                             UNION
@@ -200,20 +199,20 @@ UPDATE football.fixture_told AS t
  WHERE t.fixture_id = given.fixture_id
 
 -- name: record_listed
--- The API just counted so many matches of a whole season.
+-- Record the API's count of matches in a whole season.
 INSERT INTO football.season_listed (league_id, season, matches, listed_at)
 VALUES (%(league)s, %(season)s, %(matches)s, clock_timestamp())
     ON CONFLICT (league_id, season) DO UPDATE
    SET matches = EXCLUDED.matches, listed_at = EXCLUDED.listed_at
 
 -- name: record_refusal
--- An endpoint refused to answer just now.
+-- Record that an endpoint refused a request.
 INSERT INTO football.refusal (endpoint, league_id, season, team_id, refused_at)
 VALUES (%(endpoint)s, %(league)s, %(season)s, %(team)s, clock_timestamp())
     ON CONFLICT (endpoint, league_id, season, team_id) DO UPDATE SET refused_at = EXCLUDED.refused_at
 
 -- name: record_teams
--- Whether the teams of a league's season are known.
+-- Record whether the teams of a season were fetched.
 INSERT INTO core.team_bootstrap_progress (league_id, season, completed, last_error, updated_at)
 VALUES (%(league)s, %(season)s, %(completed)s, %(error)s, clock_timestamp())
     ON CONFLICT (league_id, season) DO UPDATE
@@ -221,8 +220,7 @@ VALUES (%(league)s, %(season)s, %(completed)s, %(error)s, clock_timestamp())
        updated_at = EXCLUDED.updated_at
 
 -- name: record_fixtures
--- These matches were asked for just now: told of, with details, or in vain; what was inferred about
--- those that the API told of ends.
+-- Record requested matches as received, with details, or missing; delete inferences about received ones.
 WITH received AS (
     INSERT INTO football.fixture_told AS t (fixture_id, told_at, details_at)
     SELECT id, clock_timestamp(),
@@ -241,7 +239,7 @@ WITH received AS (
 DELETE FROM core.fixture_inferences WHERE fixture_id = ANY (%(received)s)
 
 -- name: old_months
--- Partitions of raw.api_responses whose whole month is older than that, oldest first.
+-- Partitions of raw.api_responses whose whole month is older than the given days, oldest first.
 SELECT to_date(right(child.relname, 7), 'YYYY_MM')
   FROM pg_inherits AS i
   JOIN pg_class AS child ON child.oid = i.inhrelid
@@ -251,33 +249,32 @@ SELECT to_date(right(child.relname, 7), 'YYYY_MM')
  ORDER BY 1
 
 -- name: restore_requests
--- When each thing was last asked for, where that got lost.
+-- Restore missing times of requests.
 INSERT INTO football.season_asked (endpoint, league_id, season, team_id, asked_at)
 SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
 -- name: restore_listed
--- How many matches the API counted of each season, where that got lost.
+-- Restore missing counts of matches in seasons.
 INSERT INTO football.season_listed (league_id, season, matches, listed_at)
 SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
 -- name: restore_progress
--- How far backfills are, where that got lost.
+-- Restore missing progress of backfills.
 INSERT INTO core.backfill_progress (job, league_id, season, first_date, next_date, completed, updated_at)
 SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::date[], %s::date[], %s::boolean[], %s::timestamptz[])
     ON CONFLICT DO NOTHING
 
 -- name: restore_teams
--- The seasons whose teams were asked for, where that got lost.
+-- Restore missing seasons whose teams were fetched.
 INSERT INTO core.team_bootstrap_progress (league_id, season, completed, updated_at)
 SELECT league_id, season, true, at
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS t (league_id, season, at)
     ON CONFLICT DO NOTHING
 
 -- name: restore_fixtures
--- When each match of the mirror was last told of, and its details, where that got lost; which of these
--- were empty comes as `events,lineups`.
+-- Restore missing times of matches and their details; empty blocks are written as `events,lineups`.
 INSERT INTO football.fixture_told (fixture_id, told_at, details_at, empty_blocks)
 SELECT t.fixture_id, t.told_at, t.details_at, string_to_array(t.empty, ',')
   FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[])
@@ -286,7 +283,7 @@ SELECT t.fixture_id, t.told_at, t.details_at, string_to_array(t.empty, ',')
     ON CONFLICT DO NOTHING
 
 -- name: save_progress
--- How far a league's season is.
+-- Save the progress of a backfill.
 INSERT INTO core.backfill_progress
        (job, league_id, season, first_date, next_date, completed, last_error, updated_at)
 VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(completed)s,
@@ -297,9 +294,8 @@ VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(comple
        updated_at = EXCLUDED.updated_at
 
 -- name: stale_fixtures
--- Matches in these states that began and were not told of, or asked for in vain, for so long. With
--- looks, one that began lately waits for the next of them; one that began long ago is asked for once
--- an hour at most. With `unknown`, states that nobody knows yet are among them.
+-- Started matches in these states without news for a time. With `checks`, a recent match waits for the next
+-- of these times after kick-off; an old match is due once an hour at most. `unknown` adds unknown states.
 SELECT f.fixture_id, f.date
   FROM core.fixtures AS f
   LEFT JOIN (SELECT fixture_id, greatest(told_at, missed_at) AS asked_at FROM football.fixture_told) AS t
@@ -319,17 +315,17 @@ SELECT f.fixture_id, f.date
  LIMIT %(limit)s
 
 -- name: status
--- How fresh the mirror is, and how the newest run of each job went.
-SELECT told.told_at, extract(epoch FROM clock_timestamp() - told.told_at) / 3600 AS hours,
+-- Freshness of the mirror and the newest run of each job.
+SELECT latest.told_at, extract(epoch FROM clock_timestamp() - latest.told_at) / 3600 AS hours,
        coalesce((SELECT records FROM feed.head WHERE dataset = 'fixtures'), 0) AS fixtures,
        (SELECT count(*) FROM core.fixture_inferences) AS inferred,
        (SELECT count(*) FROM raw.set_aside WHERE source = 'football') AS set_aside,
        runs.last_runs
-  FROM (SELECT max(told_at) AS told_at FROM football.fixture_told) AS told
+  FROM (SELECT max(told_at) AS told_at FROM football.fixture_told) AS latest
  CROSS JOIN (SELECT coalesce(jsonb_agg(r ORDER BY r.finished_at DESC), '[]') AS last_runs
                FROM unnest(%(jobs)s::text[]) AS wanted (name)
               CROSS JOIN LATERAL (
-                    -- As in jobs/sql/run_last_of_each.sql: a job that has never run is found out at once.
+                    -- This form finds out at once that a job has never run.
                     SELECT job, outcome, finished_at, requests, rows_changed AS "rowsChanged"
                       FROM jobs.run
                      WHERE job >= wanted.name AND state = 'finished'
@@ -339,7 +335,7 @@ SELECT told.told_at, extract(epoch FROM clock_timestamp() - told.told_at) / 3600
               WHERE r.job = wanted.name) AS runs
 
 -- name: claim_inferred
--- Matches marked as over that are due to be asked for; the attempt counts from now on.
+-- Count an attempt for matches marked as finished that are due for verification, and return them.
 UPDATE core.fixture_inferences
    SET attempts = attempts + 1, last_attempt_at = clock_timestamp()
  WHERE fixture_id IN (
@@ -356,13 +352,13 @@ UPDATE core.fixture_inferences
 RETURNING fixture_id
 
 -- name: team_metrics
--- What a team's last finished matches come to.
+-- Figures of a team's last finished matches.
 WITH last AS (
     SELECT date, key, home_team_id = %(team)s AS is_home,
            CASE WHEN home_team_id = %(team)s THEN goals.home ELSE goals.away END AS scored,
            CASE WHEN home_team_id = %(team)s THEN goals.away ELSE goals.home END AS conceded
       FROM core.fixtures,
-           -- What no match ends with would be too large to add up.
+           -- Impossible scores would overflow the sums.
            LATERAL (SELECT CASE WHEN goals_home < 1000 THEN goals_home END AS home,
                            CASE WHEN goals_away < 1000 THEN goals_away END AS away) AS goals
      WHERE %(team)s IN (home_team_id, away_team_id)
@@ -386,8 +382,8 @@ SELECT count(*) AS played,
   FROM last
 
 -- name: teams_due
--- Teams with a match that has had time to be counted and ended since they were last asked for, those
--- first that wait longest. One that was awarded counts as well. Of a named season all teams are due.
+-- Teams with a finished match that the API has had time to count since their last request, the longest
+-- waiting first. Awarded matches count. All teams of a named season are due.
 SELECT f.league_id, f.season, side.team_id
   FROM core.fixtures AS f
   JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
@@ -413,7 +409,7 @@ SELECT f.league_id, f.season, side.team_id
  LIMIT %(limit)s
 
 -- name: tool_coverage
--- What is there of what should be, where most is missing first.
+-- Coverage by season and endpoint, the lowest first.
 SELECT *
   FROM mart.coverage_status
  WHERE (%(league)s::bigint IS NULL OR league_id = %(league)s)
@@ -422,7 +418,7 @@ SELECT *
  ORDER BY count_coverage NULLS LAST, league_id, season DESC, endpoint
 
 -- name: tool_coverage_summary
--- What is there of what should be, by endpoint.
+-- Coverage by endpoint.
 SELECT endpoint, count(*) AS league_seasons,
        count(*) FILTER (WHERE count_coverage >= 100) AS complete,
        count(*) FILTER (WHERE expected_count IS NULL) AS unknown,
@@ -434,14 +430,14 @@ SELECT endpoint, count(*) AS league_seasons,
  ORDER BY endpoint
 
 -- name: tool_details
--- How many details of a match there are.
+-- The number of details of a match.
 SELECT (SELECT count(*) FROM core.fixture_events WHERE fixture_id = %(fixture)s) AS events,
        (SELECT count(*) FROM core.fixture_lineups WHERE fixture_id = %(fixture)s) AS lineups,
        (SELECT count(*) FROM core.fixture_statistics WHERE fixture_id = %(fixture)s) AS statistics,
        (SELECT count(*) FROM core.fixture_players WHERE fixture_id = %(fixture)s) AS players
 
 -- name: tool_fixtures
--- Matches by whatever is given, the latest first, with what is inferred about them.
+-- Matches for all given filters, the latest first, with inferences.
 SELECT f.fixture_id, f.league_id, f.body #>> '{league,name}' AS league, f.season, f.round, f.date,
        f.status_short, f.elapsed,
        f.home_team_id, f.body #>> '{teams,home,name}' AS home_team,

@@ -1,4 +1,4 @@
-"""The source `football`, as the platform sees it."""
+"""The declaration of the source `football`."""
 
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ def _lacks(settings: Settings) -> str | None:
     if settings.football.api_key is None:
         return msg("API-Football needs a key: set API_FOOTBALL_KEY.")
     if not settings.football.tracked_leagues:
-        return msg("API-Football follows no league: set tracked_leagues in jobs/daily.yaml.")
+        return msg("No league is followed: set tracked_leagues in jobs/daily.yaml.")
     return None
 
 
@@ -45,7 +45,7 @@ def _routers() -> "tuple[APIRouter, ...]":
 
 FOOTBALL = Source(
     SOURCE,
-    "API-Football v3: matches, tables, injuries, and every correction of them",
+    "API-Football v3: matches, tables, injuries and every correction",
     datasets=tuple(DATASETS.values()),
     jobs=(*JOBS, RETENTION),
     routers=_routers,

@@ -1,4 +1,4 @@
-"""What the source says of itself: how fresh it is, what its jobs did, what is left of the day."""
+"""Status and metrics of the source: freshness, last runs and quota."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-# The day's matches are asked for once a day; with two hours of grace for a long queue.
+# The matches of a day are fetched once a day; two hours are for a long queue.
 _FRESH_HOURS = 26
-_TEXTS = {
-    "inferred_fixtures": "Matches that are inferred to be over.",
-    "set_aside": "Parts of answers that could not be read.",
-    "last_told_timestamp_seconds": "When the API last told of a match, as unix time.",
+_HELP = {
+    "inferred_fixtures": "Matches inferred to be finished.",
+    "set_aside": "Quarantined parts of responses.",
+    "last_told_timestamp_seconds": "Unix time of the last match received from the API.",
 }
 
 
 async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
-    """When matches were last told of, how the last runs went, and how much may still be asked."""
+    """Return the freshness of matches, the last runs and the remaining quota."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         names = [job.name for job in JOBS]
         await cursor.execute(load_query("hasat.sources.football", "status"), {"jobs": names})
@@ -48,7 +48,7 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
 
 
 async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
-    """The windows of the API's budget."""
+    """Return the budget windows of the API."""
     [quota] = [
         one
         for one in await read_all_quotas(store, settings, outcomes=False)
@@ -73,20 +73,20 @@ async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
 
 def _freshness(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["told_at"] is None:
-        return {"status": "Degraded", "description": msg("No match was ever told of.")}
+        return {"status": "Degraded", "description": msg("No match has been received yet.")}
     if row["hours"] > _FRESH_HOURS:
-        age = msg("The API last told of a match {hours:.0f} hours ago.", hours=row["hours"])
+        age = msg("The last match was received {hours:.0f} hours ago.", hours=row["hours"])
         return {"status": "Degraded", "description": age}
     return {"status": "Healthy"}
 
 
 def iso_time(at: datetime | None) -> str | None:
-    """A time as answers have it."""
+    """Return a time in ISO 8601, or None."""
     return None if at is None else at.isoformat()
 
 
 async def metrics(store: Store, _: Sequence[Traffic]) -> Iterable["Metric"]:
-    """Matches by what became of them, what is inferred, and when the API last told."""
+    """Return matches by state, inferences, quarantined parts and the time of the last match."""
     from prometheus_client.core import GaugeMetricFamily
 
     async with store.connection() as conn:
@@ -100,5 +100,5 @@ async def metrics(store: Store, _: Sequence[Traffic]) -> Iterable["Metric"]:
         if name == "fixtures":
             fixtures.add_metric((label,), value)
         elif value is not None:
-            plain.append(GaugeMetricFamily(f"hasat_football_{name}", _TEXTS[name], value))
+            plain.append(GaugeMetricFamily(f"hasat_football_{name}", _HELP[name], value))
     return [fixtures, *plain]

@@ -1,4 +1,4 @@
-"""Matches over HTTP: as the API told them, and beside that what Hasat infers."""
+"""HTTP routes for matches as published, with Hasat's inferences in separate fields."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -22,7 +22,7 @@ from hasat.sources.football.api.route_params import (
     list_responses,
     new_router,
     page_response,
-    told,
+    respond,
 )
 from hasat.sources.football.datasets import State, codes_in
 from hasat.sources.football.status import iso_time
@@ -39,7 +39,7 @@ _FIXTURE = {
     "inferred": {
         "status": "FT",
         "needsScoreVerification": True,
-        "reason": "began 2026-11-14 20:00:00+00, last told as 2H 2026-11-14 21:20:00+00",
+        "reason": "began 2026-11-14 20:00:00+00, last reported as 2H 2026-11-14 21:20:00+00",
         "inferredAt": "2026-11-15T01:00:00+00:00",
     },
     "toldAt": "2026-11-14T21:20:00+00:00",
@@ -57,20 +57,20 @@ async def fixtures(
     season: Id = None,
     team: Id = None,
     day: Annotated[date | None, Query(alias="date", description="A day, in UTC.")] = None,
-    first: Annotated[date | None, Query(alias="from", description="From this day on.")] = None,
-    last: Annotated[date | None, Query(alias="to", description="Up to this day.")] = None,
+    first: Annotated[date | None, Query(alias="from", description="First day, in UTC.")] = None,
+    last: Annotated[date | None, Query(alias="to", description="Last day, in UTC.")] = None,
     status: Annotated[
         StorableText | None,
         Query(min_length=1, max_length=100, description="Codes such as `FT-AET-PEN`."),
     ] = None,
-    state: Annotated[State | None, Query(description="A family of codes.")] = None,
+    state: Annotated[State | None, Query(description="A group of status codes.")] = None,
     round_: Annotated[StorableText | None, Query(alias="round", max_length=100)] = None,
     inferred: Annotated[
-        bool | None, Query(description="Only those that Hasat infers to be over, or only others.")
+        bool | None, Query(description="Only matches inferred to be finished, or only others.")
     ] = None,
 ) -> Response:
-    """As the API told them, by kick-off. What Hasat infers is in `inferred`, never in the match."""
-    asked = {
+    """Matches as published, by kick-off. Hasat's inferences are in `inferred` only."""
+    filters = {
         "league": league,
         "season": season,
         "team": team,
@@ -82,7 +82,7 @@ async def fixtures(
         "round": round_,
         "inferred": inferred,
     }
-    return await page_response(store, "fixtures", queries.FIXTURES, asked, paging, _fixture)
+    return await page_response(store, "fixtures", queries.FIXTURES, filters, paging, _fixture)
 
 
 @router.get(
@@ -94,12 +94,12 @@ async def fixtures(
 async def fixture(fixture_id: PathId, store: ReadStoreDep) -> Response:
     async with store.connection() as conn:
         match = _fixture(await _load_fixture(conn, fixture_id))
-        return await told(conn, "fixtures", match)
+        return await respond(conn, "fixtures", match)
 
 
 @router.get(
     "/fixtures/{fixture_id}/details",
-    summary="A match with everything that happened in it",
+    summary="A match with all details",
     response_class=Response,
     responses=item_responses(
         {**_FIXTURE, "events": [], "lineups": [], "statistics": [], "players": []}
@@ -112,7 +112,7 @@ async def details(fixture_id: PathId, store: ReadStoreDep) -> Response:
             match[name] = await _block(conn, name, fixture_id)
         found = await read_page(conn, queries.INJURIES, {"fixture": fixture_id})
         match["injuries"] = [row["body"] for row in found.rows]
-        return await told(conn, "fixtures", match)
+        return await respond(conn, "fixtures", match)
 
 
 @router.get(
@@ -130,12 +130,12 @@ async def one_block(
     async with store.snapshot() as conn:
         await _load_fixture(conn, fixture_id)
         items = await _block(conn, block, fixture_id)
-        return await told(conn, "fixtures", {"fixtureId": fixture_id, "items": items})
+        return await respond(conn, "fixtures", {"fixtureId": fixture_id, "items": items})
 
 
 @router.get(
     "/h2h",
-    summary="Two teams' matches",
+    summary="Head to head",
     response_class=Response,
     responses=list_responses(_FIXTURE),
 )
@@ -149,20 +149,20 @@ async def head_to_head(
     season: Id = None,
     status: Annotated[StorableText | None, Query(min_length=1, max_length=100)] = None,
 ) -> Response:
-    """Every match between them that is in the mirror, the latest first."""
+    """All matches between two teams, the latest first."""
     one, other = map(int, teams.split("-"))
     if one == other:
         raise UsageError(
-            msg("A team does not play itself."), remedy=msg("Name two teams: h2h=33-34.")
+            msg("The two teams must differ."), remedy=msg("Use two ids, for example h2h=33-34.")
         )
-    asked = {
+    filters = {
         "team": one,
         "opponent": other,
         "league": league,
         "season": season,
         "status": codes_in(status),
     }
-    return await page_response(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
+    return await page_response(store, "fixtures", queries.LATEST_FIRST, filters, paging, _fixture)
 
 
 @router.get(
@@ -174,14 +174,14 @@ async def head_to_head(
 async def team_fixtures(
     team_id: PathId, store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None
 ) -> Response:
-    """The latest first."""
-    asked = {"team": team_id, "league": league, "season": season}
-    return await page_response(store, "fixtures", queries.LATEST_FIRST, asked, paging, _fixture)
+    """The matches of a team, the latest first."""
+    filters = {"team": team_id, "league": league, "season": season}
+    return await page_response(store, "fixtures", queries.LATEST_FIRST, filters, paging, _fixture)
 
 
 @router.get(
     "/teams/{team_id}/metrics",
-    summary="What a team's last matches come to",
+    summary="A team's recent form",
     response_class=Response,
     responses=item_responses(
         {"teamId": 33, "played": 5, "wins": 3, "draws": 1, "losses": 1, "form": "WWDLW"}
@@ -192,24 +192,24 @@ async def team_metrics(
     store: ReadStoreDep,
     league: Id = None,
     season: Id = None,
-    last: Annotated[int, Query(ge=1, le=500, description="So many finished matches.")] = 20,
+    last: Annotated[int, Query(ge=1, le=500, description="The number of finished matches.")] = 20,
 ) -> Response:
-    """Counted from finished matches only; nothing that is inferred enters."""
+    """Figures from finished matches only, without inferences."""
     async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             load_query("hasat.sources.football", "team_metrics"),
             {"team": team_id, "league": league, "season": season, "last": last},
         )
         [row] = await cursor.fetchall()
-        return await told(conn, "fixtures", {"teamId": team_id, **row})
+        return await respond(conn, "fixtures", {"teamId": team_id, **row})
 
 
 async def _load_fixture(conn: AsyncConnection[Any], number: int) -> dict[str, Any]:
     found = await read_page(conn, queries.FIXTURES, {"id": number})
     if not found.rows:
         raise NotFoundError(
-            msg("There is no match {number} in the mirror.", number=number),
-            remedy=msg("GET /api/v1/football/fixtures lists those there are."),
+            msg("The mirror has no match {number}.", number=number),
+            remedy=msg("GET /api/v1/football/fixtures lists the matches."),
         )
     return found.rows[0]
 

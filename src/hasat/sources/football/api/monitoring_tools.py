@@ -1,4 +1,4 @@
-"""What assistants may ask about the collecting: the names and arguments of the original's tools."""
+"""MCP tools that monitor fetching, with the names and arguments of the original's tools."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ Minutes = Annotated[int, Field(ge=1, le=60 * 24 * 30)]
 
 
 class MonitoringTools:
-    """The tools of this source."""
+    """Tools that monitor stale matches, backfills, errors and leagues."""
 
     def __init__(self, context: ToolContext) -> None:
         self._store = context.store
@@ -65,10 +65,10 @@ class MonitoringTools:
     async def stale_fixtures_report(
         self, threshold_hours: Hours = 2, safety_lag_hours: Hours = 3, limit: Limit = 50
     ) -> Stale:
-        """Matches that began long ago and of which nothing was heard: what auto-finish would mark.
+        """Return matches without recent news, which auto-finish would mark as finished.
 
-        Suspended, postponed and abandoned ones are never among them, nor are matches of
-        competitions without live events that are still told as not started.
+        Excludes suspended, postponed and abandoned matches, and matches of
+        competitions without live events that have not started according to the API.
         """
         values = {
             "leagues": await self._leagues(),
@@ -80,7 +80,7 @@ class MonitoringTools:
         return await self._stale(load_query(_PACKAGE, "may_be_over"), values, limit)
 
     async def auto_finish_stats(self, hours: Hours = 24) -> AutoFinished:
-        """How many matches were marked as probably over, and how many still wait for the API."""
+        """Return how many matches were marked as finished, and how many await the API."""
         now = await self._store.now()
         since = now - timedelta(hours=hours)
         runs = await list_runs(self._store, job=_AUTO_FINISH, limit=5000)
@@ -116,8 +116,8 @@ class MonitoringTools:
     async def get_stale_live_fixtures_status(
         self, threshold_minutes: Minutes = 15, limit: Limit = 50
     ) -> Stale:
-        """Matches told as being played of which nothing was heard for so many minutes."""
-        return await self._silent(LIVE, threshold_minutes, timedelta(days=30), limit)
+        """Return matches in play without news for threshold_minutes."""
+        return await self._stale_in(LIVE, threshold_minutes, timedelta(days=30), limit)
 
     async def get_stale_scheduled_fixtures_status(
         self,
@@ -125,12 +125,12 @@ class MonitoringTools:
         lookback_days: Annotated[int, Field(ge=1, le=60)] = 3,
         limit: Limit = 50,
     ) -> Stale:
-        """Matches that should have begun and of which nothing was heard for so many minutes."""
+        """Return matches that should have started, without news for threshold_minutes."""
         lookback = timedelta(days=lookback_days)
-        return await self._silent(SCHEDULED, threshold_minutes, lookback, limit)
+        return await self._stale_in(SCHEDULED, threshold_minutes, lookback, limit)
 
     async def get_backfill_progress(self, job_name: Text | None = None) -> Backfills:
-        """How far the backfills of each league's season are; everything before next_date is in."""
+        """Return the progress of backfills by season; everything before next_date is mirrored."""
         items = await self._store.rows(
             BackfillRecord,
             "SELECT * FROM core.backfill_progress WHERE %(job)s::text IS NULL OR job = %(job)s"
@@ -143,7 +143,7 @@ class MonitoringTools:
         )
 
     async def get_last_sync_time(self, endpoint: Text | None = None) -> SyncTimes:
-        """When each endpoint of the API, e.g. /fixtures, last answered."""
+        """Return when each endpoint of the API, such as /fixtures, last responded."""
         items = await self._store.rows(
             SyncTime,
             "SELECT endpoint, max(last_fetched_at) AS last_fetched_at FROM raw.api_responses"
@@ -154,7 +154,7 @@ class MonitoringTools:
         return SyncTimes(ts_utc=await self._store.now(), items=items)
 
     async def get_raw_error_summary(self, hours: Hours = 24) -> ErrorSummary:
-        """Requests of the last hours that did not end well, by endpoint and outcome."""
+        """Return failed requests of the last hours by endpoint and outcome."""
         now = await self._store.now()
         since = now - timedelta(hours=hours)
         async with self._store.connection() as conn:
@@ -177,7 +177,7 @@ class MonitoringTools:
         return ErrorSummary(ts_utc=now, hours=hours, unreadable_elements=row[0], items=items)
 
     async def get_raw_error_samples(self, limit: Limit = 10) -> ErrorSamples:
-        """The newest pieces of answers that could not be read, with the reason."""
+        """Return the newest quarantined parts of responses, with the reason."""
         items = await self._store.rows(
             ErrorSample,
             "SELECT at, run, origin, reason,"
@@ -188,7 +188,7 @@ class MonitoringTools:
         return ErrorSamples(ts_utc=await self._store.now(), items=items)
 
     async def list_tracked_leagues(self) -> TrackedLeagues:
-        """The followed leagues and what the API says it covers of them: the scope of the jobs."""
+        """Return the followed leagues and their coverage by the API."""
         followed = await resolve(self._store, self._football.tracked_leagues)
         known = await self._league_rows([league.id for league in followed.leagues])
         items = []
@@ -215,12 +215,12 @@ class MonitoringTools:
         )
 
     async def get_league_info(self, league_id: Id) -> LeagueRecord:
-        """A league as the API lists it, with all its seasons and their coverage."""
+        """Return a league as the API lists it, with all seasons and their coverage."""
         row = (await self._league_rows([league_id])).get(league_id)
         if row is None:
             raise NotFoundError(
-                msg("No league {league_id} is known.", league_id=league_id),
-                remedy=msg("The job bootstrap_leagues asks for all leagues."),
+                msg("The mirror has no league {league_id}.", league_id=league_id),
+                remedy=msg("The job bootstrap_leagues fetches all leagues."),
             )
         return LeagueRecord(ts_utc=await self._store.now(), **row)
 
@@ -228,7 +228,7 @@ class MonitoringTools:
         found = await resolve(self._store, self._football.tracked_leagues)
         return [league.id for league in found.leagues]
 
-    async def _silent(
+    async def _stale_in(
         self, statuses: Sequence[str], minutes: int, lookback: timedelta, limit: int
     ) -> Stale:
         silence = timedelta(minutes=minutes)
@@ -249,7 +249,7 @@ class MonitoringTools:
         async with self._store.connection() as conn:
             cursor = await conn.execute(query, values)
             ids = [row[0] for row in await cursor.fetchall()]
-        # All are counted, the first ones are shown.
+        # All matches are counted, the first ones are returned.
         found = await load_fixtures(self._store, ids=ids, limit=len(ids)) if ids else []
         return Stale(
             ts_utc=await self._store.now(),
@@ -272,6 +272,6 @@ class MonitoringTools:
         return {row["league_id"]: {**row, "seasons": _seasons(row["seasons"])} for row in rows}
 
 
-def _seasons(told: Any) -> list[dict[str, Any]]:
-    """Those that can be read: the mirror keeps whatever was published."""
-    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+def _seasons(value: Any) -> list[dict[str, Any]]:
+    """Return the readable seasons; the mirror has whatever was published."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

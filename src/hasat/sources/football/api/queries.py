@@ -1,4 +1,4 @@
-"""Pages of records that fit a question, for the read API."""
+"""Filtered and paged queries of records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from psycopg.rows import dict_row
 
 @dataclass(frozen=True)
 class ListQuery:
-    """Records of one kind: where they are read, in which order, and by what they can be chosen.
+    """A query of records: source, columns, order and conditions by filter name.
 
-    Each condition has one parameter, of its own name.
+    Each condition has one parameter, which has the name of the filter.
     """
 
     source: LiteralString
@@ -21,8 +21,8 @@ class ListQuery:
     conditions: Mapping[str, LiteralString]
 
 
-class Found(NamedTuple):
-    """How many records fit in all, and those of the page."""
+class Page(NamedTuple):
+    """The total number of matching records, and the records of the page."""
 
     total: int
     rows: list[dict[str, Any]]
@@ -30,17 +30,17 @@ class Found(NamedTuple):
 
 async def read_page(
     conn: AsyncConnection[Any],
-    listing: ListQuery,
-    asked: Mapping[str, Any],
+    list_query: ListQuery,
+    filters: Mapping[str, Any],
     *,
     page: int = 1,
     size: int = 1000,
-) -> Found:
-    """The page of what fits all that was asked; what is None was not asked."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    conditions = [sql.SQL(listing.conditions[name]) for name in given]
+) -> Page:
+    """Return a page of the records that match all filters that are not None."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    conditions = [sql.SQL(list_query.conditions[name]) for name in given]
     where = sql.SQL(" AND ").join([sql.SQL("true"), *conditions])
-    source = sql.SQL(listing.source)
+    source = sql.SQL(list_query.source)
     async with conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             sql.SQL("SELECT count(*) AS total FROM {} WHERE {}").format(source, where), given
@@ -48,9 +48,9 @@ async def read_page(
         [counted] = await cursor.fetchall()
         query = sql.SQL(
             "SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %(size)s OFFSET %(skip)s"
-        ).format(sql.SQL(listing.columns), source, where, sql.SQL(listing.order))
+        ).format(sql.SQL(list_query.columns), source, where, sql.SQL(list_query.order))
         await cursor.execute(query, {**given, "size": size, "skip": (page - 1) * size})
-        return Found(counted["total"], await cursor.fetchall())
+        return Page(counted["total"], await cursor.fetchall())
 
 
 _LEAGUE_SEASON: dict[str, LiteralString] = {
@@ -92,7 +92,7 @@ TEAMS = ListQuery(
         "id": "m.team_id = %(id)s",
         "country": "m.country = %(country)s",
         "search": "strpos(core.fold(m.name), core.fold(%(search)s)) > 0",
-        # A league, and perhaps its season.
+        # A league and optionally its season.
         "of": "m.team_id IN (SELECT unnest(ARRAY[f.home_team_id, f.away_team_id])"
         " FROM core.fixtures AS f WHERE f.league_id = (%(of)s::bigint[])[1]"
         " AND f.season = coalesce((%(of)s::bigint[])[2], f.season))",

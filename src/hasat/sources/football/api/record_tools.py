@@ -1,6 +1,6 @@
-"""What assistants may ask of the mirror: matches, tables, injuries and details, as published.
+"""MCP tools that read mirrored records: matches, tables, injuries and details, as published.
 
-What was inferred about a match stands in fields of its own and is called so.
+Inferences about a match are in separate fields, named as such.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _BY_KEY = sql.SQL("key")
 
 
 class RecordTools:
-    """The tools that read the mirror."""
+    """Tools that read mirrored records."""
 
     def __init__(self, context: ToolContext) -> None:
         self._store = context.store
@@ -68,9 +68,9 @@ class RecordTools:
         status: Annotated[Text, Field(description="Codes such as FT-AET-PEN.")] | None = None,
         limit: Limit = 50,
     ) -> Fixtures:
-        """Matches, the latest first; each says when the API last told of it.
+        """Return matches, the latest first; told_at is when the API last reported a match.
 
-        inferred_status is a guess that stands until the API answers, never a result.
+        inferred_status is a guess until the API responds, never a result.
         """
         items = await load_fixtures(
             self._store,
@@ -89,9 +89,9 @@ class RecordTools:
     async def query_standings(
         self, league_id: Id, season: Id | None = None, limit: Limit = 200
     ) -> Elements:
-        """The lines of a league's tables, every group of them, as published.
+        """Return the lines of a league's tables, all groups, as published.
 
-        Each has its season beside it; without one given, all of them are told, the latest first.
+        Each line has its season; without `season` all seasons are returned, the latest first.
         """
         return await self._elements(
             "standings",
@@ -108,18 +108,18 @@ class RecordTools:
         league_id: Id | None = None,
         limit: Limit = 50,
     ) -> Elements:
-        """Teams by their id, a part of their name or a league they play in, as published."""
+        """Return teams by id, part of their name or league, as published."""
         of = None if league_id is None else [league_id, None]
-        asked = {"id": team_id, "search": name, "of": of}
+        filters = {"id": team_id, "search": name, "of": of}
         async with self._store.connection() as conn:
-            found = await read_page(conn, queries.TEAMS, asked, size=limit)
+            found = await read_page(conn, queries.TEAMS, filters, size=limit)
         items = [row["body"] for row in found.rows]
         return Elements(ts_utc=await self._store.now(), total=found.total, items=items)
 
     async def query_top_scorers(
         self, league_id: Id, season: Id | None = None, limit: Limit = 50
     ) -> Elements:
-        """Who scored most in a league's season, as published; its season stands beside each."""
+        """Return the top scorers of a league, as published, each with its season."""
         return await self._elements(
             "top_scorers",
             {"league_id": league_id, "season": season},
@@ -135,7 +135,7 @@ class RecordTools:
         team_id: Id | None = None,
         limit: Limit = 20,
     ) -> Elements:
-        """Teams' seasons in figures, as published."""
+        """Return team statistics by season, as published."""
         wanted = {"league_id": league_id, "season": season, "team_id": team_id}
         return await self._elements("team_statistics", wanted, limit)
 
@@ -147,7 +147,7 @@ class RecordTools:
         fixture_id: Id | None = None,
         limit: Limit = 100,
     ) -> Elements:
-        """Who misses or may miss a match, and why, as published."""
+        """Return injuries and suspensions with reasons, as published."""
         wanted = {
             "league_id": league_id,
             "season": season,
@@ -157,27 +157,27 @@ class RecordTools:
         return await self._elements("injuries", wanted, limit, sql.SQL("fixture_date DESC, key"))
 
     async def query_fixture_events(self, fixture_id: Id, limit: Limit = 200) -> Elements:
-        """Goals, cards, substitutions and video decisions of a match, as published."""
+        """Return goals, cards, substitutions and video decisions of a match, as published."""
         return await self._details(
             "events", fixture_id, limit, sql.SQL("elapsed, extra NULLS FIRST, key")
         )
 
     async def query_fixture_lineups(self, fixture_id: Id) -> Elements:
-        """The line-ups of a match, one a team, as published."""
+        """Return the line-ups of a match, one for each team, as published."""
         return await self._details("lineups", fixture_id, 10)
 
     async def query_fixture_statistics(self, fixture_id: Id) -> Elements:
-        """The statistics of a match, one block a team, as published."""
+        """Return the statistics of a match, one block for each team, as published."""
         return await self._details("statistics", fixture_id, 10)
 
     async def query_fixture_players(self, fixture_id: Id, limit: Limit = 200) -> Elements:
-        """Each player's match, as published, and his team_id beside it."""
+        """Return the statistics of each player in a match, as published, with team_id."""
         return await self._details(
             "players", fixture_id, limit, sql.SQL("team_id, key"), extra_columns=("team_id",)
         )
 
     async def get_fixture_detail_status(self, fixture_id: Id) -> DetailStatus:
-        """How many events, line-ups, statistics and players of a match there are."""
+        """Return the number of events, line-ups, statistics and players of a match."""
         fixture = await self._load_fixture(fixture_id)
         async with self._store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(load_query(_PACKAGE, "tool_details"), {"fixture": fixture_id})
@@ -191,7 +191,7 @@ class RecordTools:
         endpoint: Text | None = None,
         limit: Limit = 100,
     ) -> Coverage:
-        """What is there of what should be, by league, season and endpoint, the least first."""
+        """Return the coverage by league, season and endpoint, the lowest first."""
         wanted = {
             "league": league_id,
             "season": season,
@@ -203,7 +203,7 @@ class RecordTools:
         return Coverage(ts_utc=await self._store.now(), total=len(items), items=items[:limit])
 
     async def get_coverage_summary(self, season: Id | None = None) -> CoverageSummary:
-        """The same summed up by endpoint."""
+        """Return the coverage summed up by endpoint."""
         items = await self._store.rows(
             EndpointCoverage, load_query(_PACKAGE, "tool_coverage_summary"), {"season": season}
         )
@@ -214,7 +214,7 @@ class RecordTools:
             return found[0]
         raise NotFoundError(
             msg("The mirror has no match {fixture}.", fixture=fixture),
-            remedy=msg("query_fixtures lists what it has."),
+            remedy=msg("query_fixtures lists the matches."),
         )
 
     async def _details(
@@ -237,7 +237,7 @@ class RecordTools:
         order: sql.SQL = _BY_KEY,
         extra_columns: Sequence[str] = (),
     ) -> Elements:
-        """Records as published; `beside` are columns that a body does not say of itself."""
+        """Return records as published, with columns that their bodies lack."""
         given = {column: value for column, value in wanted.items() if value is not None}
         conditions = [
             sql.SQL("{} = {}").format(sql.Identifier(column), sql.Placeholder(column))
@@ -258,8 +258,8 @@ class RecordTools:
                 given,
             )
             items = [
-                {**dict(zip(extra_columns, said, strict=True)), **body}
-                for body, *said in await cursor.fetchall()
+                {**dict(zip(extra_columns, values, strict=True)), **body}
+                for body, *values in await cursor.fetchall()
             ]
         assert total is not None
         return Elements(ts_utc=await self._store.now(), total=total[0], items=items)
@@ -276,7 +276,7 @@ async def load_fixtures(
     date: day | None = None,
     status: str | None = None,
 ) -> list[FixtureRecord]:
-    """Matches by whatever is given, the latest first."""
+    """Return the matches for all given filters, the latest first."""
     values = {
         "ids": None if ids is None else list(ids),
         "league": league,

@@ -1,4 +1,4 @@
-"""What the routes of this source share: how they are asked, and how they answer."""
+"""Parameters, pages and responses shared by the routes of this source."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ Text = Annotated[StorableText | None, Query(min_length=1, max_length=100)]
 
 
 class Paging:
-    """Which page of a list."""
+    """The page and page size of a list."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ def new_router() -> APIRouter:
 
 
 def list_responses(item: Any) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a list."""
+    """Declare the responses of a list."""
     page = {"items": [item], "totalCount": 1, "page": 1, "pageSize": 100, "totalPages": 1}
     return declare_responses(page, UsageError, UnavailableError)
 
 
 def item_responses(item: Any) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of one thing."""
+    """Declare the responses of a single item."""
     return declare_responses(item, UsageError, NotFoundError, UnavailableError)
 
 
@@ -62,14 +62,14 @@ def as_published(row: Mapping[str, Any]) -> Any:
 async def page_response(
     store: Store,
     dataset: str,
-    listing: ListQuery,
-    asked: Mapping[str, Any],
+    query: ListQuery,
+    filters: Mapping[str, Any],
     paging: Paging,
     shape: Shape = as_published,
 ) -> Response:
-    """One page of a list, in the form of the house."""
+    """Return one page of a list."""
     async with store.snapshot() as conn:
-        found = await read_page(conn, listing, asked, page=paging.page, size=paging.size)
+        found = await read_page(conn, query, filters, page=paging.page, size=paging.size)
         content = {
             "items": [shape(row) for row in found.rows],
             "totalCount": found.total,
@@ -77,11 +77,11 @@ async def page_response(
             "pageSize": paging.size,
             "totalPages": -(-found.total // paging.size),
         }
-        return await told(conn, dataset, content)
+        return await respond(conn, dataset, content)
 
 
-async def told(conn: AsyncConnection[Any], dataset: str, content: Any) -> Response:
-    """The answer, and when what it is made of was last brought up to date."""
+async def respond(conn: AsyncConnection[Any], dataset: str, content: Any) -> Response:
+    """Return a JSON response with the time of the dataset's last commit."""
     head = await head_of(conn, dataset)
     assert head.committed_at is not None
     return json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})

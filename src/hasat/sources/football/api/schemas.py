@@ -1,4 +1,4 @@
-"""The answers of this source's tools."""
+"""Response models of this source's MCP tools."""
 
 from datetime import date as day
 from datetime import datetime
@@ -10,7 +10,7 @@ from hasat.sources.tools import ToolResponse
 
 
 class FixtureRecord(BaseModel):
-    """A match as it was published, and beside it what is inferred about it."""
+    """A match as published, with inferences in separate fields."""
 
     fixture_id: int
     league_id: int | None
@@ -26,14 +26,14 @@ class FixtureRecord(BaseModel):
     away_team: str | None
     goals_home: int | None
     goals_away: int | None
-    told_at: datetime | None = Field(description="When the API last told of it.")
+    told_at: datetime | None = Field(description="When the API last reported it.")
     details_at: datetime | None
-    inferred_status: str | None = Field(description="A guess of ours, not a published state.")
+    inferred_status: str | None = Field(description="A guess, not a published state.")
     needs_score_verification: bool
 
 
 class Fixtures(ToolResponse):
-    more: bool = Field(description="Whether there are more than these.")
+    more: bool = Field(description="Whether there are more matches.")
     items: list[FixtureRecord]
 
 
@@ -46,8 +46,8 @@ class Stale(ToolResponse):
 class AutoFinished(ToolResponse):
     hours: float
     runs: int
-    auto_finished: int = Field(description="Matches that were marked as probably over.")
-    settled_by_the_api: int = Field(description="Of these: the API has spoken since.")
+    auto_finished: int = Field(description="Matches marked as probably finished.")
+    settled_by_the_api: int = Field(description="Of these, reported by the API since.")
     still_inferred: int
     needs_score_verification: int
     oldest_inferred_at: datetime | None
@@ -114,7 +114,7 @@ class TrackedLeague(BaseModel):
 
 class TrackedLeagues(ToolResponse):
     items: list[TrackedLeague]
-    not_found: list[str] = Field(description="Why a tracked name is not followed.")
+    not_found: list[str] = Field(description="Why tracked names were not found.")
 
 
 class LeagueRecord(ToolResponse):
@@ -126,25 +126,25 @@ class LeagueRecord(ToolResponse):
 
 
 class Elements(ToolResponse):
-    """Elements of a dataset, as they were published."""
+    """Elements of a dataset as published."""
 
     total: int
     items: list[dict[str, Any]]
 
 
 class CoverageRecord(BaseModel):
-    """How much of what the API says it has of a season is in the mirror."""
+    """How much of a season's data the mirror has."""
 
     league_id: int
     league_name: str | None
     season: int
     endpoint: str
-    covered: bool | None = Field(description="Whether the API has it; null: it does not say.")
+    covered: bool | None = Field(description="Whether the API has it; null if unknown.")
     expected_count: int | None = Field(
-        description="Matches: as the API counted them in its last listing of the whole season."
+        description="For matches: the count in the API's last listing of the whole season."
     )
     actual_count: int
-    count_coverage: float | None = Field(description="Percent; null where nobody can know.")
+    count_coverage: float | None = Field(description="Percent; null if unknown.")
     last_update: datetime | None
 
 
@@ -156,8 +156,8 @@ class Coverage(ToolResponse):
 class EndpointCoverage(BaseModel):
     endpoint: str
     league_seasons: int
-    complete: int = Field(description="Of these: nothing is missing.")
-    unknown: int = Field(description="Of these: how much there should be is not known.")
+    complete: int = Field(description="Of these, complete.")
+    unknown: int = Field(description="Of these, with an unknown expected count.")
     expected_count: int
     actual_count: int
     oldest_update: datetime | None
@@ -169,7 +169,7 @@ class CoverageSummary(ToolResponse):
 
 
 class DetailStatus(ToolResponse):
-    """What the mirror has of a match, and when the API last told."""
+    """The mirrored details of a match, and when the API last reported it."""
 
     fixture: FixtureRecord
     events: int

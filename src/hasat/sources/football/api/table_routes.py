@@ -1,4 +1,4 @@
-"""Tables, players, teams, coverage and quota over HTTP."""
+"""HTTP routes for tables, players, teams, coverage and quota."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -30,7 +30,7 @@ from hasat.sources.football.api.route_params import (
     list_responses,
     new_router,
     page_response,
-    told,
+    respond,
 )
 from hasat.sources.football.status import iso_time, quota_of
 from hasat.store import Store
@@ -53,14 +53,12 @@ async def teams(
     country: Text = None,
     search: Text = None,
 ) -> Response:
-    """By name. With `league`, those with a match in it."""
+    """Teams by name; with `league`, the teams with a match in it."""
     if season is not None and league is None:
-        raise UsageError(
-            msg("`season` alone chooses no team."), remedy=msg("Name the league as well.")
-        )
+        raise UsageError(msg("`season` requires `league`."), remedy=msg("Add the league."))
     of = None if league is None else [league, season]
-    asked = {"id": number, "of": of, "country": country, "search": search}
-    return await page_response(store, "teams", queries.TEAMS, asked, paging)
+    filters = {"id": number, "of": of, "country": country, "search": search}
+    return await page_response(store, "teams", queries.TEAMS, filters, paging)
 
 
 @router.get(
@@ -70,7 +68,7 @@ async def teams(
     responses=item_responses(_TABLE),
 )
 async def tables(league: PathId, season: PathId, store: ReadStoreDep) -> Response:
-    """Every group, in the order of its lines; a team may stand in several."""
+    """All groups of a season's tables; a team may be in several."""
     return await _tables(store, league, season, None)
 
 
@@ -86,33 +84,36 @@ async def standings(
     season: Annotated[int, Query(ge=0, le=2**62)],
     team: Id = None,
 ) -> Response:
-    """The same by parameters, or only one team's lines."""
+    """All groups of a season's tables, or the lines of one team."""
     return await _tables(store, league, season, team)
 
 
 async def _tables(store: Store, league: int, season: int, team: int | None) -> Response:
-    asked = {"league": league, "season": season, "team": team}
+    filters = {"league": league, "season": season, "team": team}
     async with store.snapshot() as conn:
-        found = await read_page(conn, queries.STANDINGS, asked, size=_MAX_ROWS)
+        found = await read_page(conn, queries.STANDINGS, filters, size=_MAX_ROWS)
         if not found.rows:
             raise NotFoundError(
                 msg(
-                    "There is no table of league {league}, season {season}, in the mirror.",
+                    "The mirror has no table for league {league}, season {season}.",
                     league=league,
                     season=season,
                 ),
-                remedy=msg("GET /api/v1/football/coverage says what there is."),
+                remedy=msg("GET /api/v1/football/coverage lists what is available."),
             )
         groups = [
             {"group": name, "table": [row["body"] for row in rows]}
             for name, rows in groupby(found.rows, key=lambda row: row["group_name"])
         ]
         content = {"leagueId": league, "season": season, "groups": groups}
-        return await told(conn, "standings", content)
+        return await respond(conn, "standings", content)
 
 
 @router.get(
-    "/injuries", summary="Who misses a match", response_class=Response, responses=list_responses({})
+    "/injuries",
+    summary="Injuries and suspensions",
+    response_class=Response,
+    responses=list_responses({}),
 )
 async def injuries(
     store: ReadStoreDep,
@@ -122,9 +123,9 @@ async def injuries(
     team: Id = None,
     fixture: Id = None,
     player: Id = None,
-    day: Annotated[date | None, Query(alias="date", description="Of matches on this day.")] = None,
+    day: Annotated[date | None, Query(alias="date", description="The day of the match.")] = None,
 ) -> Response:
-    asked = {
+    filters = {
         "league": league,
         "season": season,
         "team": team,
@@ -132,7 +133,7 @@ async def injuries(
         "player": player,
         "date": day,
     }
-    return await page_response(store, "injuries", queries.INJURIES, asked, paging)
+    return await page_response(store, "injuries", queries.INJURIES, filters, paging)
 
 
 @router.get(
@@ -141,22 +142,22 @@ async def injuries(
 async def top_scorers(
     store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
-    """The most goals first."""
-    asked = {"league": league, "season": season, "team": team}
-    return await page_response(store, "top_scorers", queries.TOP_SCORERS, asked, paging, _scorer)
+    """Top scorers, the most goals first."""
+    filters = {"league": league, "season": season, "team": team}
+    return await page_response(store, "top_scorers", queries.TOP_SCORERS, filters, paging, _scorer)
 
 
 @router.get(
     "/team_statistics",
-    summary="Teams' seasons in figures",
+    summary="Team statistics",
     response_class=Response,
     responses=list_responses({}),
 )
 async def team_statistics(
     store: ReadStoreDep, paging: PageParams, league: Id = None, season: Id = None, team: Id = None
 ) -> Response:
-    asked = {"league": league, "season": season, "team": team}
-    return await page_response(store, "team_statistics", queries.TEAM_STATISTICS, asked, paging)
+    filters = {"league": league, "season": season, "team": team}
+    return await page_response(store, "team_statistics", queries.TEAM_STATISTICS, filters, paging)
 
 
 @router.get("/leagues", summary="Leagues", response_class=Response, responses=list_responses({}))
@@ -168,8 +169,8 @@ async def leagues(
     kind: Annotated[StorableText | None, Query(max_length=20, alias="type")] = None,
     search: Text = None,
 ) -> Response:
-    asked = {"id": number, "country": country, "type": kind, "search": search}
-    return await page_response(store, "leagues", queries.LEAGUES, asked, paging)
+    filters = {"id": number, "country": country, "type": kind, "search": search}
+    return await page_response(store, "leagues", queries.LEAGUES, filters, paging)
 
 
 @router.get(
@@ -201,7 +202,7 @@ _COVERAGE = {
 
 @router.get(
     "/coverage",
-    summary="What is there of what should be",
+    summary="Coverage",
     response_class=Response,
     responses=list_responses(_COVERAGE),
 )
@@ -214,22 +215,20 @@ async def coverage(
         StorableText | None, Query(max_length=40, description="/standings, ...")
     ] = None,
 ) -> Response:
-    """By league, season and endpoint; nothing is expected of what the API does not cover.
+    """Expected and present records by league, season and endpoint.
 
-    As many matches are expected as the API counted in its last listing of the whole season; null
-    where it is not known how much there should be.
+    `expected` is 0 for what the API does not cover, and null if it is unknown. For matches it is
+    the count in the API's last listing of the whole season.
     """
     if endpoint is not None:
         endpoint = f"/{endpoint.lstrip('/')}"
-    asked = {"league": league, "season": season, "endpoint": endpoint}
-    return await page_response(store, "leagues", queries.COVERAGE, asked, paging, _covered)
+    filters = {"league": league, "season": season, "endpoint": endpoint}
+    return await page_response(store, "leagues", queries.COVERAGE, filters, paging, _covered)
 
 
-@router.get(
-    "/quota", summary="What is left of the day", responses=declare_responses({}, DatabaseError)
-)
+@router.get("/quota", summary="Quota", responses=declare_responses({}, DatabaseError))
 async def quota(store: StoreDep, settings: SettingsDep) -> Response:
-    """The windows of API-Football's budget; /api/v1/quota has lanes and spenders too."""
+    """The budget windows of API-Football; /api/v1/quota also has lanes and jobs."""
     return json_response(dumps(await quota_of(store, settings)))
 
 

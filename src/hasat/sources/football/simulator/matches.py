@@ -13,7 +13,7 @@ from typing import Any, Literal
 Fate = Literal["played", "cup", "postponed", "abandoned", "awarded", "cancelled"]
 HALF = timedelta(minutes=47)
 BREAK = timedelta(minutes=15)
-# The last whistle, after added time.
+# The final whistle, after added time.
 FULL = HALF + BREAK + HALF + timedelta(minutes=3)
 EXTRA = FULL + timedelta(minutes=50)
 LATE_RESULT_AFTER = timedelta(hours=40)
@@ -26,11 +26,12 @@ _TOWNS = (
     "Muğla", "Niğde", "Ordu", "Sakarya", "Samsun", "Sinop", "Şırnak", "Tokat", "Uşak", "Van",
 )
 _KINDS = ("Yıldızı", "Irmak", "Demir", "İdman", "Güneşi", "Gücü", "Ovası", "Işık", "Kale", "Çınar")
+# fmt: on
 
 
 @dataclass(frozen=True)
 class Tempo:
-    """How fast a world lives from its first midnight on, and how often it corrects itself.
+    """The speed of a world's time, and how often results are corrected.
 
     Tables, scorers and teams' statistics are as they were `tables_after` before.
     """
@@ -46,7 +47,7 @@ REAL_TIME = Tempo()
 
 @dataclass(frozen=True)
 class League:
-    """A league or a cup; one without live events tells results a day or two later."""
+    """A league or a cup; without live events, results appear one or two days later."""
 
     id: int
     name: str
@@ -58,7 +59,7 @@ class League:
 
 @dataclass(frozen=True)
 class Match:
-    """One match, and everything that will ever be true about it."""
+    """A match with its whole course."""
 
     id: int
     league: League
@@ -74,7 +75,7 @@ class Match:
 
     @cached_property
     def goals(self) -> list[tuple[int, int, int]]:
-        """Minute, team and scorer of every goal; the last may be withdrawn later."""
+        """The minute, team and scorer of every goal; the last one may be withdrawn later."""
         dice = random.Random(f"goals:{self.seed}:{self.id}")  # noqa: S311 - a simulation
         return sorted(
             (dice.randint(1, 90), team, team * 100 + dice.randint(1, 11))
@@ -84,12 +85,12 @@ class Match:
 
     @cached_property
     def is_corrected(self) -> bool:
-        """Whether a goal turns out to be none, days later."""
+        """Whether the last goal is withdrawn days later."""
         dice = random.Random(f"fix:{self.seed}:{self.id}")  # noqa: S311 - a simulation
         return bool(self.goals) and dice.random() < self.tempo.corrected_share
 
     def at(self, now: datetime) -> "Moment":
-        """The match as it is told at a moment."""
+        """Return the match as the API reports it at a time."""
         kick_off, played = self.kick_off, self._since(self.kick_off, now)
         if played < _NOTHING:
             return Moment(self, kick_off, "NS", None)
@@ -138,7 +139,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Moment:
-    """A match at one moment, in the API's own form."""
+    """A match at one moment, in the form of the API."""
 
     match: Match
     kick_off: datetime
@@ -153,7 +154,7 @@ class Moment:
 
     @cached_property
     def goals(self) -> list[tuple[int, int, int]]:
-        """Those scored so far and not withdrawn."""
+        """The goals scored so far and not withdrawn."""
         if self.elapsed is None:
             return []
         found = [goal for goal in self.match.goals if goal[0] <= self.elapsed]
@@ -168,10 +169,10 @@ class Moment:
         return teams.count(self.match.home), teams.count(self.match.away)
 
     def body(self) -> dict[str, Any]:
-        """The element of /fixtures."""
+        """Return the element of /fixtures."""
         match, (home, away) = self.match, self.score()
         none = {"home": None, "away": None}
-        told = {"home": home, "away": away}
+        score = {"home": home, "away": away}
         return {
             "fixture": {
                 "id": match.id,
@@ -201,17 +202,17 @@ class Moment:
                 "home": _side(match.home, home, away),
                 "away": _side(match.away, away, home),
             },
-            "goals": told,
+            "goals": score,
             "score": {
-                "halftime": told if self.elapsed and self.elapsed >= 45 else none,
-                "fulltime": told if self.is_finished or self.awarded else none,
+                "halftime": score if self.elapsed and self.elapsed >= 45 else none,
+                "fulltime": score if self.is_finished or self.awarded else none,
                 "extratime": {"home": 0, "away": 0} if self.code == "PEN" else none,
                 "penalty": {"home": 5, "away": 4} if self.code == "PEN" else none,
             },
         }
 
     def blocks(self) -> dict[str, list[Any]]:
-        """Events, line-ups, statistics and players, as far as there are any yet."""
+        """Return events, line-ups, statistics and players, if the match has begun."""
         if self.elapsed is None:
             return {"events": [], "lineups": [], "statistics": [], "players": []}
         sides = (self.match.home, self.match.away)
@@ -283,11 +284,8 @@ def _lineup(team: int) -> dict[str, Any]:
     }
 
 
-# fmt: on
-
-
 def club(team: int) -> str:
-    """The name of a club by its number: a thousand numbers a league."""
+    """Return the invented name of a club; each league has a thousand numbers."""
     league, place = divmod(team, 1000)
     town = _TOWNS[(place * 7 + league * 11) % len(_TOWNS)]
     return f"{town} {_KINDS[(place * 3 + league) % len(_KINDS)]}"

@@ -12,7 +12,7 @@ _INJURED_BEFORE: Final = timedelta(days=5)
 
 
 class BadRequestError(Exception):
-    """The name of a parameter and what is wrong with it."""
+    """A request that the API refuses; has the name of the parameter and the message."""
 
 
 def _timezones(_: World, __: Mapping[str, str], ___: datetime) -> list[Any]:
@@ -27,8 +27,8 @@ def _countries(world: World, _: Mapping[str, str], __: datetime) -> list[Any]:
     ]
 
 
-def _leagues(world: World, asked: Mapping[str, str], _: datetime) -> list[Any]:
-    wanted = asked.get("id")
+def _leagues(world: World, parameters: Mapping[str, str], _: datetime) -> list[Any]:
+    wanted = parameters.get("id")
     return [_league(world, league) for league in world.leagues if wanted in (None, str(league.id))]
 
 
@@ -65,9 +65,9 @@ def _league(world: World, league: League) -> dict[str, Any]:
     }
 
 
-def _teams(world: World, asked: Mapping[str, str], _: datetime) -> list[Any]:
-    league = next((one for one in world.leagues if str(one.id) == asked.get("league")), None)
-    if league is None or int(asked["season"]) not in world.seasons:
+def _teams(world: World, parameters: Mapping[str, str], _: datetime) -> list[Any]:
+    league = next((one for one in world.leagues if str(one.id) == parameters.get("league")), None)
+    if league is None or int(parameters["season"]) not in world.seasons:
         return []
     return [
         {
@@ -78,24 +78,24 @@ def _teams(world: World, asked: Mapping[str, str], _: datetime) -> list[Any]:
     ]
 
 
-def _fixtures(world: World, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    if not asked:
+def _fixtures(world: World, parameters: Mapping[str, str], now: datetime) -> list[Any]:
+    if not parameters:
         raise BadRequestError("required", "At least one parameter is required.")
-    if "ids" in asked or "id" in asked:
-        numbers = [int(one) for one in asked.get("ids", asked.get("id", "")).split("-")]
+    if "ids" in parameters or "id" in parameters:
+        numbers = [int(one) for one in parameters.get("ids", parameters.get("id", "")).split("-")]
         if len(numbers) > 20:
             raise BadRequestError("ids", "The Ids field must have at most 20 ids.")
         found = [world.matches[one] for one in sorted(numbers) if one in world.matches]
         moments = [match.at(now) for match in found]
         return [{**moment.body(), **moment.blocks()} for moment in moments]
-    return [moment.body() for moment in _moments(world, asked, now)]
+    return [moment.body() for moment in _moments(world, parameters, now)]
 
 
-def _moments(world: World, asked: Mapping[str, str], now: datetime) -> Iterable[Moment]:
-    league, season = asked.get("league"), asked.get("season")
+def _moments(world: World, parameters: Mapping[str, str], now: datetime) -> Iterable[Moment]:
+    league, season = parameters.get("league"), parameters.get("season")
     matches: Iterable[Match] = world.matches.values()
-    if "date" in asked:
-        matches = world.by_day[asked["date"]]
+    if "date" in parameters:
+        matches = world.by_day[parameters["date"]]
     elif league is not None and league.isdecimal():
         matches = world.by_league[int(league)]
     for match in matches:
@@ -103,22 +103,22 @@ def _moments(world: World, asked: Mapping[str, str], now: datetime) -> Iterable[
             continue
         moment = match.at(now)
         day = moment.kick_off.date().isoformat()
-        if asked.get("date", day) != day:
+        if parameters.get("date", day) != day:
             continue
-        if asked.get("from", day) <= day <= asked.get("to", day):
+        if parameters.get("from", day) <= day <= parameters.get("to", day):
             yield moment
 
 
 def _block(name: str) -> "_Reader":
-    def read(world: World, asked: Mapping[str, str], now: datetime) -> list[Any]:
-        match = world.matches.get(int(asked.get("fixture", "0")))
+    def read(world: World, parameters: Mapping[str, str], now: datetime) -> list[Any]:
+        match = world.matches.get(int(parameters.get("fixture", "0")))
         return [] if match is None else match.at(now).blocks()[name]
 
     return read
 
 
-def _standings(world: World, asked: Mapping[str, str], now: datetime) -> list[Any]:
-    matches = world.matches_of(int(asked["league"]), int(asked["season"]))
+def _standings(world: World, parameters: Mapping[str, str], now: datetime) -> list[Any]:
+    matches = world.matches_of(int(parameters["league"]), int(parameters["season"]))
     if not matches or matches[0].league.is_cup:
         return []
     results: dict[int, list[tuple[int, int]]] = {team: [] for team in matches[0].league.teams}
@@ -128,7 +128,7 @@ def _standings(world: World, asked: Mapping[str, str], now: datetime) -> list[An
         if moment.is_finished and home is not None and away is not None:
             results[moment.match.home].append((home, away))
             results[moment.match.away].append((away, home))
-    lines = [_table_line(team, matches[0].league.name, told) for team, told in results.items()]
+    lines = [_table_line(team, matches[0].league.name, scores) for team, scores in results.items()]
     lines.sort(key=lambda line: (-line["points"], -line["goalsDiff"], line["team"]["id"]))
     table = [{"rank": rank, **line} for rank, line in enumerate(lines, 1)]
     league = {"id": matches[0].league.id, "season": matches[0].season, "standings": [table]}
@@ -136,7 +136,7 @@ def _standings(world: World, asked: Mapping[str, str], now: datetime) -> list[An
 
 
 def _table_line(team: int, group: str, results: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """What a table says of a team, from the goals for and against in its matches."""
+    """Return the line of a team from the goals for and against in its matches."""
     form = "".join("WDL"[(own <= other) + (own < other)] for own, other in results)
     scored, conceded = sum(own for own, _ in results), sum(other for _, other in results)
     return {
@@ -155,7 +155,7 @@ def _table_line(team: int, group: str, results: Sequence[tuple[int, int]]) -> di
     }
 
 
-def _injuries(world: World, asked: Mapping[str, str], now: datetime) -> list[Any]:
+def _injuries(world: World, parameters: Mapping[str, str], now: datetime) -> list[Any]:
     return [
         {
             "player": {
@@ -168,15 +168,15 @@ def _injuries(world: World, asked: Mapping[str, str], now: datetime) -> list[Any
             "fixture": moment.body()["fixture"],
             "league": {"id": moment.match.league.id, "season": moment.match.season},
         }
-        for moment in _moments(world, asked, now)
+        for moment in _moments(world, parameters, now)
         if moment.match.id % 3 == 0 and moment.match.league.has_live
         if moment.match.kick_off - _INJURED_BEFORE <= now
     ]
 
 
-def _top_scorers(world: World, asked: Mapping[str, str], now: datetime) -> list[Any]:
+def _top_scorers(world: World, parameters: Mapping[str, str], now: datetime) -> list[Any]:
     goals: Counter[tuple[int, int]] = Counter()
-    for match in world.matches_of(int(asked["league"]), int(asked["season"])):
+    for match in world.matches_of(int(parameters["league"]), int(parameters["season"])):
         moment = match.at(now - world.tempo.tables_after)
         if moment.is_finished:
             goals.update((scorer, team) for _, team, scorer in moment.goals)
@@ -190,17 +190,17 @@ def _top_scorers(world: World, asked: Mapping[str, str], now: datetime) -> list[
     ]
 
 
-def _team_statistics(world: World, asked: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    team = int(asked["team"])
+def _team_statistics(world: World, parameters: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    team = int(parameters["team"])
     played = [
         moment
-        for match in world.matches_of(int(asked["league"]), int(asked["season"]))
+        for match in world.matches_of(int(parameters["league"]), int(parameters["season"]))
         if team in (match.home, match.away)
         for moment in [match.at(now - world.tempo.tables_after)]
         if moment.is_finished
     ]
     return {
-        "league": {"id": int(asked["league"]), "season": int(asked["season"])},
+        "league": {"id": int(parameters["league"]), "season": int(parameters["season"])},
         "team": {"id": team},
         "form": "W" * len(played),
         "fixtures": {"played": {"total": len(played)}},

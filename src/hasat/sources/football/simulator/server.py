@@ -1,12 +1,12 @@
-"""API-Football: a world of leagues behind the real one's envelope, limits and ways to refuse.
+"""A simulator of API-Football: a world of leagues with the API's envelope, limits and errors.
 
-`leagues`, `teams` and `seasons` make the world, `season_start` the first day of the season that is
-played; a round is every `round_days`, leagues begin over `stagger_days`, one in `cup_every` is a
-cup, `odd_percent` of the matches are not played as planned. `daily` and `minute` are the plan's
-limits: over a minute's limit requests are first delayed (`queue` of them), then refused; the day
-turns at 00:00 UTC of the simulated clock. `tempo` (60: a match takes two minutes of the clock, a
-day 24), `corrected_share` and `corrected_after` (hours of a match's time) hurry the world on;
-tables, scorers and teams' statistics follow `tables_after` hours later.
+Options of the world: `leagues`, `teams`, `seasons`, `season_start` (the first day of the current
+season), `round_days` (days between rounds), `stagger_days` (days over which leagues begin),
+`cup_every` (every n-th competition is a cup) and `odd_percent` (matches not played as
+planned). Limits of the plan: `daily` and `minute`; requests over the minute's limit are first
+delayed (up to `queue` of them), then refused, and the day ends at 00:00 UTC of the simulated clock.
+Speed: `tempo` (at 60 a match takes two minutes of the clock), `corrected_share`, `corrected_after`
+(hours of a match's time) and `tables_after` (hours until tables and statistics follow).
 """
 
 import asyncio
@@ -43,19 +43,19 @@ _ADDRESS: Final = (
 )
 
 FAULTS: Final = {
-    "lapsed": "the subscription has ended: every answer is the day's limit",
-    "no-headers": "answers carry no quota headers",
-    "stale-headers": "the headers show a day that has hardly begun",
-    "errors-in-200": "status 200 with errors that go away when asked again",
+    "lapsed": "the subscription has ended: every response reports the daily limit",
+    "no-headers": "responses have no quota headers",
+    "stale-headers": "the headers show a day with hardly any requests",
+    "errors-in-200": "status 200 with errors that disappear on the next try",
     "not-in-plan": "status 200: this plan has no access to this season",
-    "day-as-429": "the day's limit is told by status 429 without headers",
-    "minute-as-200": "the minute's limit is told with status 200",
+    "day-as-429": "the daily limit is reported with status 429 and without headers",
+    "minute-as-200": "the minute's limit is reported with status 200",
     "address-refused": "status 200: this address may not call the API",
 }
 
 
 class RequestCounter:
-    """How many requests a minute and a day of the simulated clock have seen."""
+    """Counts requests by minute and day of the simulated clock."""
 
     def __init__(self, daily: int, minute: int, queue: int) -> None:
         self.daily, self.minute, self.queue = daily, minute, queue
@@ -82,7 +82,7 @@ class RequestCounter:
 
 
 class SimulatedApi:
-    """The API over one world."""
+    """The API for one world."""
 
     def __init__(self, simulation: Simulation) -> None:
         options = simulation.options
@@ -119,7 +119,7 @@ class SimulatedApi:
             int(options.get("seasons", 1)),
         )
 
-    async def answer(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         now = self._sim.clock()
         endpoint = request.path_params["endpoint"]
         parameters = dict(request.query_params)
@@ -145,7 +145,7 @@ class SimulatedApi:
         return self._envelope(endpoint, parameters, rows, headers=self._headers(now))
 
     def read(self, endpoint: str, parameters: Mapping[str, str], now: datetime) -> Any:
-        """What an endpoint would answer at a moment."""
+        """Return the response of an endpoint at a time."""
         if endpoint == "status":
             return _status(self, now)
         return READERS[endpoint](self.world, parameters, now)
@@ -165,7 +165,7 @@ class SimulatedApi:
             return self._envelope(endpoint, parameters, errors={"requests": _DAY}, headers=stale)
         if not counter.minute_left(now):
             counter.over_minute += 1
-            # The real one keeps whoever asks too fast waiting before it refuses.
+            # The real API delays requests over the limit before it refuses them.
             await asyncio.sleep(_QUEUE_SECONDS)
             if not counter.queue_left(now):
                 errors = {"rateLimit": _MINUTE.format(limit=counter.minute)}
@@ -205,15 +205,15 @@ class SimulatedApi:
         headers: Mapping[str, str] | None = None,
         status: int = 200,
     ) -> Response:
-        told = response if isinstance(response, dict) else list(response)
+        rows = response if isinstance(response, dict) else list(response)
         return JSONResponse(
             {
                 "get": endpoint,
                 "parameters": dict(parameters) or [],
                 "errors": dict(errors) if errors else [],
-                "results": len(told),
+                "results": len(rows),
                 "paging": {"current": 1, "total": 1},
-                "response": told,
+                "response": rows,
             },
             status,
             headers,
@@ -253,7 +253,7 @@ def _status(api: SimulatedApi, now: datetime) -> dict[str, Any]:
 def _build(simulation: Simulation) -> Starlette:
     football = SimulatedApi(simulation)
     simulation.inside = football
-    return Starlette(routes=[Route("/{endpoint:path}", football.answer)])
+    return Starlette(routes=[Route("/{endpoint:path}", football.respond)])
 
 
 FOOTBALL = Simulator("football", "API-Football over a world of leagues", _build, FAULTS)

@@ -13,7 +13,7 @@ _YEAR = timedelta(days=364)
 
 @dataclass
 class World:
-    """Leagues with all matches of a season that begins on a day, and perhaps of those before it."""
+    """Leagues with all matches of the current season and perhaps of previous ones."""
 
     seed: int
     start: date
@@ -21,9 +21,9 @@ class World:
     matches: dict[int, Match] = field(default_factory=dict)
     by_league: dict[int, list[Match]] = field(default_factory=lambda: defaultdict(list))
     by_day: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
-    """Those that are on a day, or will have been moved to it."""
+    """The matches of a day, including those moved to it later."""
     seasons: dict[int, tuple[date, date]] = field(default_factory=dict)
-    """The first and the last day of each."""
+    """The first and the last day of each season."""
     tempo: Tempo = REAL_TIME
 
     def add(self, match: Match) -> None:
@@ -37,7 +37,7 @@ class World:
 
     @property
     def season(self) -> int:
-        """The season that is being played."""
+        """The current season."""
         return self.start.year
 
     def matches_of(self, league: int, season: int) -> list[Match]:
@@ -46,14 +46,14 @@ class World:
 
 @dataclass(frozen=True)
 class Calendar:
-    """How dense a world is: days between two rounds, over how many of them leagues are spread."""
+    """The density of a world's schedule."""
 
     round_days: int = 4
     stagger_days: int = 1
     cup_every: int = 5
-    """One competition in so many is a cup, without a table."""
+    """Every n-th competition is a cup, without a table."""
     odd_percent: int = 4
-    """So many matches are postponed, abandoned, awarded or cancelled."""
+    """The share of matches that are postponed, abandoned, awarded or cancelled."""
 
 
 def make_world(
@@ -65,10 +65,10 @@ def make_world(
     tempo: Tempo = REAL_TIME,
     seasons: int = 1,
 ) -> World:
-    """Leagues in which everybody plays everybody twice, a round every few days.
+    """Make leagues in which every team plays every other twice, a round every few days.
 
-    As in life the first day begins at midnight; at another tempo it begins at `start`, and every
-    time in the world is so many times nearer to it.
+    In real time the first day begins at midnight; at another tempo it begins at `start`, and every
+    interval after it is shorter by that factor.
     """
     if tempo.speed == 1.0:
         start = start.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -104,10 +104,10 @@ def _matches(
     calendar: Calendar,
     tempo: Tempo,
 ) -> list[Match]:
-    """The matches of a league in the season that is played, or so many before it."""
+    """Return the matches of a league in the current season, or `ago` seasons before."""
     season = world.season - ago
-    named = f"schedule:{seed}:{league.id}" + (f":{season}" if ago else "")
-    dice = random.Random(named)  # noqa: S311 - a simulation
+    seed_text = f"schedule:{seed}:{league.id}" + (f":{season}" if ago else "")
+    dice = random.Random(seed_text)  # noqa: S311 - a simulation
     found = []
     number = league.id * 10_000 + ago * 1_000
     odd = calendar.odd_percent
@@ -142,7 +142,7 @@ def _matches(
 
 
 def _rounds(teams: tuple[int, ...]) -> list[list[tuple[int, int]]]:
-    """Everybody against everybody, at home and away, by turning a circle."""
+    """Return the rounds of a double round-robin by the circle method."""
     circle = list(teams)
     half = len(circle) // 2
     first = []
