@@ -209,7 +209,7 @@ async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
 async def test_a_missing_list_fails_with_its_name_and_changes_nothing(mirror: Mirror) -> None:
     mirror.next_step()
     mirror.simulation.faults.switch_on("gb-missing", times=1)
-    with pytest.raises(UnavailableError, match="GB list answered 404"):
+    with pytest.raises(UnavailableError, match="GB list responded 404"):
         await mirror.sync()
     assert await mirror.holds(0)
     assert (await mirror.sync()).kind == "done"
