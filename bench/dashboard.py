@@ -38,8 +38,8 @@ from hasat.cli.runtime import open_migrated_store
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, ListVariant, Publisher
-from hasat.sources.tkgm.features import key_text, publish
-from hasat.sources.tkgm.registry.wire import read_feature
+from hasat.sources.tkgm.features import format_key, publish_parcels
+from hasat.sources.tkgm.registry.wire import parse_parcel
 from hasat.store import Store
 
 ALLOWED_MS = 300.0
@@ -168,8 +168,8 @@ class House:
                 await conn.execute(more, {"dataset": dataset, "times": users // LISTED - 1})
         await asyncio.to_thread(self.prepare_search)
         for begin in range(0, parcels, 5_000):
-            told = [read_feature(_parcel(number)) for number in range(begin, begin + 5_000)]
-            await publish(store, {key_text(one.key): one for one in told}, run=None)
+            told = [parse_parcel(_parcel(number)) for number in range(begin, begin + 5_000)]
+            await publish_parcels(store, {format_key(one.key): one for one in told}, run=None)
         async with store.connection() as conn:
             await conn.execute(_SOME_RUNS, {"count": RUNS})
             await conn.execute(_SOME_REQUESTS, {"count": REQUESTS})

@@ -28,7 +28,7 @@ import numpy as np
 import shapely
 from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.registry.wire import Empty, Number, Parcel, ParcelKey, Point
+from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point
 from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel, read_cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
@@ -109,18 +109,18 @@ def scan(
         spent = time.process_time() - started
         if not batch:
             break
-        answers: list[Parcel | Empty] = []
+        answers: list[Parcel | None] = []
         for question in batch:
-            if isinstance(question, Number):
+            if isinstance(question, ParcelNumber):
                 parcel = cadastre.numbered(question.mahalle_id, question.ada, question.parsel)
             else:
                 parcel = cadastre.at(question.lat, question.lon)
             if parcel is not None:
                 found[parcel.key] = parcel
-            answers.append(Parcel(parcel.key, parcel.outline) if parcel else Empty())
+            answers.append(Parcel(parcel.key, parcel.outline) if parcel else None)
         started = time.process_time()
         for question, answer in zip(batch, answers, strict=True):
-            planner.tell(question, answer)
+            planner.record(question, answer)
         spent += time.process_time() - started
         own, worst = own + spent, max(worst, spent)
         questions, batches = questions + len(batch), batches + 1
@@ -159,7 +159,7 @@ def grid_scan(
             parcel = cadastre.at(question.lat, question.lon)
             if parcel is not None:
                 found.add(parcel.key)
-                grid.tell(question, Parcel(parcel.key, parcel.outline))
+                grid.record(question, Parcel(parcel.key, parcel.outline))
     return questions, found
 
 
@@ -214,7 +214,7 @@ class ManyTowns:
         parts = [self._shift(ground, copy) for copy in range(self.copies)]
         return MultiPolygon([part for one in parts for part in shapely.get_parts(one).tolist()])
 
-    def told(self, copy: int) -> Iterator[tuple[Point, Parcel | Empty]]:
+    def told(self, copy: int) -> Iterator[tuple[Point, Parcel | None]]:
         """What an earlier scan of this copy was told."""
         dice = np.random.default_rng(copy)
         for number, parcel in enumerate(self._town.parcels):
@@ -227,13 +227,13 @@ class ManyTowns:
             if self._town.at(lat, lon) is None:
                 empty += 1
                 moved = self._shift(shapely.Point(lon, lat), copy)
-                yield Point(moved.y, moved.x), Empty()
+                yield Point(moved.y, moved.x), None
 
-    def at(self, point: Point) -> Parcel | Empty:
+    def at(self, point: Point) -> Parcel | None:
         column = int((point.lon - self._west) // self._wide)
         row = int((point.lat - self._south) // self._high)
         found = self._town.at(point.lat - row * self._high, point.lon - column * self._wide)
-        return Empty() if found is None else self._parcel(found, row * self._across + column)
+        return None if found is None else self._parcel(found, row * self._across + column)
 
     def _parcel(self, parcel: CadastreParcel, copy: int) -> Parcel:
         key = (parcel.mahalle_id + copy, parcel.ada, parcel.parsel)
@@ -252,11 +252,11 @@ def scaled(parcels: int, quality: str) -> Scaled:
     known = 0
     for copy in range(towns.copies):
         for question, answer in towns.told(copy):
-            planner.tell(question, answer)
-            known += isinstance(answer, Parcel)
+            planner.record(question, answer)
+            known += answer is not None
     # A scan would have looked at every tile on its way here.
-    for tile in list(planner._terrain.stale):
-        planner._terrain.look(tile)
+    for tile in list(planner.terrain.stale):
+        planner.terrain.update(tile)
     spent = []
     for _ in range(SCALE_BATCHES):
         started = time.process_time()
@@ -265,7 +265,7 @@ def scaled(parcels: int, quality: str) -> Scaled:
         answers = [towns.at(question) for question in batch if isinstance(question, Point)]
         started = time.process_time()
         for question, answer in zip(batch, answers, strict=True):
-            planner.tell(question, answer)
+            planner.record(question, answer)
         spent.append(asking + time.process_time() - started)
     return Scaled(
         known,

@@ -1,4 +1,4 @@
-"""`hasat tkgm` as a person uses it, over endpoints on loopback."""
+"""The `hasat tkgm` commands over simulated endpoints."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from support.house import House, eventually
 
 @pytest.fixture
 def registry(hosted: House) -> str:
-    """The address of a simulated registry with a small town."""
+    """Return the address of a simulated registry with a small town."""
     hosted.start("sim", "run", "tkgm", "--option", "parcels=40", "--option", "endpoints=3")
     return str(eventually(lambda: _address(hosted.said()), "the simulator says where it is"))
 
@@ -43,9 +43,7 @@ def _run(house: House, *words: str) -> tuple[int, dict[str, object], str]:
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
-def test_a_scan_that_ends_early_goes_on_and_is_written(
-    hosted: House, registry: str, tmp_path: Path
-) -> None:
+def test_a_scan_resumes_and_is_exported(hosted: House, registry: str, tmp_path: Path) -> None:
     area, workers = _area(tmp_path, registry), _declare(tmp_path, registry)
     words = ["tkgm", "scan", str(area), "--workers", str(workers)]
     code, first, _ = _run(hosted, *words, "--max-queries", "20")
@@ -61,9 +59,9 @@ def test_a_scan_that_ends_early_goes_on_and_is_written(
     assert len(features) == done["exported"] == done["parcels"]
     assert {"mahalleId", "adaNo", "parselNo", "fetchedAt"} <= features[0]["properties"].keys()
 
-    workers_said = json.loads(hosted.call("tkgm", "workers", "--json").stdout)
-    assert sum(one["successes"] for one in workers_said) > 0
-    assert all(one["seconds"] for one in workers_said if one["successes"])
+    workers_shown = json.loads(hosted.call("tkgm", "workers", "--json").stdout)
+    assert sum(one["successes"] for one in workers_shown) > 0
+    assert all(one["seconds"] for one in workers_shown if one["successes"])
 
     lon, lat = features[0]["geometry"]["coordinates"][0][0]
     table = tmp_path / "parsel.csv"
@@ -74,19 +72,19 @@ def test_a_scan_that_ends_early_goes_on_and_is_written(
     assert abs(lon) > 1
 
 
-def test_one_parcel_and_none_and_no_quota(hosted: House, registry: str, tmp_path: Path) -> None:
+def test_exit_codes_of_parcel_and_scan(hosted: House, registry: str, tmp_path: Path) -> None:
     workers = _declare(tmp_path, registry, daily=20)
-    code, _, said = _run(hosted, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
+    code, _, errors = _run(hosted, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
     assert code == 1
-    assert "no parcel" in said
-    code, _, said = _run(hosted, "tkgm", "parcel", "--workers", str(workers))
+    assert "no parcel" in errors
+    code, _, errors = _run(hosted, "tkgm", "parcel", "--workers", str(workers))
     assert code == 2
-    assert "LAT and LON" in said
+    assert "LAT and LON" in errors
     area = _area(tmp_path, registry)
     code, result, _ = _run(hosted, "tkgm", "scan", str(area), "--workers", str(workers))
     assert code == 5
     assert not result["complete"]
     assert result["message"]
-    code, _, said = _run(hosted, "tkgm", "scan", str(area))
+    code, _, errors = _run(hosted, "tkgm", "scan", str(area))
     assert code == 2
-    assert "workers.json" in said
+    assert "workers.json" in errors

@@ -1,4 +1,4 @@
-"""Endpoints of one's own in front of the registry, as processes, and a scan by name over them."""
+"""`hasat tkgm endpoint` processes in front of the registry, and a scan by name over them."""
 
 import json
 import subprocess
@@ -20,14 +20,14 @@ print(json.dumps(client.get_batch(json.loads(sys.argv[1]), fresh=True)["stats"])
 AREA = "istanbul/kadikoy/tuglaci basi"
 
 
-def _answers(port: int) -> bool:
+def _is_serving(port: int) -> bool:
     try:
         return httpx2.get(f"http://127.0.0.1:{port}/", timeout=5).status_code == 401
     except httpx2.HTTPError:
         return False
 
 
-def test_a_scan_over_endpoints_of_ones_own(hosted: House, tmp_path: Path) -> None:
+def test_a_scan_over_own_endpoints(hosted: House, tmp_path: Path) -> None:
     sim = free_port()
     registry = f"http://127.0.0.1:{sim}"
     hosted.environ["HASAT_TKGM_REGISTRY_URL"] = f"{registry}{API}"
@@ -40,7 +40,7 @@ def test_a_scan_over_endpoints_of_ones_own(hosted: House, tmp_path: Path) -> Non
         settings = ["--set", f"tkgm.registry.egress={name}"]
         hosted.start(*settings, "tkgm", "endpoint", "--port", str(port))
     for port in ports.values():
-        eventually(lambda port=port: _answers(port), "the endpoint answers")  # type: ignore[misc]
+        eventually(lambda port=port: _is_serving(port), "the endpoint answers")  # type: ignore[misc]
 
     workers = tmp_path / "workers.json"
     entries = [
@@ -49,10 +49,10 @@ def test_a_scan_over_endpoints_of_ones_own(hosted: House, tmp_path: Path) -> Non
     ]
     workers.write_text(json.dumps({"api_key": "anahtar", "workers": entries}))
     out = tmp_path / "parsel.geojson"
-    told = hosted.json("tkgm", "scan", AREA, "--workers", str(workers), "--out", str(out))
-    assert told["complete"]
+    result = hosted.json("tkgm", "scan", AREA, "--workers", str(workers), "--out", str(out))
+    assert result["complete"]
     features = json.loads(out.read_text())["features"]
-    assert len(features) == told["parcels"] >= 24
+    assert len(features) == result["parcels"] >= 24
 
     inside = [shape(one["geometry"]).representative_point() for one in features[:3]]
     program = subprocess.run(
@@ -73,8 +73,8 @@ def test_a_scan_over_endpoints_of_ones_own(hosted: House, tmp_path: Path) -> Non
     }
     points = sum(spent[f"tkgm@{name}"] for name in ports)
     requests = httpx2.get(f"{registry}/_sim").json()["requests"]
-    asked = sum(count for path, count in requests.items() if "/parsel/" in path)
-    assert told["questions"] + 3 <= asked <= points
+    received = sum(count for path, count in requests.items() if "/parsel/" in path)
+    assert result["questions"] + 3 <= received <= points
 
     unknown = hosted.call("tkgm", "scan", "istanbul/kadıköyü", "--workers", str(workers))
     assert unknown.returncode == 1

@@ -13,7 +13,7 @@ from hasat.store import MigrationSet, open_store
 from hasat.testing.database import throw_away_database
 from support.complaints import Complaints
 from support.house import PATIENCE_SECONDS, House, eventually
-from support.parcel_toys import SOUTH, STEP, WEST, publish_features, street
+from support.parcels import SOUTH, STEP, WEST, publish_features, street
 
 # One browser is enough.
 pytestmark = pytest.mark.xdist_group("browser")

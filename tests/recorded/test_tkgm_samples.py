@@ -1,21 +1,22 @@
-"""Answers that the parcel registry really gave are read in full."""
+"""Recorded responses of the parcel registry are parsed completely."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from hasat.sources.tkgm.registry.outcomes import message_of, says_nothing_there
+from hasat.sources.tkgm.geometry import geodesic_area
+from hasat.sources.tkgm.registry.outcomes import is_not_found, parse_message
 from hasat.sources.tkgm.registry.wire import (
-    geodesic_area,
-    read_outline,
-    read_parcel,
-    read_places,
+    parse_object,
+    parse_outline,
+    parse_parcel,
+    parse_places,
 )
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "tkgm"
 pytestmark = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the recorded answers are kept beside the repository, not in it"
+    not SAMPLES.is_dir(), reason="the recorded responses are not in the repository"
 )
 
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 def test_a_parcel_by_point(name: str, key: tuple[int, str, str], area: float) -> None:
     body = (SAMPLES / name).read_bytes()
-    parcel = read_parcel(body)
+    parcel = parse_parcel(parse_object(body))
     assert parcel.key == key
     assert parcel.area == area
     assert parcel.properties == json.loads(body)["properties"]
@@ -38,24 +39,24 @@ def test_a_parcel_by_point(name: str, key: tuple[int, str, str], area: float) ->
 
 
 def test_a_parcel_by_number_whose_outline_was_cut_off() -> None:
-    told = json.loads((SAMPLES / "adaparsel_v3_ankara_2705-15.partial.json").read_bytes())
-    parcel = read_parcel(json.dumps({**told, "geometry": None}).encode())
+    feature = json.loads((SAMPLES / "adaparsel_v3_ankara_2705-15.partial.json").read_bytes())
+    parcel = parse_parcel({**feature, "geometry": None})
     assert parcel.key == (1162, "2705", "15")
     assert parcel.area == 1295
 
 
-def test_nothing_there() -> None:
-    message = message_of((SAMPLES / "error_404_point.json").read_bytes())
+def test_not_found() -> None:
+    message = parse_message((SAMPLES / "error_404_point.json").read_bytes())
     assert message is not None
-    assert says_nothing_there(message)
+    assert is_not_found(message)
 
 
 def test_an_administrative_list() -> None:
-    [place] = read_places((SAMPLES / "idariYapi_shape.json").read_bytes())
+    [place] = parse_places((SAMPLES / "idariYapi_shape.json").read_bytes())
     assert (place.id, place.name, place.boundary) == (28, "Ankara", None)
 
 
 def test_the_outlines_of_exported_files() -> None:
     for path in sorted(SAMPLES.glob("webexport_*.json")):
         for feature in json.loads(path.read_bytes())["features"]:
-            assert read_outline(feature["geometry"]) is not None, path.name
+            assert parse_outline(feature["geometry"]) is not None, path.name

@@ -43,7 +43,7 @@ def test_the_source_code_is_searched_for_nested_messages() -> None:
             join(
                 [
                     msg("{count:,} parcels", count=1024),
-                    msg("{share:.0%} of the ground known", share=0.27),
+                    msg("{share:.0%} of the area known", share=0.27),
                     msg("about {duration} to go", duration=msg("{count:.0f} s", count=33)),
                 ],
                 ", ",

@@ -1,4 +1,4 @@
-"""The client for Python programs: the answers' form, what is asked again, what is remembered."""
+"""The Python client: the form of its results, retries, and reuse of stored responses."""
 
 import asyncio
 import json
@@ -20,8 +20,7 @@ from hasat.settings import load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
 from hasat.sources.tkgm import AsyncTKGMClient, TKGMClient
-from hasat.sources.tkgm.simulator.server import TKGM
-from hasat.sources.tkgm.simulator.server import Registry as Simulated
+from hasat.sources.tkgm.simulator.server import TKGM, SimulatedRegistry
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from support.faulty_server import ReceivedRequest, Reply, faulty_server
@@ -31,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "tkgm.md"
 NOWHERE = (1.5, 2.5)
-# The published original's example, to the letter: it leaves the neighbourhood's id out.
+# The example of the published original, verbatim: it omits the id of the neighbourhood.
 EXAMPLE = {
     "type": "Feature",
     "geometry": {
@@ -58,7 +57,7 @@ def migrations() -> list[MigrationSet]:
 
 
 class Town:
-    """A simulated town, and how a program would ask for its parcels."""
+    """A simulated town and clients for it."""
 
     def __init__(self, sim: Simulation, database: ThrowAwayDatabase, home: Path) -> None:
         self.sim = sim
@@ -70,21 +69,21 @@ class Town:
             self.workers, settings=load_settings(environ=self._environ | settings)
         )
 
-    def plain_client(self) -> TKGMClient:
+    def blocking_client(self) -> TKGMClient:
         return TKGMClient(str(self.workers), settings=load_settings(environ=self._environ))
 
     @property
-    def upstream(self) -> Simulated:
-        inside: Simulated = self.sim.inside
+    def upstream(self) -> SimulatedRegistry:
+        inside: SimulatedRegistry = self.sim.inside
         return inside
 
     def points(self, count: int) -> list[tuple[float, float]]:
-        """One point in each of so many parcels."""
+        """Return one point in each of the first `count` parcels."""
         grounds = [one.ground.representative_point() for one in self.upstream.cadastre.parcels]
         return [(place.y, place.x) for place in grounds[:count]]
 
     @property
-    def asked(self) -> int:
+    def received(self) -> int:
         return self.upstream.points.total()
 
 
@@ -103,16 +102,16 @@ async def town(
         yield place
 
 
-def statuses(told: dict[str, Any]) -> list[str]:
-    return [result["status"] for result in told["results"]]
+def statuses(batch: dict[str, Any]) -> list[str]:
+    return [result["status"] for result in batch["results"]]
 
 
-def numbers(told: dict[str, Any]) -> list[tuple[str, str]]:
-    features = [result["data"]["properties"] for result in told["results"]]
+def numbers(batch: dict[str, Any]) -> list[tuple[str, str]]:
+    features = [result["data"]["properties"] for result in batch["results"]]
     return [(one["adaNo"], one["parselNo"]) for one in features]
 
 
-async def test_a_parcel_has_the_form_of_the_endpoints_answer(
+async def test_a_parcel_has_the_form_of_an_endpoint_response(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place, place.client() as client:
@@ -120,28 +119,28 @@ async def test_a_parcel_has_the_form_of_the_endpoints_answer(
         feature = await client.get_parcel(lat, lon)
         assert feature is not None
         assert feature.keys() == {"type", "geometry", "properties"}
-        told = place.upstream.cadastre.parcels[0].feature()
-        assert feature["geometry"]["type"] == told["geometry"]["type"]
+        sent = place.upstream.cadastre.parcels[0].feature()
+        assert feature["geometry"]["type"] == sent["geometry"]["type"]
         properties = dict(feature["properties"])
         assert datetime.fromisoformat(properties.pop("fetchedAt")).tzinfo is not None
         assert float(properties.pop("alan")) == float(
-            told["properties"].pop("alan").replace(",", "")
+            sent["properties"].pop("alan").replace(",", "")
         )
-        assert properties == told["properties"]
+        assert properties == sent["properties"]
         assert await client.get_parcel(*NOWHERE) is None
 
 
-async def test_a_batch_keeps_the_order_and_goes_out_in_twenties(
+async def test_a_batch_keeps_the_order_and_is_sent_in_twenties(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place, place.client() as client:
         points: Sequence[tuple[float, float]] = place.points(45)
-        told = await client.get_batch([NOWHERE, *points, points[0]])
-        assert statuses(told) == ["empty", *["found"] * 46]
-        assert told["results"][0] == {"status": "empty", "data": None}
-        assert told["stats"] == {"found": 46, "empty": 1, "error": 0, "total": 47}
+        batch = await client.get_batch([NOWHERE, *points, points[0]])
+        assert statuses(batch) == ["empty", *["found"] * 46]
+        assert batch["results"][0] == {"status": "empty", "data": None}
+        assert batch["stats"] == {"found": 46, "empty": 1, "error": 0, "total": 47}
         parcels = [(one.ada, one.parsel) for one in place.upstream.cadastre.parcels[:45]]
-        assert numbers({"results": told["results"][1:]}) == [*parcels, parcels[0]]
+        assert numbers({"results": batch["results"][1:]}) == [*parcels, parcels[0]]
         assert max(place.upstream.points.values()) == 1
         assert await client.get_batch([]) == {
             "results": [],
@@ -149,18 +148,20 @@ async def test_a_batch_keeps_the_order_and_goes_out_in_twenties(
         }
 
 
-async def test_only_points_left_out_are_asked_again(
+async def test_only_points_without_response_are_sent_again(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place, place.client() as client:
         place.sim.faults.switch_on("partial", times=2)
-        told = await client.get_batch(place.points(20))
-        assert told["stats"] == {"found": 20, "empty": 0, "error": 0, "total": 20}
-        # The simulator counts a point it leaves out as asked, too.
-        assert place.asked == 20 + 6 + 2
+        batch = await client.get_batch(place.points(20))
+        assert batch["stats"] == {"found": 20, "empty": 0, "error": 0, "total": 20}
+        # The simulator also counts the points that it leaves out.
+        assert place.received == 20 + 6 + 2
 
 
-async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_one_bad_point_does_not_affect_others(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
     bad = 39.9902
 
     async def handler(asked: ReceivedRequest, reply: Reply) -> None:
@@ -179,45 +180,43 @@ async def test_one_bad_point_spoils_no_other(database: ThrowAwayDatabase, tmp_pa
         entry = {"url": server.url, "min_interval_ms": 0}
         workers.write_text(json.dumps({"api_key": "k", "workers": [entry]}))
         async with AsyncTKGMClient(workers, settings=database.settings(tmp_path)) as client:
-            told = await client.get_batch([(round(39.99 + n / 1e5, 5), 32.0) for n in range(30)])
-        assert told["stats"] == {"found": 29, "empty": 0, "error": 1, "total": 30}
-        assert told["results"][20] == {"status": "error", "coord": {"lat": bad, "lon": 32.0}}
-        data = told["results"][0]["data"]
+            batch = await client.get_batch([(round(39.99 + n / 1e5, 5), 32.0) for n in range(30)])
+        assert batch["stats"] == {"found": 29, "empty": 0, "error": 1, "total": 30}
+        assert batch["results"][20] == {"status": "error", "coord": {"lat": bad, "lon": 32.0}}
+        data = batch["results"][0]["data"]
         del data["properties"]["fetchedAt"]
         assert data["properties"] == EXAMPLE["properties"]
         sizes = [len(json.loads(one.body)["coordinates"]) for one in server.received if one.body]
         assert max(sizes) == 20
 
 
-async def test_what_was_told_lately_is_not_asked_again(
-    database: ThrowAwayDatabase, tmp_path: Path
-) -> None:
+async def test_recent_responses_are_reused(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with town(database, tmp_path, entry=BY_NUMBER) as place:
         [(lat, lon)] = place.points(1)
         async with place.client() as client:
             first = await client.get_parcel(lat, lon)
             await client.get_parcel(*NOWHERE)
-        assert place.asked == 2
+        assert place.received == 2
         async with place.client() as client:
             assert await client.get_parcel(lat, lon) == first
             assert await client.get_parcel(*NOWHERE) is None
-            told = await client.get_batch([(lat, lon), NOWHERE])
-            assert statuses(told) == ["found", "empty"]
-            # Well within the same parcel, though nobody asked for this very point.
-            beside = await client.get_parcel(lat + 1e-6, lon)
-            assert beside == first
+            batch = await client.get_batch([(lat, lon), NOWHERE])
+            assert statuses(batch) == ["found", "empty"]
+            # Well inside the same parcel, though at another point.
+            nearby = await client.get_parcel(lat + 1e-6, lon)
+            assert nearby == first
             assert first is not None
             number = first["properties"]
             key = number["mahalleId"], number["adaNo"], number["parselNo"]
             assert await client.get_parcel_by_number(*key) == first
-            assert place.asked == 2
+            assert place.received == 2
             again = await client.get_parcel(lat, lon, fresh=True)
             assert again is not None
             assert again["properties"]["fetchedAt"] > first["properties"]["fetchedAt"]
-            assert place.asked == 3
+            assert place.received == 3
 
 
-async def test_each_kind_of_answer_has_its_own_age(
+async def test_parcels_and_empty_responses_expire_separately(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
@@ -239,25 +238,23 @@ async def _age(place: Town, by: timedelta) -> None:
         await conn.execute("UPDATE tkgm.answer SET told_at = told_at - %s", [by])
 
 
-async def test_near_an_edge_the_neighbour_may_be_right(
-    database: ThrowAwayDatabase, tmp_path: Path
-) -> None:
+async def test_a_point_near_an_edge_is_queried(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with town(database, tmp_path) as place, place.client() as client:
         [(lat, lon)] = place.points(1)
         first = await client.get_parcel(lat, lon)
         assert first is not None
         corner_lon, corner_lat = first["geometry"]["coordinates"][0][0]
         await client.get_parcel(corner_lat, corner_lon)
-        assert place.asked == 2
+        assert place.received == 2
 
 
-async def test_what_is_left_of_the_day_is_used_to_the_last_point(
+async def test_the_daily_budget_is_used_to_the_last_point(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, daily=14) as place, place.client() as client:
-        told = await client.get_batch(place.points(50))
-        assert told["stats"] == {"found": 42, "empty": 0, "error": 8, "total": 50}
-        missing = [one["coord"] for one in told["results"] if one["status"] == "error"]
+        batch = await client.get_batch(place.points(50))
+        assert batch["stats"] == {"found": 42, "empty": 0, "error": 8, "total": 50}
+        missing = [one["coord"] for one in batch["results"] if one["status"] == "error"]
         assert missing[0].keys() == {"lat", "lon"}
         with pytest.raises(OutOfQuotaError):
             await client.get_batch(missing)
@@ -265,35 +262,37 @@ async def test_what_is_left_of_the_day_is_used_to_the_last_point(
             await client.get_parcel(1.25, 2.25)
 
 
-async def test_mistakes_are_named(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_invalid_arguments_are_rejected(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with town(database, tmp_path) as place, place.client() as client:
         for wrong in [(91.0, 1.0), (float("nan"), 1.0), (1.0,), "ab", {"lat": 1}]:
             with pytest.raises(UsageError):
                 await client.get_batch([wrong])  # type: ignore[list-item]
         with pytest.raises(SettingsError, match="Cannot read"):
             AsyncTKGMClient(tmp_path / "none.json")
-        assert place.asked == 0
+        assert place.received == 0
 
 
-async def test_the_plain_client_serves_threads(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_the_blocking_client_serves_threads(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
     async with town(database, tmp_path) as place:
-        client = place.plain_client()
+        client = place.blocking_client()
         assert client.workers == json_urls(place.workers)
         assert client.parallel_tries == 2
         points = place.points(6)
         try:
-            told = await asyncio.gather(
+            found = await asyncio.gather(
                 *(asyncio.to_thread(client.get_parcel, lat, lon) for lat, lon in points)
             )
-            assert all(told)
+            assert all(found)
             batch = await asyncio.to_thread(client.get_batch, points)
             assert batch["stats"]["found"] == 6
         finally:
             await asyncio.to_thread(client.close)
-        assert place.asked == 6
+        assert place.received == 6
         with client:
             again = await asyncio.to_thread(client.get_parcel, *points[0])
-        assert again in told
+        assert again in found
 
 
 def json_urls(path: Path) -> list[str]:
@@ -301,7 +300,7 @@ def json_urls(path: Path) -> list[str]:
 
 
 async def test_the_example_in_the_docs_runs(database: ThrowAwayDatabase, tmp_path: Path) -> None:
-    """As its own program, which does not close what it opened."""
+    """Run it as a program that does not close the client."""
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     async with town(database, tmp_path) as place:
         [(lat, lon)] = place.points(1)

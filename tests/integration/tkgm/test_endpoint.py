@@ -1,4 +1,4 @@
-"""An endpoint of one's own: the answers' forms and codes, and its own day."""
+"""`hasat tkgm endpoint`: the form and status of its responses, and its daily budget."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from hasat.fetch import Outcome, Response
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sources.tkgm.places import Places
-from hasat.sources.tkgm.registry.client import direct
+from hasat.sources.tkgm.registry.client import open_direct
 from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
 from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.sources.tkgm.simulator.server import API, TKGM
@@ -34,7 +34,7 @@ def migrations() -> list[MigrationSet]:
 
 
 class Served:
-    """An endpoint and the registry behind it."""
+    """An endpoint and the simulated registry behind it."""
 
     def __init__(self, sim: Simulation, http: httpx2.AsyncClient) -> None:
         self.sim = sim
@@ -48,7 +48,7 @@ class Served:
     async def batch(self, points: Any) -> httpx2.Response:
         return await self.http.post("/batch", json={"coordinates": points})
 
-    async def asked(self) -> int:
+    async def received(self) -> int:
         return sum(count for path, count in self.sim.requests.items() if API in path)
 
 
@@ -66,7 +66,7 @@ async def served(
             **settings,
         }
         given = load_settings(environ=environ)
-        async with open_store(given, [MIGRATIONS]) as store, direct(store, given) as registry:
+        async with open_store(given, [MIGRATIONS]) as store, open_direct(store, given) as registry:
             transport = httpx2.ASGITransport(endpoint_app(registry, given, KEY))
             async with httpx2.AsyncClient(
                 transport=transport,
@@ -76,12 +76,12 @@ async def served(
                 yield Served(simulation, http)
 
 
-def judged(answer: httpx2.Response) -> Outcome:
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    return classify(Response(answer.status_code, headers, answer.content, 0.0)).outcome
+def outcome_of(response: httpx2.Response) -> Outcome:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return classify(Response(response.status_code, headers, response.content, 0.0)).outcome
 
 
-async def test_answers_have_the_forms_that_askers_know(
+async def test_responses_have_the_form_that_clients_expect(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with served(database, tmp_path) as place:
@@ -94,7 +94,7 @@ async def test_answers_have_the_forms_that_askers_know(
         none = await place.http.get("/parsel/1.5/-2.5")
         assert none.status_code == 404
         assert none.json()["Message"].startswith("Parsel Bulunamadı: Enlem = 1,5")
-        assert judged(none) is Outcome.EMPTY
+        assert outcome_of(none) is Outcome.EMPTY
         batch = (await place.batch([point, {"lat": 1.5, "lon": -2.5}])).json()
         assert batch["results"] == [
             {"status": "found", "data": parcel.feature()},
@@ -103,84 +103,86 @@ async def test_answers_have_the_forms_that_askers_know(
         assert batch["stats"] == {"found": 1, "empty": 1, "error": 0, "total": 2}
 
 
-async def test_who_may_not_ask_and_what_cannot_be_asked(
+async def test_wrong_keys_and_invalid_requests_are_rejected(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with served(database, tmp_path) as place:
         for key in (b"", b"wrong", KEY.encode()[:-1]):
-            answer = await place.http.get("/parsel/1.5/2.5", headers={"X-API-Key": key})  # type: ignore[dict-item]
-            assert answer.status_code == 401
-            assert judged(answer) is Outcome.UNAUTHORISED
+            response = await place.http.get("/parsel/1.5/2.5", headers={"X-API-Key": key})  # type: ignore[dict-item]
+            assert response.status_code == 401
+            assert outcome_of(response) is Outcome.UNAUTHORISED
         [point] = place.points(1)
         wrong: list[Any] = [[], [point] * 21, [{"lat": 1}], "x", [[1, 2]], [{"lat": 95, "lon": 1}]]
         for points in wrong:
-            answer = await place.batch(points)
-            assert answer.status_code == 400, points
-            assert answer.json()["error"]
+            response = await place.batch(points)
+            assert response.status_code == 400, points
+            assert response.json()["error"]
         for path in ("/parsel/nan/2", "/parsel/1e5/2", "/parsel/91/2"):
             assert (await place.http.get(path)).status_code == 400
         for body in (b"", b"[" * 15_000, b"{}" * 15_000):
             assert (await place.http.post("/batch", content=body)).status_code == 400
-        assert judged(await place.http.get("/elsewhere")) is Outcome.BROKEN
-        assert await place.asked() == 0
+        assert outcome_of(await place.http.get("/elsewhere")) is Outcome.BROKEN
+        assert await place.received() == 0
 
 
-async def test_its_own_day_is_never_exceeded(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_the_daily_budget_is_never_exceeded(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
     async with served(database, tmp_path, HASAT_TKGM_REGISTRY_DAILY="5") as place:
         points = place.points(8)
         partly = (await place.batch(points)).json()
         assert partly["stats"] == {"found": 5, "empty": 0, "error": 3, "total": 8}
         assert partly["results"][7] == {"status": "error", "coord": points[7]}
-        for answer in (await place.batch(points), await place.http.get("/parsel/1.5/2.5")):
-            assert answer.status_code == 403
-            assert judged(answer) is Outcome.DAY_EXHAUSTED
-            assert 0 < int(answer.headers["retry-after"]) <= 86_400
-        assert await place.asked() == 5
+        for response in (await place.batch(points), await place.http.get("/parsel/1.5/2.5")):
+            assert response.status_code == 403
+            assert outcome_of(response) is Outcome.DAY_EXHAUSTED
+            assert 0 < int(response.headers["retry-after"]) <= 86_400
+        assert await place.received() == 5
 
 
-async def test_when_the_registry_says_enough_nothing_more_is_asked(
+async def test_nothing_is_sent_after_the_registry_reports_its_limit(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with served(database, tmp_path, limit=3) as place:
         partly = (await place.batch(place.points(6))).json()
         assert partly["stats"] == {"found": 3, "empty": 0, "error": 3, "total": 6}
         for _ in range(2):
-            answer = await place.http.get("/parsel/1.5/2.5")
-            assert answer.status_code == 403
-            assert judged(answer) is Outcome.DAY_EXHAUSTED
-        # The fourth question was the one that was refused.
-        assert await place.asked() == 4
+            response = await place.http.get("/parsel/1.5/2.5")
+            assert response.status_code == 403
+            assert outcome_of(response) is Outcome.DAY_EXHAUSTED
+        # The fourth query was refused.
+        assert await place.received() == 4
 
 
-async def test_what_the_registry_refuses_is_refused(
+async def test_refusals_of_the_registry_are_passed_on(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with served(database, tmp_path, HASAT_TKGM_SINGLE_TIMEOUT="1s") as place:
         place.sim.faults.switch_on("error", status=503)
-        answer = await place.http.get("/parsel/1.5/2.5")
-        assert answer.status_code == 503
+        response = await place.http.get("/parsel/1.5/2.5")
+        assert response.status_code == 503
         place.sim.faults.switch_off()
         place.sim.faults.switch_on("error", status=403, times=1)
         for _ in range(2):
-            answer = await place.http.get("/parsel/1.5/2.5")
-            assert answer.status_code == 429
-            assert judged(answer) is Outcome.MINUTE_LIMITED
-            assert 0 < int(answer.headers["retry-after"]) <= 60
-        before = await place.asked()
+            response = await place.http.get("/parsel/1.5/2.5")
+            assert response.status_code == 429
+            assert outcome_of(response) is Outcome.MINUTE_LIMITED
+            assert 0 < int(response.headers["retry-after"]) <= 60
+        before = await place.received()
         assert (await place.batch(place.points(2))).status_code == 429
-        assert await place.asked() == before
+        assert await place.received() == before
 
 
-async def test_without_a_key_or_a_registry_it_does_not_start(settings: Settings) -> None:
+async def test_the_endpoint_requires_a_key_and_a_registry(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="HASAT_TKGM_ENDPOINT_API_KEY"):
         await serve_endpoint(settings)
     async with open_store(settings, [MIGRATIONS]) as store:
         with pytest.raises(SettingsError, match=r"tkgm\.registry\.url"):
-            async with direct(store, settings):
+            async with open_direct(store, settings):
                 pass
 
 
-async def test_lists_are_asked_for_once(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_lists_are_fetched_once(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     simulation = Simulation(TKGM, seed=4, options={"parcels": 10})
     async with simulate(simulation) as address:
         given = load_settings(

@@ -1,4 +1,4 @@
-"""Scans over real endpoints: every parcel is found, nothing is paid for twice, changes are told."""
+"""Scans over endpoints find every parcel, pay for nothing twice, and publish changes."""
 
 import asyncio
 import json
@@ -14,19 +14,18 @@ import pytest
 import shapely
 
 from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
-from hasat.fetch import RequestContext, health
-from hasat.fetch import endpoint_store as shared
+from hasat.fetch import RequestContext, endpoint_store, health
 from hasat.jobs import RunContext
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
-from hasat.sources.tkgm.density import scans
-from hasat.sources.tkgm.registry.client import Registry, registry
+from hasat.sources.tkgm.density import list_scans
+from hasat.sources.tkgm.registry.client import RegistryClient, open_registry
 from hasat.sources.tkgm.scan import runner
-from hasat.sources.tkgm.scan.runner import Course, Scan
-from hasat.sources.tkgm.scan.scan_request import Wish
-from hasat.sources.tkgm.simulator.server import TKGM
-from hasat.sources.tkgm.simulator.server import Registry as Simulated
+from hasat.sources.tkgm.scan.progress import ScanProgress
+from hasat.sources.tkgm.scan.runner import Scan
+from hasat.sources.tkgm.scan.scan_request import ScanRequest
+from hasat.sources.tkgm.simulator.server import TKGM, SimulatedRegistry
 from hasat.sources.tkgm.source import SCAN
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
@@ -34,7 +33,7 @@ from hasat.testing.database import ThrowAwayDatabase
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
-ASKER = RequestContext("daily", "tkgm_scan")
+CONTEXT = RequestContext("daily", "tkgm_scan")
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def migrations() -> list[MigrationSet]:
 
 
 class Town:
-    """A town behind endpoints, and what Hasat knows of it."""
+    """A simulated town behind endpoints, and its mirror."""
 
     def __init__(self, store: Store, settings: Settings, sim: Simulation, workers: Path) -> None:
         self.store = store
@@ -52,30 +51,32 @@ class Town:
         self.workers = workers
 
     @property
-    def upstream(self) -> Simulated:
-        inside: Simulated = self.sim.inside
+    def upstream(self) -> SimulatedRegistry:
+        inside: SimulatedRegistry = self.sim.inside
         return inside
 
     @property
     def keys(self) -> set[str]:
         return {"/".join(map(str, parcel.key)) for parcel in self.upstream.cadastre.parcels}
 
-    def wish(self, **more: Any) -> Wish:
-        return Wish(self.upstream.cadastre.area(), **more)
+    def request(self, **more: Any) -> ScanRequest:
+        return ScanRequest(self.upstream.cadastre.area(), **more)
 
     @asynccontextmanager
-    async def registry(self) -> AsyncIterator[Registry]:
-        async with registry(self.store, self.settings, self.workers) as found:
+    async def registry(self) -> AsyncIterator[RegistryClient]:
+        async with open_registry(self.store, self.settings, self.workers) as found:
             yield found
 
-    async def scan(self, **more: Any) -> Course:
-        async with self.registry() as asked:
-            return await Scan(self.store, asked, self.wish(**more), ASKER).run()
+    async def scan(self, **more: Any) -> ScanProgress:
+        async with self.registry() as registry:
+            return await Scan(self.store, registry, self.request(**more), CONTEXT).run()
 
-    async def scan_for(self, seconds: float) -> Course | None:
-        """A scan that is cut off after a while, unless it ends before."""
-        async with self.registry() as asked:
-            running = asyncio.ensure_future(Scan(self.store, asked, self.wish(), ASKER).run())
+    async def scan_for(self, seconds: float) -> ScanProgress | None:
+        """Run a scan that is cancelled after a while, unless it ends before."""
+        async with self.registry() as registry:
+            running = asyncio.ensure_future(
+                Scan(self.store, registry, self.request(), CONTEXT).run()
+            )
             done, _ = await asyncio.wait({running}, timeout=seconds)
             if done:
                 return running.result()
@@ -112,37 +113,39 @@ async def town(
         yield Town(store, settings, simulation, workers)
 
 
-async def test_a_town_is_found_whole(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_a_scan_finds_all_parcels(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with town(database, tmp_path) as place:
-        course = await place.scan()
-        assert course.complete
+        progress = await place.scan()
+        assert progress.complete
         missed = place.keys - await place.mirrored()
         assert len(missed) <= 0.01 * len(place.keys)
-        assert course.found == len(await place.mirrored())
-        assert await place.changes() == [(1, course.found)]
+        assert progress.found == len(await place.mirrored())
+        assert await place.changes() == [(1, progress.found)]
         assert max(place.upstream.points.values()) == 1
 
 
-async def test_by_number_too(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_a_scan_by_number_finds_all_parcels(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
     entry = {"by_number": "/parsel/{mahalleId}/{adaNo}/{parselNo}"}
     async with town(database, tmp_path, entry=entry) as place:
         assert (await place.scan()).complete
         assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
 
 
-async def test_the_plain_grid(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_a_grid_scan(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with town(database, tmp_path) as place:
-        course = await place.scan(method="grid", step=25.0)
-        assert course.complete
-        assert 0 < course.found <= len(place.keys)
+        progress = await place.scan(method="grid", step=25.0)
+        assert progress.complete
+        assert 0 < progress.found <= len(place.keys)
 
 
-# Where it is cut off while it reads what is known, psycopg leaves the cursor to the collector.
+# When it is cancelled while it loads the known state, psycopg leaves the cursor to the collector.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <function ServerCursorMixin:"
     "pytest.PytestUnraisableExceptionWarning"
 )
-async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
+async def test_an_interrupted_scan_resumes_and_pays_for_nothing_twice(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     seed = random.randrange(2**32)
@@ -155,22 +158,22 @@ async def test_an_interrupted_scan_goes_on_and_pays_for_nothing_twice(
             await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.parcel_told CASCADE")
             await conn.execute("TRUNCATE feed.head, feed.change, feed.version_dataset")
         place.upstream.points.clear()
-        course = None
+        progress = None
         for _ in range(20):
-            course = await place.scan_for(dice.uniform(0.02, 0.4))
-            if course is not None:
+            progress = await place.scan_for(dice.uniform(0.02, 0.4))
+            if progress is not None:
                 break
-        if course is None:
-            course = await place.scan()
-        assert course.complete
+        if progress is None:
+            progress = await place.scan()
+        assert progress.complete
         assert await place.mirrored() == expected
-        assert course.found == undisturbed.found
+        assert progress.found == undisturbed.found
         twice = [point for point, times in place.upstream.points.items() if times > 1]
-        # Only what was in flight when the scan was cut off.
+        # Only what was in flight when the scan was cancelled.
         assert len(twice) <= 20 * 3 * 20
 
 
-async def test_when_the_quota_ends_the_scan_goes_on_the_next_day(
+async def test_a_scan_stops_when_the_quota_ends(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, daily=20) as place:
@@ -182,58 +185,60 @@ async def test_when_the_quota_ends_the_scan_goes_on_the_next_day(
         assert max(place.upstream.points.values()) == 1
 
 
-async def test_a_limit_on_questions_is_kept(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_the_limit_on_queries_is_respected(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
     async with town(database, tmp_path) as place:
-        course = await place.scan(max_questions=60)
-        assert not course.complete
-        assert course.asked == sum(place.upstream.points.values()) == 60
+        progress = await place.scan(max_queries=60)
+        assert not progress.complete
+        assert progress.asked == sum(place.upstream.points.values()) == 60
         again = await place.scan()
         assert again.complete
-        assert again.known_before >= course.asked
-        (shown,) = await scans(place.store, 1)
+        assert again.known_before >= progress.asked
+        (shown,) = await list_scans(place.store, 1)
         assert shown.asked == sum(place.upstream.points.values())
 
 
-async def test_troubled_endpoints_cost_no_parcel(
+async def test_failing_endpoints_cost_no_parcel(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, endpoints=4) as place:
         place.sim.faults.switch_on("partial", share=0.3)
         place.sim.faults.switch_on("broken", endpoint=2, share=0.2)
         place.sim.faults.switch_on("forbidden", endpoint=3, times=1)
-        course = await place.scan()
-        assert course.complete
+        progress = await place.scan()
+        assert progress.complete
         assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
 
 
-async def test_an_endpoint_that_denies_what_is_there_costs_no_parcel(
+async def test_an_endpoint_that_misses_parcels_costs_none(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
         place.sim.faults.switch_on("lying", endpoint=2)
-        course = await place.scan()
-        assert course.complete
+        progress = await place.scan()
+        assert progress.complete
         assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who fails rests, and is waited for, but not for long."""
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten cooldowns and waits."""
     monkeypatch.setattr(health, "_FAILING_SECONDS", 0.01)
-    monkeypatch.setattr(shared, "_UPSTREAM_REST_SECONDS", 0.005)
+    monkeypatch.setattr(endpoint_store, "_UPSTREAM_REST_SECONDS", 0.005)
     monkeypatch.setattr(runner, "_WAITS", (0.05,) * 12)
     monkeypatch.setattr(runner, "_CONTROL_WAITS", (0.2,) * 10)
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_points_that_nobody_answers_stop_no_scan_and_take_no_parcel_away(
+@pytest.mark.usefixtures("short_waits")
+async def test_points_without_response_stop_no_scan_and_remove_no_parcel(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
         place.sim.faults.switch_on("unanswerable", of=30)
-        course = await place.scan()
-        assert course.complete
-        assert course.unanswered
+        progress = await place.scan()
+        assert progress.complete
+        assert progress.unanswered
         found = await place.mirrored()
         assert len(place.keys - found) <= 0.02 * len(place.keys)
         again = await place.scan()
@@ -242,22 +247,22 @@ async def test_points_that_nobody_answers_stop_no_scan_and_take_no_parcel_away(
         assert await place.mirrored() >= found
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_where_nobody_answers_anything_no_point_is_passed_over(
+@pytest.mark.usefixtures("short_waits")
+async def test_no_point_is_skipped_when_no_endpoint_responds(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
-        await place.scan(max_questions=25)
+        await place.scan(max_queries=25)
         place.sim.faults.switch_on("broken")
         with pytest.raises(UnavailableError):
             await place.scan()
         place.sim.faults.switch_off()
-        course = await place.scan()
-        assert course.complete
-        assert not course.unanswered
+        progress = await place.scan()
+        assert progress.complete
+        assert not progress.unanswered
 
 
-async def test_a_second_scan_tells_what_came_and_went(
+async def test_a_second_scan_publishes_added_and_removed_parcels(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
@@ -273,7 +278,7 @@ async def test_a_second_scan_tells_what_came_and_went(
         assert again.asked < first.asked
 
 
-async def test_a_second_scan_of_what_has_not_changed_asks_once_a_parcel(
+async def test_a_second_scan_without_changes_sends_one_query_per_parcel(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
@@ -283,12 +288,12 @@ async def test_a_second_scan_of_what_has_not_changed_asks_once_a_parcel(
             again = await place.scan()
             assert again.complete
             assert again.found == first.found
-            # A point a parcel, a few empty ones, and the last random look at what is left.
+            # One point per parcel, a few empty ones, and the audit at the end.
             assert again.asked <= first.found + 20 + 20 + 20
         assert await place.changes() == changes
 
 
-async def test_a_better_quality_goes_on_from_what_was_just_told(
+async def test_a_better_quality_continues_from_fresh_parcels(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path) as place:
@@ -305,12 +310,12 @@ async def test_a_grid_that_misses_parcels_removes_none(
     async with town(database, tmp_path) as place:
         await place.scan()
         before = await place.mirrored()
-        course = await place.scan(method="grid", step=60.0)
-        assert course.found < len(before)
+        progress = await place.scan(method="grid", step=60.0)
+        assert progress.found < len(before)
         assert await place.mirrored() == before
 
 
-async def test_many_parcels_gone_are_held_until_somebody_decides(
+async def test_many_missing_parcels_are_held_for_approval(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, parcels=40) as place:
@@ -320,15 +325,15 @@ async def test_many_parcels_gone_are_held_until_somebody_decides(
         with pytest.raises(HeldError):
             await place.scan()
         assert await place.mirrored() == before
-        async with place.registry() as asked:
-            scan = Scan(place.store, asked, place.wish(), ASKER, removals="reject")
+        async with place.registry() as registry:
+            scan = Scan(place.store, registry, place.request(), CONTEXT, removals="reject")
             assert (await scan.run()).complete
         assert await place.mirrored() == before
         place.sim.faults.switch_off("lying")
         assert (await place.scan()).found == len(before)
 
 
-async def test_the_job_goes_on_when_there_is_quota_again(
+async def test_the_job_resumes_when_there_is_quota_again(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, parcels=40, daily=20) as place:
@@ -351,7 +356,7 @@ async def test_the_job_goes_on_when_there_is_quota_again(
         assert ended.kind == "out_of_quota"
         assert first.last_progress is not None
         assert "quota left" in first.last_progress["note"]
-        # It is not done while there is something to ask.
+        # The total includes the queries that are left.
         assert first.last_progress["done"] < first.last_progress["total"]
         declared = json.loads(place.workers.read_text())
         for one, endpoint in zip(declared["workers"], place.upstream.endpoints, strict=True):

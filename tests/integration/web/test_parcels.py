@@ -10,13 +10,13 @@ from hasat.api import create_app
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
-from hasat.sources.tkgm.density import read_drawn
+from hasat.sources.tkgm.density import parse_drawn_area
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.statics import Statics
-from support.parcel_toys import publish_features, street
+from support.parcels import publish_features, street
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -50,7 +50,7 @@ async def _scanned(store: Store, area: str, *, finished: bool) -> None:
             " VALUES (%s, %s, '{}', 1, CASE WHEN %s THEN now() END, %s)",
             [
                 area.encode(),
-                Jsonb(mapping(read_drawn(area))),
+                Jsonb(mapping(parse_drawn_area(area))),
                 finished,
                 Jsonb({"asked": 7, "found": 5}) if finished else None,
             ],

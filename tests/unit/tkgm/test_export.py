@@ -1,4 +1,4 @@
-"""Parcels as files: every form is read back by a program that is not ours, and says the same."""
+"""Exports: other programs read every format back with the same content."""
 
 import csv
 import json
@@ -12,18 +12,18 @@ import pytest
 import shapely
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.export import Fetched, export, export_unknown, without_parcels
-from hasat.sources.tkgm.features import feature_of
-from hasat.sources.tkgm.registry.wire import read_parcel
-from hasat.sources.tkgm.scan.scan_request import Unknown
+from hasat.sources.tkgm.export import export, export_unknown, without_parcels
+from hasat.sources.tkgm.features import StoredParcel, build_feature
+from hasat.sources.tkgm.registry.wire import parse_parcel
+from hasat.sources.tkgm.scan.candidates import UnknownArea
 
 AT = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 RING = [[32.80001, 39.9], [32.8011, 39.9], [32.8011, 39.901], [32.80001, 39.901], [32.80001, 39.9]]
 HOLE = [[32.8003, 39.9003], [32.8003, 39.9006], [32.8006, 39.9006], [32.8003, 39.9003]]
 
 
-def parcel(number: int, geometry: Any, **more: Any) -> Fetched:
-    told = {
+def parcel(number: int, geometry: Any, **more: Any) -> StoredParcel:
+    properties = {
         "mahalleId": 1162,
         "ilId": 28,
         "adaNo": "2705",
@@ -32,8 +32,8 @@ def parcel(number: int, geometry: Any, **more: Any) -> Fetched:
         "alan": "1.295,50",
         "nitelik": 'Kâgir "Ev"; bahçeli',
     }
-    body = json.dumps({"type": "Feature", "geometry": geometry, "properties": {**told, **more}})
-    return Fetched(feature_of(read_parcel(body.encode())), AT)
+    feature = {"type": "Feature", "geometry": geometry, "properties": {**properties, **more}}
+    return StoredParcel(build_feature(parse_parcel(feature)), AT)
 
 
 PARCELS = [
@@ -43,9 +43,9 @@ PARCELS = [
 ]
 
 
-@pytest.mark.parametrize("ending", ["gpkg", "fgb", "shp", "kml", "kmz", "geojson"])
-def test_gdal_reads_back_what_was_written(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"Şehir {ending}.{ending}"
+@pytest.mark.parametrize("extension", ["gpkg", "fgb", "shp", "kml", "kmz", "geojson"])
+def test_gdal_reads_back_what_was_written(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"Şehir {extension}.{extension}"
     assert export(PARCELS, path) == 3
     about, _, geometries, columns = pyogrio.raw.read(path)
     fields = dict(zip(about["fields"], columns, strict=True))
@@ -99,7 +99,7 @@ def test_dxf_is_in_metres_of_the_right_zone(tmp_path: Path) -> None:
 def test_dxf_of_parcels_far_from_turkey_is_in_metres_too(tmp_path: Path) -> None:
     path = tmp_path / "parcels.dxf"
     ground = shapely.box(-76.7, 37.27, -76.699, 37.271)
-    export([parcel(1, shapely.geometry.mapping(ground))], path)
+    export([parcel(1, json.loads(shapely.to_geojson(ground)))], path)
     _, _, geometries, _ = pyogrio.raw.read(path)
     west, south, east, north = shapely.total_bounds(shapely.from_wkb(geometries)).tolist()
     assert 80 < east - west < 95
@@ -127,10 +127,10 @@ def test_plain_csv(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", ["geojson", "gpkg", "csv", "parquet", "dxf", "kml", "shp", "fgb"]
+    "extension", ["geojson", "gpkg", "csv", "parquet", "dxf", "kml", "shp", "fgb"]
 )
-def test_no_parcels_at_all(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"none.{ending}"
+def test_no_parcels_at_all(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"none.{extension}"
     assert export([], path) == 0
     assert path.exists()
 
@@ -150,29 +150,32 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="ending") as caught:
+def test_an_unknown_extension_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="extension") as caught:
         export(PARCELS, tmp_path / "parcels.xyz")
     assert ".gpkg" in str(caught.value)
 
 
-def test_the_better_spelling_stays_whichever_way_was_asked_last() -> None:
+def test_the_better_spelling_stays_whichever_query_came_last() -> None:
     outline = {"type": "Polygon", "coordinates": [RING]}
     by_number = parcel(1, outline, mahalleAd="Remzi Oğuz Arık", pafta="I29").feature
-    told = {"mahalleId": 1162, "adaNo": "2705", "parselNo": "1", "mahalleAd": "Remzi Oğuz Arik"}
-    body = json.dumps({"type": "Feature", "geometry": outline, "properties": told})
-    again = feature_of(read_parcel(body.encode()), by_number)
-    assert again == by_number
-    renamed = json.dumps(
-        {"type": "Feature", "geometry": outline, "properties": {**told, "mahalleAd": "Yeni"}}
-    )
-    assert feature_of(read_parcel(renamed.encode()), by_number)["properties"]["mahalleAd"] == "Yeni"
+    properties = {
+        "mahalleId": 1162,
+        "adaNo": "2705",
+        "parselNo": "1",
+        "mahalleAd": "Remzi Oğuz Arik",
+    }
+    by_point = {"type": "Feature", "geometry": outline, "properties": properties}
+    assert build_feature(parse_parcel(by_point), by_number) == by_number
+    renamed = {**by_point, "properties": {**properties, "mahalleAd": "Yeni"}}
+    published = build_feature(parse_parcel(renamed), by_number)
+    assert published["properties"]["mahalleAd"] == "Yeni"
 
 
-UNKNOWN = [Unknown(shapely.box(32.802, 39.9, 32.803, 39.901), 0.25)]
+UNKNOWN = [UnknownArea(shapely.box(32.802, 39.9, 32.803, 39.901), 0.25)]
 
 
-def test_what_is_unknown_is_a_layer_of_a_geopackage(tmp_path: Path) -> None:
+def test_unknown_areas_are_a_layer_of_a_geopackage(tmp_path: Path) -> None:
     path = tmp_path / "parsel.gpkg"
     export(PARCELS, path)
     assert export_unknown(UNKNOWN, path, AT) == path
@@ -180,27 +183,29 @@ def test_what_is_unknown_is_a_layer_of_a_geopackage(tmp_path: Path) -> None:
     about, _, geometries, columns = pyogrio.raw.read(path, layer="unknown")
     fields = dict(zip(about["fields"], columns, strict=True))
     assert fields["chance"].tolist() == [0.25]
-    assert shapely.from_wkb(geometries[0]).equals(UNKNOWN[0].ground)
+    assert shapely.from_wkb(geometries[0]).equals(UNKNOWN[0].geometry)
 
 
-@pytest.mark.parametrize("ending", ["geojson", "fgb", "shp", "kml", "kmz", "dxf", "parquet", "csv"])
-def test_what_is_unknown_comes_beside_other_forms(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"parsel.{ending}"
+@pytest.mark.parametrize(
+    "extension", ["geojson", "fgb", "shp", "kml", "kmz", "dxf", "parquet", "csv"]
+)
+def test_unknown_areas_are_a_second_file_of_other_formats(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"parsel.{extension}"
     for unknown in (UNKNOWN, []):
-        beside = export_unknown(unknown, path, AT)
-        assert beside == tmp_path / f"parsel.unknown.{ending}"
-        assert beside.is_file()
+        written = export_unknown(unknown, path, AT)
+        assert written == tmp_path / f"parsel.unknown.{extension}"
+        assert written.is_file()
     assert not path.exists()
 
 
-def test_what_is_unknown_is_cut_to_the_area_and_out_of_parcels() -> None:
+def test_unknown_areas_are_clipped_to_the_area_without_parcels() -> None:
     area = shapely.box(32.8, 39.9, 32.81, 39.91)
     parcel = shapely.box(32.8, 39.9, 32.805, 39.91)
-    wide = Unknown(shapely.box(32.79, 39.89, 32.807, 39.92), 0.5)
+    wide = UnknownArea(shapely.box(32.79, 39.89, 32.807, 39.92), 0.5)
     [left] = without_parcels([wide], [parcel], area)
     assert left.chance == 0.5
-    assert left.ground.equals(shapely.box(32.805, 39.9, 32.807, 39.91))
-    assert without_parcels([Unknown(parcel, 0.5)], [parcel], area) == []
+    assert left.geometry.equals(shapely.box(32.805, 39.9, 32.807, 39.91))
+    assert without_parcels([UnknownArea(parcel, 0.5)], [parcel], area) == []
 
 
 def test_a_csv_file_has_no_formulas(tmp_path: Path) -> None:
@@ -221,9 +226,9 @@ def test_a_csv_file_has_no_formulas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", ["geojson", "gpkg", "fgb", "shp", "kml", "dxf", "parquet", "csv"]
+    "extension", ["geojson", "gpkg", "fgb", "shp", "kml", "dxf", "parquet", "csv"]
 )
-def test_odd_names_and_values_are_written(tmp_path: Path, ending: str) -> None:
+def test_odd_names_and_values_are_written(tmp_path: Path, extension: str) -> None:
     ring = [[32.8, 39.9], [32.800001, 39.9], [32.800001, 39.91], [32.8, 39.91], [32.8, 39.9]]
     odd = {
         "A": 1,
@@ -239,4 +244,4 @@ def test_odd_names_and_values_are_written(tmp_path: Path, ending: str) -> None:
         parcel(1, {"type": "Polygon", "coordinates": [ring]}, **odd),
         parcel(2, {"type": "Polygon", "coordinates": [RING]}, big=2.5, n=1.5),
     ]
-    assert export(parcels, tmp_path / f"p.{ending}") == 2
+    assert export(parcels, tmp_path / f"p.{extension}") == 2

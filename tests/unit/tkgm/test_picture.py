@@ -1,4 +1,4 @@
-"""A picture shows parcels where they are and leaves their holes open."""
+"""A picture shows parcels at their place and leaves their holes open."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from shapely import Point as Place
 from hasat.errors import UsageError
 from hasat.sources.tkgm.picture import draw
 from hasat.sources.tkgm.registry.wire import Point
-from hasat.sources.tkgm.scan.scan_request import Unknown
+from hasat.sources.tkgm.scan.candidates import UnknownArea
 
 AREA = shapely.box(32.84, 39.89, 32.85, 39.90)
 
 
 def pixel(path: Path, place: Geometry) -> tuple[int, int, int]:
-    """The colour at a place, from its share of the area's width and height."""
+    """Return the colour at a place."""
     with Image.open(path) as image:
         west, south, east, north = AREA.bounds
         lon, lat = shapely.get_coordinates(place)[0]
@@ -31,10 +31,10 @@ def pixel(path: Path, place: Geometry) -> tuple[int, int, int]:
     return (int(found[0]), int(found[1]), int(found[2]))
 
 
-def test_parcels_holes_and_unknown_ground(tmp_path: Path) -> None:
+def test_parcels_holes_and_unknown_areas(tmp_path: Path) -> None:
     hole = shapely.box(32.843, 39.893, 32.845, 39.895)
     parcel = shapely.box(32.842, 39.892, 32.846, 39.896).difference(hole)
-    unknown = Unknown(shapely.box(32.847, 39.897, 32.849, 39.899), 0.5)
+    unknown = UnknownArea(shapely.box(32.847, 39.897, 32.849, 39.899), 0.5)
     path = tmp_path / "map.png"
     draw(path, AREA, [parcel], [Point(39.891, 32.841)], [unknown])
     green = pixel(path, Place(32.8425, 39.8925))
@@ -45,6 +45,6 @@ def test_parcels_holes_and_unknown_ground(tmp_path: Path) -> None:
     assert len({green, inside, orange}) == 3
 
 
-def test_a_name_without_a_kind_of_picture(tmp_path: Path) -> None:
+def test_an_unsupported_extension_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"map\.xyz"):
         draw(tmp_path / "map.xyz", AREA, [], [], [])

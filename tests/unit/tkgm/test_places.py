@@ -1,9 +1,9 @@
-"""Places by the names people write."""
+"""Places are found by the names people write."""
 
 import pytest
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.sources.tkgm.places import choose
+from hasat.sources.tkgm.places import choose_place
 from hasat.sources.tkgm.registry.wire import Place
 
 LISTED = [
@@ -18,7 +18,7 @@ LISTED = [
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("Kızılay", 1),
         ("KIZILAY", 1),
@@ -35,24 +35,24 @@ LISTED = [
         ("YENİ", 6),
     ],
 )
-def test_spelling_makes_no_difference_unless_it_must(written: str, meant: int) -> None:
-    assert choose(LISTED, written).id == meant
+def test_spelling_matters_only_where_names_differ_by_it(written: str, expected: int) -> None:
+    assert choose_place(LISTED, written).id == expected
 
 
-def test_near_names_are_offered() -> None:
+def test_similar_names_are_suggested() -> None:
     with pytest.raises(NotFoundError) as caught:
-        choose(LISTED, "Kızlay", within=["Ankara", "Çankaya"])
+        choose_place(LISTED, "Kızlay", within=["Ankara", "Çankaya"])
     assert "neighbourhood 'Kızlay' in Ankara/Çankaya" in caught.value.message
     assert "Kızılay" in str(caught.value.remedy)
     assert "hasat tkgm places 'Ankara/Çankaya'" in str(caught.value.remedy)
     with pytest.raises(NotFoundError, match="lists all 7"):
-        choose(LISTED, "Xyz")
+        choose_place(LISTED, "Xyz")
     with pytest.raises(NotFoundError):
-        choose(LISTED, "99")
+        choose_place(LISTED, "99")
 
 
-def test_several_are_told_apart_by_id() -> None:
+def test_ambiguous_names_list_their_ids() -> None:
     with pytest.raises(UsageError) as caught:
-        choose(LISTED, "yeni", within=["Ankara", "Çankaya"])
+        choose_place(LISTED, "yeni", within=["Ankara", "Çankaya"])
     assert "Yeni (5), YENİ (6)" in caught.value.message
     assert "Ankara/Çankaya/5" in str(caught.value.remedy)

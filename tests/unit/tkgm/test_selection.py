@@ -1,11 +1,11 @@
-"""What a request for parcels may say, and what is refused."""
+"""Query parameters of the parcels: valid ones are parsed, others rejected."""
 
 from urllib.parse import parse_qsl
 
 import pytest
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.selection import MOST, Box, Selection, read_selection
+from hasat.sources.tkgm.selection import MAX_LIMIT, Box, Selection, parse_selection
 
 
 @pytest.mark.parametrize(
@@ -30,24 +30,24 @@ from hasat.sources.tkgm.selection import MOST, Box, Selection, read_selection
         "after=%00",
     ],
 )
-def test_what_cannot_be_understood_is_refused(query: str) -> None:
+def test_invalid_parameters_are_rejected(query: str) -> None:
     with pytest.raises(UsageError):
-        read_selection(dict(parse_qsl(query, keep_blank_values=True)))
+        parse_selection(dict(parse_qsl(query, keep_blank_values=True)))
 
 
-def test_without_words_it_is_everything() -> None:
-    assert read_selection({}) == Selection()
-    assert read_selection({"limit": "9" * 40}).limit == MOST
+def test_no_parameters_select_everything() -> None:
+    assert parse_selection({}) == Selection()
+    assert parse_selection({"limit": "9" * 40}).limit == MAX_LIMIT
 
 
-def test_a_box_may_go_around_the_back_of_the_earth() -> None:
-    box = read_selection({"bbox": "170,-10,-170,10"}).box
+def test_a_box_may_cross_the_antimeridian() -> None:
+    box = parse_selection({"bbox": "170,-10,-170,10"}).box
     assert box is not None
     assert box.halves == (Box(170, -10, 180, 10), Box(-180, -10, -170, 10))
-    assert box.ground.area == pytest.approx(400)
+    assert box.polygon.area == pytest.approx(400)
 
 
 def test_a_point_is_a_box_without_size() -> None:
-    box = read_selection({"lat": "39.9", "lon": "32.85"}).box
+    box = parse_selection({"lat": "39.9", "lon": "32.85"}).box
     assert box == Box(32.85, 39.9, 32.85, 39.9)
-    assert box.ground.geom_type == "Point"
+    assert box.polygon.geom_type == "Point"

@@ -1,4 +1,4 @@
-"""What the registry answers is read as it is meant, in both of its dialects."""
+"""Responses of the registry are parsed correctly in both of its formats."""
 
 import json
 import math
@@ -9,13 +9,15 @@ import pytest
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import BrokenAnswerError
-from hasat.sources.tkgm.registry.outcomes import message_of, says_daily_limit, says_nothing_there
+from hasat.sources.tkgm.geometry import geodesic_area
+from hasat.sources.tkgm.registry.outcomes import is_daily_limit, is_not_found, parse_message
 from hasat.sources.tkgm.registry.wire import (
-    geodesic_area,
-    read_area,
-    read_outline,
-    read_parcel,
-    read_places,
+    Parcel,
+    parse_object,
+    parse_outline,
+    parse_parcel,
+    parse_places,
+    parse_square_metres,
 )
 
 SQUARE = [[29.0, 41.0], [29.001, 41.0], [29.001, 41.001], [29.0, 41.001], [29.0, 41.0]]
@@ -23,8 +25,12 @@ HOLE = [[29.0002, 41.0002], [29.0002, 41.0004], [29.0004, 41.0004], [29.0002, 41
 
 
 def feature(geometry: Any, **properties: Any) -> bytes:
-    told = {"mahalleId": 1162, "adaNo": "2705", "parselNo": "15", "durum": "1", **properties}
-    return json.dumps({"type": "Feature", "geometry": geometry, "properties": told}).encode()
+    given = {"mahalleId": 1162, "adaNo": "2705", "parselNo": "15", "durum": "1", **properties}
+    return json.dumps({"type": "Feature", "geometry": geometry, "properties": given}).encode()
+
+
+def read_parcel(body: bytes) -> Parcel:
+    return parse_parcel(parse_object(body))
 
 
 def square(side_metres: float, lat: float = 39.9, lon: float = 32.8) -> dict[str, Any]:
@@ -53,17 +59,17 @@ def square(side_metres: float, lat: float = 39.9, lon: float = 32.8) -> dict[str
         ("1.2.3,4.5", None),
     ],
 )
-def test_an_area_in_each_of_the_registrys_forms(text: str, area: float | None) -> None:
-    assert read_area(text) == area
+def test_an_area_in_each_format_of_the_registry(text: str, area: float | None) -> None:
+    assert parse_square_metres(text) == area
 
 
 @pytest.mark.parametrize("text", ["1.234", "1,234"])
-def test_the_outline_settles_what_can_be_read_twice(text: str) -> None:
-    assert read_area(text, 1300.0) == 1234
-    assert read_area(text, 1.1) == 1.234
+def test_the_outline_decides_an_ambiguous_area(text: str) -> None:
+    assert parse_square_metres(text, 1300.0) == 1234
+    assert parse_square_metres(text, 1.1) == 1.234
 
 
-def test_every_area_reads_the_same_in_both_dialects() -> None:
+def test_every_area_is_the_same_in_both_formats() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -71,7 +77,7 @@ def test_every_area_reads_the_same_in_both_dialects() -> None:
         area = round(math.exp(dice.uniform(math.log(2), math.log(2e7))), 2)
         by_point = f"{area:,.2f}"
         by_number = by_point.translate(str.maketrans(",.", ".,"))
-        assert read_area(by_point) == read_area(by_number) == area
+        assert parse_square_metres(by_point) == parse_square_metres(by_number) == area
 
 
 def test_the_same_parcel_by_point_and_by_number_has_one_key_and_one_area() -> None:
@@ -84,47 +90,35 @@ def test_the_same_parcel_by_point_and_by_number_has_one_key_and_one_area() -> No
 
 
 def test_the_geodesic_area_of_a_known_square() -> None:
-    outline = read_outline(square(100))
+    outline = parse_outline(square(100))
     assert outline is not None
     assert geodesic_area(outline) == pytest.approx(10_000, rel=0.005)
 
 
-def test_holes_and_several_grounds_are_kept() -> None:
+def test_holes_and_several_polygons_are_preserved() -> None:
     far = [[[x + 1, y] for x, y in SQUARE]]
-    outline = read_outline({"type": "MultiPolygon", "coordinates": [[SQUARE, HOLE], far]})
+    outline = parse_outline({"type": "MultiPolygon", "coordinates": [[SQUARE, HOLE], far]})
     assert isinstance(outline, MultiPolygon)
     assert sum(len(part.interiors) for part in outline.geoms) == 1
 
 
-def test_one_ground_has_one_spelling() -> None:
+def test_an_outline_has_one_canonical_form() -> None:
     turned = [*SQUARE[2:-1], *SQUARE[:2], SQUARE[2]]
-    first = read_outline({"type": "Polygon", "coordinates": [SQUARE]})
+    first = parse_outline({"type": "Polygon", "coordinates": [SQUARE]})
     assert first is not None
     for ring in (turned, SQUARE[::-1], [SQUARE[0], *SQUARE]):
-        other = read_outline({"type": "Polygon", "coordinates": [ring]})
+        other = parse_outline({"type": "Polygon", "coordinates": [ring]})
         assert other is not None
         assert other.wkb == first.wkb
     assert isinstance(first, Polygon)
     assert first.exterior.is_ccw
 
 
-def test_a_passive_parcel_names_what_became_of_it() -> None:
-    heir = json.loads(feature(square(20), parselNo="16", alan="400,00"))
-    told = json.dumps({"type": "FeatureCollection", "features": [heir]})
-    parcel = read_parcel(
-        feature(None, durum="0", gittigiParselListe=told, gittigiParselSebep="İfraz")
-    )
-    assert parcel.is_passive
+@pytest.mark.parametrize("successors", ["", "{", "[]", '{"features": 3}', '{"features": [{}]}'])
+def test_a_passive_parcel_has_no_outline_and_its_successors_are_data(successors: str) -> None:
+    parcel = read_parcel(feature(None, durum="0", gittigiParselListe=successors))
     assert parcel.geometry is None
-    assert [one.key for one in parcel.successors] == [(1162, "2705", "16")]
-    assert parcel.successors[0].area == 400
-
-
-@pytest.mark.parametrize("told", ["", "{", "[]", '{"features": 3}', '{"features": [{}]}'])
-def test_an_unreadable_list_of_successors_costs_nothing_else(told: str) -> None:
-    parcel = read_parcel(feature(square(20), gittigiParselListe=told))
-    assert parcel.successors == ()
-    assert parcel.properties["gittigiParselListe"] == told
+    assert parcel.properties["gittigiParselListe"] == successors
 
 
 @pytest.mark.parametrize(
@@ -154,7 +148,7 @@ def test_an_unreadable_list_of_successors_costs_nothing_else(told: str) -> None:
         feature(None, parselNo=[1]),
     ],
 )
-def test_what_is_no_parcel_is_said_to_be_none(body: bytes) -> None:
+def test_a_body_without_a_parcel_is_rejected(body: bytes) -> None:
     with pytest.raises(BrokenAnswerError):
         read_parcel(body)
 
@@ -173,11 +167,11 @@ def test_a_village_parcel_has_the_block_number_zero() -> None:
         "Parsel Bulunamad&#305;</string>",
     ],
 )
-def test_nothing_there_in_every_form(body: str) -> None:
-    message = message_of(body.encode())
+def test_not_found_in_every_form(body: str) -> None:
+    message = parse_message(body.encode())
     assert message is not None
-    assert says_nothing_there(message)
-    assert not says_daily_limit(message)
+    assert is_not_found(message)
+    assert not is_daily_limit(message)
 
 
 @pytest.mark.parametrize(
@@ -189,19 +183,19 @@ def test_nothing_there_in_every_form(body: str) -> None:
     ],
 )
 def test_the_daily_limit_in_every_form(body: str) -> None:
-    message = message_of(body.encode())
+    message = parse_message(body.encode())
     assert message is not None
-    assert says_daily_limit(message)
-    assert not says_nothing_there(message)
+    assert is_daily_limit(message)
+    assert not is_not_found(message)
 
 
 def test_other_messages_are_neither() -> None:
-    message = message_of(b'{"Message":"No HTTP resource was found that matches the request."}')
+    message = parse_message(b'{"Message":"No HTTP resource was found that matches the request."}')
     assert message is not None
-    assert not says_daily_limit(message)
-    assert not says_nothing_there(message)
-    assert message_of(b"{}") is None
-    assert message_of(b"") is None
+    assert not is_daily_limit(message)
+    assert not is_not_found(message)
+    assert parse_message(b"{}") is None
+    assert parse_message(b"") is None
 
 
 def test_places_with_and_without_a_boundary() -> None:
@@ -220,9 +214,9 @@ def test_places_with_and_without_a_boundary() -> None:
             },
         ],
     }
-    ankara, istanbul = read_places(json.dumps(listed).encode())
+    ankara, istanbul = parse_places(json.dumps(listed).encode())
     assert (ankara.id, ankara.name, istanbul.name) == (28, "Ankara", "İstanbul")
     assert ankara.boundary is not None
     assert istanbul.boundary is None
     with pytest.raises(BrokenAnswerError):
-        read_places(b'{"features": [{"properties": {"id": "x"}}]}')
+        parse_places(b'{"features": [{"properties": {"id": "x"}}]}')

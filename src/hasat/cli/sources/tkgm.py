@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,10 +23,10 @@ from hasat.messages import msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
-    from hasat.sources.tkgm.export import Fetched
-    from hasat.sources.tkgm.geometry import Area
-    from hasat.sources.tkgm.places import Found
-    from hasat.sources.tkgm.registry.client import Registry
+    from hasat.sources.tkgm.features import StoredParcel
+    from hasat.sources.tkgm.geometry import Outline
+    from hasat.sources.tkgm.places import PlaceMatch
+    from hasat.sources.tkgm.registry.client import RegistryClient
     from hasat.store import Store
 
 _FILES = {".geojson", ".json", ".kml", ".kmz", ".gpkg", ".shp", ".fgb", ".zip", ".gml"}
@@ -75,29 +76,29 @@ def parcel(
 
     async def fetch() -> dict[str, Any]:
         from hasat.fetch import RequestContext
-        from hasat.sources.tkgm.registry.lookup import Lookup, point_at
-        from hasat.sources.tkgm.registry.wire import Number
+        from hasat.sources.tkgm.registry.lookup import Lookup, check_point
+        from hasat.sources.tkgm.registry.wire import ParcelNumber
 
         async with _registry(settings, workers) as (store, registry):
             lookup = Lookup(store, settings, registry, RequestContext("daily", "tkgm_parcel"))
-            await lookup.forget()
+            await lookup.delete_expired()
             if lat is not None and lon is not None:
-                known = await lookup.at(point_at(lat, lon), fresh=fresh)
+                stored = await lookup.at(check_point(lat, lon), fresh=fresh)
             elif mahalle is not None and ada is not None and parsel is not None:
-                number = Number(await mahalle_id(store, settings, mahalle), ada, parsel)
-                known = await lookup.numbered(number, fresh=fresh)
+                number = ParcelNumber(await mahalle_id(store, settings, mahalle), ada, parsel)
+                stored = await lookup.numbered(number, fresh=fresh)
             else:
                 raise UsageError(
                     msg("No parcel is named."),
                     remedy=msg("Give LAT and LON, or --mahalle, --ada and --parsel."),
                 )
-        found = known.dated()
+        found = stored.dated()
         if found is None:
             raise NotFoundError(
                 msg("There is no parcel there: a road, a stream or public land."),
                 remedy=msg(
                     "Fetched at {fetched_at:%Y-%m-%d %H:%M:%S %Z}; --fresh sends a new request.",
-                    fetched_at=known.fetched_at,
+                    fetched_at=stored.fetched_at.astimezone(UTC),
                 ),
             )
         return found
@@ -158,10 +159,10 @@ def scan(
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
     from hasat.cli.sources.tkgm_scan import Files, render_scan, run_scan
-    from hasat.sources.tkgm.scan.scan_request import Wish
+    from hasat.sources.tkgm.scan.scan_request import ScanRequest
 
     settings = context.get_settings(ctx)
-    wish = Wish(area_of(settings, area), quality, method, step, max_queries)
+    request = ScanRequest(area_of(settings, area), quality, method, step, max_queries)
     files = Files(out, unknown, picture, context.umask_for(ctx, out, unknown, picture))
     files.check()
 
@@ -171,7 +172,7 @@ def scan(
                 "scan.start",
                 area,
                 lambda store: run_scan(
-                    store, registry, wish, files, removals, only_estimate=estimate
+                    store, registry, request, files, removals, only_estimate=estimate
                 ),
                 takes_long=True,
                 removals=removals,
@@ -203,14 +204,14 @@ def export(
     Examples: `hasat tkgm export parcels.gpkg` · `hasat tkgm export p.csv --turkish`
     """
     settings = context.get_settings(ctx)
-    ground = None if area is None else area_of(settings, area)
+    outline = None if area is None else area_of(settings, area)
 
     mask = context.umask_for(ctx, out)
 
     async def work(store: "Store") -> int:
-        from hasat.sources.tkgm.queries import known_parcels
+        from hasat.sources.tkgm.queries import load_parcels
 
-        parcels = await known_parcels(store, ground)
+        parcels = await load_parcels(store, outline)
         with context.umask(mask):
             return _write(parcels, out, turkish=turkish)
 
@@ -241,7 +242,7 @@ def places(
     """
     settings = context.get_settings(ctx)
 
-    async def fetch() -> "list[Found]":
+    async def fetch() -> "list[PlaceMatch]":
         from hasat.sources.tkgm.places import Places
 
         async with open_migrated_store(settings) as store:
@@ -268,7 +269,7 @@ def places(
     output.emit(rows, json=json, human=human)
 
 
-def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
+def _write(parcels: "list[StoredParcel]", out: Path, *, turkish: bool) -> int:
     from hasat.sources.tkgm.export import export as write
 
     return write(parcels, out, turkish=turkish)
@@ -277,8 +278,8 @@ def _write(parcels: "list[Fetched]", out: Path, *, turkish: bool) -> int:
 @asynccontextmanager
 async def _registry(
     settings: Settings, workers: Path | None
-) -> "AsyncIterator[tuple[Store, Registry]]":
-    from hasat.sources.tkgm.registry.client import registry
+) -> "AsyncIterator[tuple[Store, RegistryClient]]":
+    from hasat.sources.tkgm.registry.client import open_registry
 
     file = workers or settings.tkgm.workers_file
     if file is None:
@@ -286,8 +287,11 @@ async def _registry(
             msg("No endpoints configured."),
             remedy=msg("Name your workers.json with --workers or tkgm.workers_file."),
         )
-    async with open_migrated_store(settings) as store, registry(store, settings, file) as found:
-        yield store, found
+    async with (
+        open_migrated_store(settings) as store,
+        open_registry(store, settings, file) as client,
+    ):
+        yield store, client
 
 
 def _render_parcel(feature: dict[str, Any]) -> Text:
@@ -304,7 +308,7 @@ def _render_parcel(feature: dict[str, Any]) -> Text:
     return Text("\n".join(lines))
 
 
-def area_of(settings: Settings, text: str) -> "Area":
+def area_of(settings: Settings, text: str) -> "Outline":
     """Return the area of a file, of a box, or of a place by its name."""
     from hasat.sources.tkgm.geometry import read_area
 
@@ -312,7 +316,7 @@ def area_of(settings: Settings, text: str) -> "Area":
     if is_box or Path(text).is_file() or Path(text).suffix.lower() in _FILES:
         return read_area(text)
 
-    async def find() -> "Found":
+    async def find() -> "PlaceMatch":
         from hasat.sources.tkgm.places import Places
 
         async with open_migrated_store(settings) as store:

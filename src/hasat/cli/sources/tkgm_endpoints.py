@@ -50,7 +50,7 @@ async def serve_endpoint(settings: Settings) -> None:
     """Serve the endpoint until a signal arrives."""
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind
-    from hasat.sources.tkgm.registry.client import direct
+    from hasat.sources.tkgm.registry.client import open_direct
     from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
 
     wanted = settings.tkgm.endpoint
@@ -68,7 +68,7 @@ async def serve_endpoint(settings: Settings) -> None:
     async with (
         Parent.connect() as parent,
         open_migrated_store(settings) as store,
-        direct(store, settings) as registry,
+        open_direct(store, settings) as registry,
     ):
         parent.when_gone(ended.set)
         app = endpoint_app(registry, settings, wanted.api_key.get_secret_value())

@@ -12,14 +12,19 @@ from shapely.geometry import shape
 from hasat.cli import context, output
 from hasat.errors import HeldError, OutOfQuotaError
 from hasat.fetch import RequestContext
-from hasat.sources.tkgm.export import check_name, export, export_unknown, without_parcels
-from hasat.sources.tkgm.picture import check_name as check_picture
-from hasat.sources.tkgm.picture import draw
-from hasat.sources.tkgm.queries import known_parcels
-from hasat.sources.tkgm.registry.client import Registry
-from hasat.sources.tkgm.scan.progress import course_told, forecast_text, note_of
-from hasat.sources.tkgm.scan.runner import Course, Removals, Scan
-from hasat.sources.tkgm.scan.scan_request import Forecast, Wish
+from hasat.sources.tkgm.export import check_extension, export, export_unknown, without_parcels
+from hasat.sources.tkgm.picture import check_picture_extension, draw
+from hasat.sources.tkgm.queries import load_parcels
+from hasat.sources.tkgm.registry.client import RegistryClient
+from hasat.sources.tkgm.scan.progress import (
+    Forecast,
+    ScanProgress,
+    forecast_text,
+    progress_document,
+    progress_note,
+)
+from hasat.sources.tkgm.scan.runner import Removals, Scan
+from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.source import LANE, NAME
 from hasat.store import Store
 
@@ -43,15 +48,15 @@ class Files:
         """Reject file names of unknown formats before any request is sent."""
         for path in (self.out, self.unknown):
             if path is not None:
-                check_name(path)
+                check_extension(path)
         if self.picture is not None:
-            check_picture(self.picture)
+            check_picture_extension(self.picture)
 
 
 async def run_scan(
     store: Store,
-    registry: Registry,
-    wish: Wish,
+    registry: RegistryClient,
+    request: ScanRequest,
     files: Files,
     removals: Removals,
     *,
@@ -60,27 +65,27 @@ async def run_scan(
     """Run a scan; return its result and the exit code of the command."""
     with _progress() as on_progress:
         scan = Scan(
-            store, registry, wish, RequestContext(LANE, NAME), on_progress, removals=removals
+            store, registry, request, RequestContext(LANE, NAME), on_progress, removals=removals
         )
         result_forecast: Forecast | None = None
 
-        async def foretell(forecast: Forecast) -> None:
+        async def show_forecast(forecast: Forecast) -> None:
             nonlocal result_forecast
             result_forecast = forecast
-            output.note(forecast_text(forecast, (await scan.course()).quota_left))
+            output.note(forecast_text(forecast, (await scan.progress()).quota_left))
 
-        scan.foretell = None if only_estimate else foretell
+        scan.on_forecast = None if only_estimate else show_forecast
         code, message = 0, None
         try:
             if only_estimate:
-                result_forecast = await scan.look_ahead()
+                result_forecast = await scan.run_sample()
             elif not (await scan.run()).complete:
                 code, message = _INCOMPLETE, "Stopped at --max-queries."
         except (OutOfQuotaError, HeldError) as error:
             code, message = error.exit_code, str(error)
-        course = await scan.course()
+        progress = await scan.progress()
     result: dict[str, Any] = {
-        **course_told(course),
+        **progress_document(progress),
         "forecast": None if result_forecast is None else asdict(result_forecast),
         "requests": registry.requests,
         "message": message,
@@ -91,15 +96,15 @@ async def run_scan(
     }
     if files.wanted and not only_estimate:
         with context.umask(files.umask):
-            result |= await _write(store, scan, wish, files)
+            result |= await _write(store, scan, request, files)
     return result, code
 
 
-async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str, Any]:
+async def _write(store: Store, scan: Scan, request: ScanRequest, files: Files) -> dict[str, Any]:
     """Write the files and return their paths and counts."""
-    parcels = await known_parcels(store, wish.area)
-    outlines = [shape(one.feature["geometry"]) for one in parcels]
-    unknown = without_parcels(scan.unknown(), outlines, wish.area)
+    parcels = await load_parcels(store, request.area)
+    outlines = [shape(one.feature["geometry"]) for one in parcels if one.feature is not None]
+    unknown = without_parcels(scan.unknown_areas(), outlines, request.area)
     written: dict[str, Any] = {"unknown": len(unknown)}
     now = await store.now()
     if files.out is not None:
@@ -109,20 +114,20 @@ async def _write(store: Store, scan: Scan, wish: Wish, files: Files) -> dict[str
     if files.unknown is not None:
         written["unknownFile"] = str(export_unknown(unknown, files.unknown, now, alone=True))
     if files.picture is not None:
-        draw(files.picture, wish.area, outlines, await scan.empty_points(), unknown)
+        draw(files.picture, request.area, outlines, await scan.empty_points(), unknown)
         written["picture"] = str(files.picture)
     return written
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Course], Awaitable[None]] | None]:
+def _progress() -> Iterator[Callable[[ScanProgress], Awaitable[None]] | None]:
     with output.progress_bar("tkgm scan") as on_progress:
         if on_progress is None:
             yield None
             return
 
-        async def show(course: Course) -> None:
-            on_progress(course.asked, course.questions, note_of(course))
+        async def show(progress: ScanProgress) -> None:
+            on_progress(progress.asked, progress.total_queries, progress_note(progress))
 
         yield show
 
@@ -136,7 +141,7 @@ def render_scan(result: dict[str, Any]) -> Text:
         state = "complete" if result["complete"] else "not complete"
         lines.append(
             f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
-            f"{result['questions']:,} queries now, {result['knownBefore']:,} known before."
+            f"{result['questions']:,} queries now, {result['knownBefore']:,} before."
         )
         changes = result["changes"]
         lines.append(

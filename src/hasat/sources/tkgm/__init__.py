@@ -1,4 +1,4 @@
-"""Parcels of the land registry: asked by point or number, and areas scanned with few questions."""
+"""Parcels of the Turkish land registry: lookups by point or number, and scans of areas."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["AsyncTKGMClient", "TKGMClient"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients, loaded when they are asked for: most who come by need none."""
+    """Import the clients on first use, because most importers of this package need none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hasat.sources.tkgm import client

@@ -1,10 +1,10 @@
-"""The land registry for Python programs: one parcel, or many points at once.
+"""Client of the land registry for Python programs.
 
 client = TKGMClient("workers.json")
 feature = client.get_parcel(39.9, 32.85)
 
-Questions are paid for, spread over the endpoints and remembered as those of `hasat tkgm` are, in
-the same database: the one that the settings name, else the embedded one, started when needed.
+Requests use the same budgets, endpoints and stored responses as `hasat tkgm`, in the same
+database: the configured one, or the embedded one, which is started when needed.
 """
 
 import asyncio
@@ -22,25 +22,26 @@ from hasat.errors import HasatError, UsageError
 from hasat.fetch import RequestContext, max_attempts, read_workers
 from hasat.messages import msg
 from hasat.settings import Settings, load_settings
-from hasat.sources.tkgm.registry.client import registry
-from hasat.sources.tkgm.registry.lookup import Known, Lookup, point_at
-from hasat.sources.tkgm.registry.wire import Number, Point, Question
+from hasat.sources.tkgm.features import StoredParcel
+from hasat.sources.tkgm.registry.client import open_registry
+from hasat.sources.tkgm.registry.lookup import Lookup, check_point
+from hasat.sources.tkgm.registry.wire import ParcelNumber, Point, Query
 from hasat.store import MigrationSet, open_store
 
 T = TypeVar("T")
 
 Coordinate = tuple[float, float] | Sequence[float] | Mapping[str, float]
-"""Latitude and longitude; or an object with lat and lon, as the answers have it."""
+"""Latitude and longitude, or an object with lat and lon as in the results."""
 
 _MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
-_ASKER = RequestContext("daily", "tkgm_client")
+_CONTEXT = RequestContext("daily", "tkgm_client")
 
 
 class AsyncTKGMClient:
-    """The registry over the endpoints of a workers.json.
+    """Query the registry over the endpoints of a workers.json.
 
-    It opens by itself when it is first asked. `close` it at the end, or use it as a context
-    manager. `settings` are those of this process unless given.
+    The client opens on first use. `close` it at the end, or use it as a context manager.
+    `settings` are those of this process unless given.
     """
 
     def __init__(self, config_path: str | Path, *, settings: Settings | None = None) -> None:
@@ -52,10 +53,10 @@ class AsyncTKGMClient:
         )
         self.workers = [endpoint.url for endpoint in declared.endpoints]
         self.parallel_tries = max_attempts(len(self.workers))
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._lookup: Lookup | None = None
-        self._abreast = asyncio.Semaphore(len(self.workers))
+        self._concurrency = asyncio.Semaphore(len(self.workers))
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -65,89 +66,85 @@ class AsyncTKGMClient:
         await self.close()
 
     async def close(self) -> None:
-        """Write down what is to be remembered, and let the database go."""
-        async with self._opening:
+        """Save the state of the endpoints and close the database."""
+        async with self._open_lock:
             self._lookup = None
             await self._stack.aclose()
 
     async def get_parcel(
         self, lat: float, lon: float, *, fresh: bool = False
     ) -> dict[str, Any] | None:
-        """The parcel at a point as a GeoJSON Feature; None where there is none.
+        """Return the parcel at a point as a GeoJSON Feature; None where there is none.
 
-        What was told lately is not asked again unless `fresh`; `fetchedAt` among the properties
-        says when it was. Raises OutOfQuotaError when the day's budgets are spent, UnavailableError
-        when no endpoint answers.
+        Recent responses are reused unless `fresh`; the property `fetchedAt` is their time. Raises
+        OutOfQuotaError when the day's budgets are spent, UnavailableError when no endpoint
+        responds.
         """
-        return _feature(await (await self._open()).at(point_at(lat, lon), fresh=fresh))
+        return _feature(await (await self._open()).at(check_point(lat, lon), fresh=fresh))
 
     async def get_parcel_by_number(
         self, mahalle_id: int, ada: str | int, parsel: str | int, *, fresh: bool = False
     ) -> dict[str, Any] | None:
-        """The parcel of a number, from an endpoint that answers such questions (`by_number`)."""
-        number = Number(int(mahalle_id), str(ada), str(parsel))
+        """Return the parcel with a number, from an endpoint that declares `by_number`."""
+        number = ParcelNumber(int(mahalle_id), str(ada), str(parsel))
         return _feature(await (await self._open()).numbered(number, fresh=fresh))
 
     async def get_batch(
         self, coordinates: Iterable[Coordinate], *, fresh: bool = False
     ) -> dict[str, Any]:
-        """The parcels at many points: `results` in the order of the points, and `stats`.
+        """Return the parcels at many points: `results` in the order of the points, and `stats`.
 
-        At most twenty points go into one request, and only those that an answer leaves out are
-        asked again. A point without an answer is an `error`; if there is none for any point, the
-        reason is raised.
+        A request has at most twenty points, and only points without a response are sent again. A
+        point that stays without one is an `error`; if all do, the reason is raised.
         """
         points = [_point(one) for one in coordinates]
         lookup = await self._open()
-        known: dict[Question, Known] = {}
-        unlike = list(dict.fromkeys(points))
+        found: dict[Query, StoredParcel] = {}
+        distinct = list(dict.fromkeys(points))
 
-        async def ask(some: Sequence[Point]) -> HasatError | None:
+        async def fetch(batch: Sequence[Point]) -> HasatError | None:
             try:
-                async with self._abreast:
-                    async for answers in lookup.each(some, fresh=fresh):
-                        known.update(answers)
+                async with self._concurrency:
+                    async for responses in lookup.batch(batch, fresh=fresh):
+                        found.update(responses)
             except HasatError as error:
                 return error
             return None
 
         size = self._settings.tkgm.batch_size
-        batches = [unlike[n : n + size] for n in range(0, len(unlike), size)]
+        batches = [distinct[n : n + size] for n in range(0, len(distinct), size)]
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(ask(batch)) for batch in batches]
-        failures = [error for task in asking if (error := task.result())]
-        if failures and not known:
+            tasks = [group.create_task(fetch(batch)) for batch in batches]
+        failures = [error for task in tasks if (error := task.result())]
+        if failures and not found:
             raise failures[0]
-        return _batch(points, known)
+        return _results(points, found)
 
     async def _open(self) -> Lookup:
-        async with self._opening:
+        async with self._open_lock:
             if self._lookup is None:
-                _log_like_a_library()
+                _use_standard_logging()
                 async with AsyncExitStack() as stack:
                     store = await stack.enter_async_context(
                         open_store(self._settings, [_MIGRATIONS])
                     )
-                    asked = await stack.enter_async_context(
-                        registry(store, self._settings, self._file, keyed=False)
+                    registry = await stack.enter_async_context(
+                        open_registry(store, self._settings, self._file, keyed=False)
                     )
-                    lookup = Lookup(store, self._settings, asked, _ASKER)
-                    await lookup.forget()
+                    lookup = Lookup(store, self._settings, registry, _CONTEXT)
+                    await lookup.delete_expired()
                     self._stack = stack.pop_all()
                 self._lookup = lookup
             return self._lookup
 
 
 class TKGMClient:
-    """An `AsyncTKGMClient` whose methods return when they are done; any thread may call them.
-
-    What is left open is closed when the program ends.
-    """
+    """A blocking `AsyncTKGMClient` that any thread may call; it is closed when the program ends."""
 
     def __init__(self, config_path: str | Path, *, settings: Settings | None = None) -> None:
-        self._given = config_path, settings
-        self._running: _Running | None = None
-        self._starting = threading.Lock()
+        self._arguments = config_path, settings
+        self._runner: _LoopThread | None = None
+        self._lock = threading.Lock()
         declared = AsyncTKGMClient(config_path, settings=settings)
         self.workers = declared.workers
         self.parallel_tries = declared.parallel_tries
@@ -159,43 +156,43 @@ class TKGMClient:
         self.close()
 
     def close(self) -> None:
-        """Write down what is to be remembered, and let the database go."""
-        with self._starting:
-            running, self._running = self._running, None
-            if running is not None:
+        """Save the state of the endpoints and close the database."""
+        with self._lock:
+            runner, self._runner = self._runner, None
+            if runner is not None:
                 atexit.unregister(self.close)
-                running.end()
+                runner.stop()
 
     def get_parcel(self, lat: float, lon: float, *, fresh: bool = False) -> dict[str, Any] | None:
-        """The parcel at a point as a GeoJSON Feature; None where there is none."""
-        return self._done(lambda client: client.get_parcel(lat, lon, fresh=fresh))
+        """Return the parcel at a point as a GeoJSON Feature; None where there is none."""
+        return self._call(lambda client: client.get_parcel(lat, lon, fresh=fresh))
 
     def get_parcel_by_number(
         self, mahalle_id: int, ada: str | int, parsel: str | int, *, fresh: bool = False
     ) -> dict[str, Any] | None:
-        """The parcel of a number, from an endpoint that answers such questions (`by_number`)."""
-        return self._done(
+        """Return the parcel with a number, from an endpoint that declares `by_number`."""
+        return self._call(
             lambda client: client.get_parcel_by_number(mahalle_id, ada, parsel, fresh=fresh)
         )
 
     def get_batch(
         self, coordinates: Iterable[Coordinate], *, fresh: bool = False
     ) -> dict[str, Any]:
-        """The parcels at many points: `results` in the order of the points, and `stats`."""
-        return self._done(lambda client: client.get_batch(coordinates, fresh=fresh))
+        """Return the parcels at many points: `results` in the order of the points, and `stats`."""
+        return self._call(lambda client: client.get_batch(coordinates, fresh=fresh))
 
-    def _done(self, ask: Callable[[AsyncTKGMClient], Coroutine[Any, Any, T]]) -> T:
-        with self._starting:
-            if self._running is None:
-                path, settings = self._given
-                self._running = _Running(AsyncTKGMClient(path, settings=settings))
+    def _call(self, method: Callable[[AsyncTKGMClient], Coroutine[Any, Any, T]]) -> T:
+        with self._lock:
+            if self._runner is None:
+                path, settings = self._arguments
+                self._runner = _LoopThread(AsyncTKGMClient(path, settings=settings))
                 atexit.register(self.close)
-            running = self._running
-        return running.wait_for(ask(running.client))
+            runner = self._runner
+        return runner.wait_for(method(runner.client))
 
 
-class _Running:
-    """A client on a loop in a thread of its own: so it works in a notebook and for all threads."""
+class _LoopThread:
+    """Run a client on an event loop in a separate thread, usable from notebooks and threads."""
 
     def __init__(self, client: AsyncTKGMClient) -> None:
         self.client = client
@@ -206,14 +203,14 @@ class _Running:
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return doing.result()
+            return future.result()
         except BaseException:
-            doing.cancel()
+            future.cancel()
             raise
 
-    def end(self) -> None:
+    def stop(self) -> None:
         try:
             self.wait_for(self.client.close())
         finally:
@@ -225,9 +222,9 @@ class _Running:
 def _point(coordinate: Coordinate) -> Point:
     try:
         if isinstance(coordinate, Mapping):
-            return point_at(float(coordinate["lat"]), float(coordinate["lon"]))
+            return check_point(float(coordinate["lat"]), float(coordinate["lon"]))
         lat, lon = coordinate
-        return point_at(float(lat), float(lon))
+        return check_point(float(lat), float(lon))
     except (KeyError, TypeError, ValueError):
         raise UsageError(
             msg("{coordinate!r} is not a coordinate.", coordinate=coordinate),
@@ -235,24 +232,24 @@ def _point(coordinate: Coordinate) -> Point:
         ) from None
 
 
-def _batch(points: Sequence[Point], known: Mapping[Question, Known]) -> dict[str, Any]:
-    results = [_result(point, known.get(point)) for point in points]
+def _results(points: Sequence[Point], found: Mapping[Query, StoredParcel]) -> dict[str, Any]:
+    results = [_result(point, found.get(point)) for point in points]
     stats = dict.fromkeys(("found", "empty", "error"), 0)
     for result in results:
         stats[result["status"]] += 1
     return {"results": results, "stats": {**stats, "total": len(results)}}
 
 
-def _result(point: Point, known: Known | None) -> dict[str, Any]:
-    if known is None:
+def _result(point: Point, found: StoredParcel | None) -> dict[str, Any]:
+    if found is None:
         return {"status": "error", "coord": {"lat": point.lat, "lon": point.lon}}
-    feature = _feature(known)
+    feature = _feature(found)
     return {"status": "empty" if feature is None else "found", "data": feature}
 
 
-def _feature(known: Known) -> dict[str, Any] | None:
-    """A parcel as an endpoint's answer has it, but its area written one way only: "1234.56"."""
-    dated = known.dated()
+def _feature(found: StoredParcel) -> dict[str, Any] | None:
+    """Return a parcel in the form of an endpoint's response, its area always like "1234.56"."""
+    dated = found.dated()
     if dated is None:
         return None
     properties = dated["properties"]
@@ -261,8 +258,8 @@ def _feature(known: Known) -> dict[str, Any] | None:
     return {"type": "Feature", "geometry": dated["geometry"], "properties": properties}
 
 
-def _log_like_a_library() -> None:
-    """Remarks go to the program's own logging, unless it has set up ours."""
+def _use_standard_logging() -> None:
+    """Log through the standard library, unless the program has configured structlog."""
     if not structlog.is_configured():
         structlog.configure(
             processors=[

@@ -1,4 +1,4 @@
-"""Parcels as files for other programs; the name's ending chooses the form."""
+"""Write parcels to files; the extension of the name chooses the format."""
 
 import csv
 import json
@@ -19,12 +19,13 @@ import pyogrio.raw
 import shapely
 from pyogrio.errors import DataLayerError, DataSourceError, FeatureError
 from pyproj import Transformer
-from shapely.geometry import shape
 from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.sources.tkgm.scan.scan_request import Unknown
+from hasat.sources.tkgm.features import StoredParcel
+from hasat.sources.tkgm.geometry import polygons_of
+from hasat.sources.tkgm.scan.candidates import UnknownArea
 from hasat.store.home import disk_full, is_short, room_for
 from hasat.text import csv_text
 
@@ -35,45 +36,26 @@ _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 _GDAL_NAMES = ("fid", "ogc_fid", "geom", "geometry")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXACT_IN_FLOAT = 2**53
-_FIRST = ("mahalleId", "adaNo", "parselNo")
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A published parcel and when it was last told."""
-
-    feature: dict[str, Any]
-    at: datetime
-
-    @property
-    def geometry(self) -> BaseGeometry | None:
-        told = self.feature["geometry"]
-        ground = None if told is None else shape(told)
-        # Rounding can leave a line of a very narrow parcel, which is no polygon for KML.
-        return ground if ground is None or ground.area > 0 else None
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        return {**self.feature["properties"], "fetchedAt": self.at.isoformat()}
+_KEY_COLUMNS = ("mahalleId", "adaNo", "parselNo")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One property of all parcels; numbers only if all of them are."""
+    """One property of all parcels; numeric only if all values are."""
 
     name: str
     values: list[Any]
 
     @cached_property
     def kind(self) -> type:
-        told = {type(value) for value in self.values if value is not None}
-        if told == {int}:
-            # Whole numbers that no file can have as such are texts.
+        types = {type(value) for value in self.values if value is not None}
+        if types == {int}:
+            # Integers too large for every format are written as text.
             fits = all(one is None or abs(one) < 2**63 for one in self.values)
             return int if fits else str
         if any(type(one) is int and abs(one) >= _EXACT_IN_FLOAT for one in self.values):
             return str
-        return float if told and told <= {int, float} else str
+        return float if types and types <= {int, float} else str
 
     @cached_property
     def cells(self) -> list[Any]:
@@ -85,7 +67,7 @@ class Column:
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """For GDAL, which is told apart what is missing."""
+        """The values for GDAL, with zeros where `missing` is set."""
         if self.kind is str:
             return np.array(self.cells, object)
         filled = [0 if value is None else value for value in self.values]
@@ -97,14 +79,14 @@ class Column:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> int:
-    """Write a file in the form that its ending names, all of it or nothing; how many were written.
+def export(parcels: Iterable[StoredParcel], path: Path, *, turkish: bool = False) -> int:
+    """Write a file in the format of its extension, completely or not at all; return the count.
 
-    `turkish` is for CSV: semicolons, decimal commas and a byte order mark, as Excel wants them in
-    Turkey.
+    `turkish` is for CSV: semicolons, decimal commas and a byte order mark, as Excel in Turkey
+    expects.
     """
-    check_name(path)
-    write = _FORMS[path.suffix.lower()]
+    check_extension(path)
+    write = _WRITERS[path.suffix.lower()]
     found = list(parcels)
     with room_for(path.name, path.parent):
         try:
@@ -118,8 +100,8 @@ def export(parcels: Iterable[Fetched], path: Path, *, turkish: bool = False) -> 
 
 
 def _write(
-    write: Callable[[Sequence[Fetched], Path], None],
-    found: Sequence[Fetched],
+    write: Callable[[Sequence[StoredParcel], Path], None],
+    found: Sequence[StoredParcel],
     path: Path,
     *,
     turkish: bool,
@@ -136,84 +118,77 @@ def _write(
             part.replace(path.parent / part.name)
 
 
-def check_name(path: Path) -> None:
-    """Refuses a name whose ending names no form."""
-    if path.suffix.lower() not in _FORMS:
+def check_extension(path: Path) -> None:
+    """Raise UsageError for a name whose extension is no supported format."""
+    if path.suffix.lower() not in _WRITERS:
         raise UsageError(
-            msg("{path} has no ending that names a form.", path=path.name),
-            remedy=msg("Use one of {endings}.", endings=_endings()),
+            msg("{path} has no extension of a supported format.", path=path.name),
+            remedy=msg("Use one of {extensions}.", extensions=_extensions()),
         )
 
 
 def export_unknown(
-    unknown: Iterable[Unknown], path: Path, at: datetime, *, alone: bool = False
+    unknown: Iterable[UnknownArea], path: Path, at: datetime, *, alone: bool = False
 ) -> Path:
-    """Write where parcels may still hide to go with the parcels of a file; returns where that is.
+    """Write areas that may still hold parcels next to a file of parcels; return their file.
 
-    A GeoPackage takes it as a second layer, `unknown`; beside a.kml comes a.unknown.kml. `alone`
-    it goes into the file itself.
+    A GeoPackage gets a second layer, `unknown`; a.kml gets a neighbour a.unknown.kml. With `alone`
+    the areas are written to the file itself.
     """
-    found = [Fetched(_unknown_feature(one), at) for one in unknown]
+    found = [StoredParcel(_unknown_feature(one), at) for one in unknown]
     if alone:
         export(found, path)
         return path
     if path.suffix.lower() == ".gpkg" and path.is_file():
         _write_with_gdal("GPKG", "unknown")(found, path)
         return path
-    beside = path.with_name(f"{path.stem}.unknown{path.suffix}")
-    export(found, beside)
-    return beside
+    neighbour = path.with_name(f"{path.stem}.unknown{path.suffix}")
+    export(found, neighbour)
+    return neighbour
 
 
 def without_parcels(
-    unknown: Iterable[Unknown], parcels: Sequence[BaseGeometry], area: BaseGeometry
-) -> list[Unknown]:
-    """The unknown ground that lies in the area and in no parcel."""
+    unknown: Iterable[UnknownArea], parcels: Sequence[BaseGeometry], area: BaseGeometry
+) -> list[UnknownArea]:
+    """Return the parts of unknown areas that lie in the area and in no parcel."""
     tree = shapely.STRtree(parcels)
     found = []
     for one in unknown:
-        near = [parcels[index] for index in tree.query(one.ground).tolist()]
-        ground = one.ground.intersection(area).difference(shapely.union_all(near))
-        # Set operations leave lines and points where outlines touch.
-        parts = [
-            part
-            for part in shapely.get_parts(ground).tolist()
-            if isinstance(part, shapely.Polygon) and not part.is_empty
-        ]
-        if parts:
-            found.append(Unknown(shapely.MultiPolygon(parts), one.chance))
+        near = [parcels[index] for index in tree.query(one.geometry).tolist()]
+        rest = one.geometry.intersection(area).difference(shapely.union_all(near))
+        if parts := polygons_of(rest):
+            found.append(UnknownArea(shapely.MultiPolygon(parts), one.chance))
     return found
 
 
-def _unknown_feature(one: Unknown) -> dict[str, Any]:
-    ground = json.loads(shapely.to_geojson(shapely.set_precision(one.ground, 1e-7)))
-    return {"type": "Feature", "geometry": ground, "properties": {"chance": round(one.chance, 4)}}
+def _unknown_feature(one: UnknownArea) -> dict[str, Any]:
+    outline = json.loads(shapely.to_geojson(shapely.set_precision(one.geometry, 1e-7)))
+    return {"type": "Feature", "geometry": outline, "properties": {"chance": round(one.chance, 4)}}
 
 
-def _endings() -> str:
-    *others, last = sorted(_FORMS)
+def _extensions() -> str:
+    *others, last = sorted(_WRITERS)
     return f"{', '.join(others)} or {last}"
 
 
-def _write_geojson(parcels: Sequence[Fetched], path: Path) -> None:
+def _write_geojson(parcels: Sequence[StoredParcel], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write('{"type":"FeatureCollection","features":[\n')
         for number, one in enumerate(parcels):
-            feature = {**one.feature, "properties": one.properties}
             file.write(",\n" if number else "")
-            json.dump(feature, file, ensure_ascii=False, separators=(",", ":"))
+            json.dump(one.dated(), file, ensure_ascii=False, separators=(",", ":"))
         file.write("\n]}\n")
 
 
 def _write_with_gdal(
     driver: str, layer: str = "parcels"
-) -> Callable[[Sequence[Fetched], Path], None]:
-    def write(parcels: Sequence[Fetched], path: Path) -> None:
+) -> Callable[[Sequence[StoredParcel], Path], None]:
+    def write(parcels: Sequence[StoredParcel], path: Path) -> None:
         columns = _columns(parcels)
         if driver == "LIBKML":
             columns = [Column("Name", [_label(one) for one in parcels]), *columns]
         with warnings.catch_warnings():
-            # A shapefile's names have ten letters, its texts 254; nothing can be done about it.
+            # A shapefile limits names to ten characters and texts to 254.
             warnings.filterwarnings("ignore", "Normalized/laundered field name")
             warnings.filterwarnings("ignore", "Value .* has been truncated to 254 characters")
             pyogrio.raw.write(
@@ -233,7 +208,7 @@ def _write_with_gdal(
 
 
 def _field_names(columns: Sequence[Column]) -> list[str]:
-    """Return names that GDAL tells apart: it ignores case, and has names of its own."""
+    """Return names that are distinct for GDAL, which ignores case and reserves some."""
     taken, names = set(_GDAL_NAMES), []
     for column in columns:
         name = plain = _CONTROL.sub(" ", column.name)
@@ -246,20 +221,22 @@ def _field_names(columns: Sequence[Column]) -> list[str]:
     return names
 
 
-def _options(driver: str, parcels: Sequence[Fetched]) -> dict[str, str]:
+def _options(driver: str, parcels: Sequence[StoredParcel]) -> dict[str, str]:
     if driver == "ESRI Shapefile":
         return {"encoding": "UTF-8"}
-    # Passive parcels have no ground, which an index cannot hold.
+    # The spatial index cannot hold passive parcels, which have no geometry.
     if driver == "FlatGeobuf" and any(one.geometry is None for one in parcels):
         return {"SPATIAL_INDEX": "NO"}
     return {}
 
 
-def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
-    """Outlines and labels in metres, in the zone in which most of the parcels lie."""
+def _write_dxf(parcels: Sequence[StoredParcel], path: Path) -> None:
+    """Write outlines and labels in metres, in the zone of the median parcel."""
     geometries = [one.geometry for one in parcels]
-    lie = [geometry for geometry in geometries if geometry is not None]
-    zone = _zone(float(np.median([geometry.centroid.x for geometry in lie])) if lie else 33.0)
+    present = [geometry for geometry in geometries if geometry is not None]
+    zone = _zone(
+        float(np.median([geometry.centroid.x for geometry in present])) if present else 33.0
+    )
     flat = Transformer.from_crs(_WGS84, zone, always_xy=True)
 
     def metres(geometry: BaseGeometry) -> BaseGeometry:
@@ -272,12 +249,12 @@ def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
     for one, geometry in zip(parcels, geometries, strict=True):
         if geometry is None:
             continue
-        ground = metres(geometry)
-        for ring in shapely.get_rings(shapely.get_parts(ground)).tolist():
+        outline = metres(geometry)
+        for ring in shapely.get_rings(shapely.get_parts(outline)).tolist():
             shapes.append(shapely.LineString(ring.coords))
             layers.append("PARSEL")
             texts.append("")
-        shapes.append(ground.representative_point())
+        shapes.append(outline.representative_point())
         layers.append("PARSEL_NO")
         texts.append(f'LABEL(f:"Arial",t:"{_label(one)}",s:2g,p:5)')
     pyogrio.raw.write(
@@ -293,24 +270,24 @@ def _write_dxf(parcels: Sequence[Fetched], path: Path) -> None:
 
 
 def _zone(lon: float) -> str:
-    """The zone of a longitude; elsewhere on earth, one made in the same way."""
+    """Return the zone of a longitude; outside Turkey, a zone of the same kind."""
     meridian = 3 * round(lon / 3)
-    made = f"+proj=tmerc +lat_0=0 +lon_0={meridian} +k=1 +x_0=500000 +y_0=0 +ellps=GRS80 +units=m"
-    return _ZONES.get(meridian, made)
+    other = f"+proj=tmerc +lat_0=0 +lon_0={meridian} +k=1 +x_0=500000 +y_0=0 +ellps=GRS80 +units=m"
+    return _ZONES.get(meridian, other)
 
 
-def _write_parquet(parcels: Sequence[Fetched], path: Path) -> None:
-    """GeoParquet 1.1."""
+def _write_parquet(parcels: Sequence[StoredParcel], path: Path) -> None:
+    """Write GeoParquet 1.1."""
     columns = _columns(parcels)
     geometries = [one.geometry for one in parcels]
     wkb = pa.array(
         [None if one is None else shapely.to_wkb(one) for one in geometries], pa.binary()
     )
-    lie = [geometry for geometry in geometries if geometry is not None]
+    present = [geometry for geometry in geometries if geometry is not None]
     about = {
         "encoding": "WKB",
-        "geometry_types": sorted({geometry.geom_type for geometry in lie}),
-        "bbox": shapely.total_bounds(lie).tolist() if lie else [0, 0, 0, 0],
+        "geometry_types": sorted({geometry.geom_type for geometry in present}),
+        "bbox": shapely.total_bounds(present).tolist() if present else [0, 0, 0, 0],
     }
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": about}}
     arrays = [pa.array(column.cells, _ARROW[column.kind]) for column in columns]
@@ -319,7 +296,7 @@ def _write_parquet(parcels: Sequence[Fetched], path: Path) -> None:
     pyarrow.parquet.write_table(table, path, compression="zstd")
 
 
-def _write_csv(parcels: Sequence[Fetched], path: Path, *, turkish: bool = False) -> None:
+def _write_csv(parcels: Sequence[StoredParcel], path: Path, *, turkish: bool = False) -> None:
     columns = _columns(parcels)
     with path.open("w", encoding="utf-8-sig" if turkish else "utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=";" if turkish else ",")
@@ -328,10 +305,10 @@ def _write_csv(parcels: Sequence[Fetched], path: Path, *, turkish: bool = False)
             point = None if one.geometry is None else one.geometry.representative_point()
             place = (None, None) if point is None else (round(point.y, 6), round(point.x, 6))
             row = [column.cells[number] for column in columns]
-            writer.writerow([_spelled(value, turkish=turkish) for value in (*row, *place)])
+            writer.writerow([_csv_cell(value, turkish=turkish) for value in (*row, *place)])
 
 
-def _spelled(value: Any, *, turkish: bool) -> Any:
+def _csv_cell(value: Any, *, turkish: bool) -> Any:
     if isinstance(value, str):
         return csv_text(value)
     if isinstance(value, float) and turkish:
@@ -339,25 +316,25 @@ def _spelled(value: Any, *, turkish: bool) -> Any:
     return value
 
 
-def _columns(parcels: Sequence[Fetched]) -> list[Column]:
-    """Every property that any parcel has; the key first."""
+def _columns(parcels: Sequence[StoredParcel]) -> list[Column]:
+    """Return every property that any parcel has, the key first."""
     rows = [one.properties for one in parcels]
     names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row)
-    names = dict.fromkeys(name for name in _FIRST if name in names or not rows) | names
+    names = dict.fromkeys(name for name in _KEY_COLUMNS if name in names or not rows) | names
     return [Column(name, [row.get(name) for row in rows]) for name in names]
 
 
-def _label(one: Fetched) -> str:
-    told = one.feature["properties"]
-    if "chance" in told:
-        return f"{told['chance']:.0%}"
-    return f"{told.get('adaNo')}/{told.get('parselNo')}"
+def _label(one: StoredParcel) -> str:
+    properties = one.properties
+    if "chance" in properties:
+        return f"{properties['chance']:.0%}"
+    return f"{properties.get('adaNo')}/{properties.get('parselNo')}"
 
 
 def _wkb(geometries: Sequence[BaseGeometry | None]) -> np.ndarray[Any, Any]:
-    """Polygons as multi-polygons, so that a layer has one kind."""
+    """Return polygons as multi-polygons, because a layer has one geometry type."""
     alike = [
         shapely.MultiPolygon([one]) if isinstance(one, shapely.Polygon) else one
         for one in geometries
@@ -367,7 +344,7 @@ def _wkb(geometries: Sequence[BaseGeometry | None]) -> np.ndarray[Any, Any]:
     return found
 
 
-_FORMS: dict[str, Callable[[Sequence[Fetched], Path], None]] = {
+_WRITERS: dict[str, Callable[[Sequence[StoredParcel], Path], None]] = {
     ".geojson": _write_geojson,
     ".json": _write_geojson,
     ".gpkg": _write_with_gdal("GPKG"),

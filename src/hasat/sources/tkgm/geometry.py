@@ -1,4 +1,4 @@
-"""The area of a scan, from a file or from four numbers."""
+"""Geometry of parcels and areas: a plane in metres, areas from files or text, polygon helpers."""
 
 import json
 import math
@@ -13,7 +13,7 @@ import pyogrio.raw
 import shapely
 from numpy.typing import NDArray
 from pyogrio.errors import DataSourceError
-from pyproj import Transformer
+from pyproj import Geod, Transformer
 from shapely import Geometry, MultiPolygon, Polygon, box, from_wkb
 from shapely.errors import ShapelyError
 from shapely.geometry import shape
@@ -21,18 +21,25 @@ from shapely.geometry import shape
 from hasat.errors import UsageError
 from hasat.messages import msg
 
+Outline = Polygon | MultiPolygon
+
 METRES_PER_DEGREE = 111_195.0
+MAX_DRAWN_KM2 = 2_000.0
+_MAX_DRAWN_CORNERS = 500
+_WGS84 = "EPSG:4326"
+_ELLIPSOID = Geod(ellps="GRS80")
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Metres east and north of a point; exact enough for a few tens of kilometres."""
+    """Metres east and north of a point; accurate enough for a few tens of kilometres."""
 
     lon: float
     lat: float
 
     @classmethod
     def around(cls, geometries: Iterable[Geometry]) -> "Plane":
+        """Return the plane centred on the bounding box of the geometries."""
         west, south, east, north = shapely.total_bounds(list(geometries)).tolist()
         return cls((west + east) / 2, (south + north) / 2)
 
@@ -49,17 +56,23 @@ class Plane:
         return shapely.transform(geometry, lambda xy: xy / self.scale + [self.lon, self.lat])
 
 
-Area = Polygon | MultiPolygon
+def geodesic_area(outline: Outline) -> float:
+    """Return the square metres of an outline on the ellipsoid."""
+    return abs(_ELLIPSOID.geometry_area_perimeter(shapely.orient_polygons(outline))[0])
 
-_WGS84 = "EPSG:4326"
+
+def polygons_of(geometry: Geometry) -> list[Polygon]:
+    """Return the polygons of a geometry without the points and lines that set operations leave."""
+    parts = shapely.get_parts(shapely.get_parts(geometry)).tolist()
+    return [part for part in parts if isinstance(part, Polygon) and not part.is_empty]
 
 
-def read_area(text: str) -> Area:
-    """The area named by a file (GeoJSON, KML, GeoPackage, ...) or by west,south,east,north."""
+def read_area(text: str) -> Outline:
+    """Return the area in a file (GeoJSON, KML, GeoPackage, ...) or of west,south,east,north."""
     path = Path(text)
     if path.is_file():
-        return _from_file(path)
-    area = _box(text)
+        return _read_file(path)
+    area = _parse_box(text)
     if area is None:
         raise UsageError(
             msg("{text!r} is neither a file nor a box.", text=text),
@@ -68,13 +81,13 @@ def read_area(text: str) -> Area:
     return area
 
 
-def area_of(told: Any) -> Area:
-    """The area that a request describes: west,south,east,north or GeoJSON, never a file."""
-    if isinstance(told, str) and (area := _box(told)) is not None:
+def parse_area(value: Any) -> Outline:
+    """Return the area of a request: west,south,east,north or GeoJSON, never a file."""
+    if isinstance(value, str) and (area := _parse_box(value)) is not None:
         return area
     try:
-        shapes = _geojson_shapes(json.loads(told) if isinstance(told, str) else told)
-        return _whole([shapely.make_valid(shape(one)) for one in shapes], "The area")
+        shapes = _geojson_geometries(json.loads(value) if isinstance(value, str) else value)
+        return _merge([shapely.make_valid(shape(one)) for one in shapes], "The area")
     except (
         ValueError,
         TypeError,
@@ -89,24 +102,59 @@ def area_of(told: Any) -> Area:
         ) from error
 
 
-def _geojson_shapes(told: Any) -> list[Any]:
-    match told:
+def parse_drawn_area(text: str) -> Polygon:
+    """Return the area that a form field holds: a box, or corners separated by spaces.
+
+    `west,south,east,north` or `lon,lat lon,lat lon,lat ...`
+    """
+    try:
+        corners = [tuple(map(float, one.split(","))) for one in text.split()]
+        if not all(math.isfinite(side) for corner in corners for side in corner):
+            raise ValueError("not finite")
+        if len(corners) == 1 and len(corners[0]) == 4:
+            area = shapely.box(*corners[0])
+        elif 3 <= len(corners) <= _MAX_DRAWN_CORNERS and {len(one) for one in corners} == {2}:
+            area = Polygon(corners)
+        else:
+            raise ValueError("neither a box nor corners")
+        west, south, east, north = area.bounds
+        if not (-180 <= west < east <= 180 and -85 <= south < north <= 85 and area.is_valid):
+            raise ValueError("not an area")
+    except (ValueError, TypeError, ShapelyError) as error:
+        raise UsageError(
+            msg("{text!r} is not an area.", text=text[:80]),
+            remedy=msg(
+                "Give west,south,east,north in degrees, for example "
+                "32.84,39.89,32.86,39.91, or at least three corners lon,lat separated by "
+                "spaces, whose edges do not cross."
+            ),
+        ) from error
+    if geodesic_area(area) > MAX_DRAWN_KM2 * 1e6:
+        raise UsageError(
+            msg("The area is larger than {largest_km2:,.0f} km².", largest_km2=MAX_DRAWN_KM2),
+            remedy=msg("Draw a smaller area: scans are for towns and villages."),
+        )
+    return area
+
+
+def _geojson_geometries(document: Any) -> list[Any]:
+    match document:
         case {"type": "FeatureCollection", "features": list(features)}:
             return [one["geometry"] for one in features if one.get("geometry")]
         case {"type": "Feature", "geometry": dict(geometry)}:
             return [geometry]
         case {"type": str(), "coordinates": list()}:
-            return [told]
+            return [document]
         case _:
             raise ValueError("it has no geometry")
 
 
-def _box(text: str) -> Area | None:
-    corners = _numbers(text)
-    if corners is None:
+def _parse_box(text: str) -> Polygon | None:
+    try:
+        west, south, east, north = map(float, text.split(","))
+    except ValueError:
         return None
-    west, south, east, north = corners
-    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+    if not _is_on_earth(west, south, east, north):
         raise UsageError(
             msg("The box {text} is empty or not on the earth.", text=text),
             remedy=msg(
@@ -116,21 +164,17 @@ def _box(text: str) -> Area | None:
     return box(west, south, east, north)
 
 
-def _numbers(text: str) -> tuple[float, float, float, float] | None:
-    try:
-        west, south, east, north = map(float, text.split(","))
-    except ValueError:
-        return None
-    return west, south, east, north
+def _is_on_earth(west: float, south: float, east: float, north: float) -> bool:
+    return -180 <= west < east <= 180 and -90 <= south < north <= 90
 
 
-def _from_file(path: Path) -> Area:
-    """Everything in the file that is an area, in degrees."""
+def _read_file(path: Path) -> Outline:
+    """Return the union of all polygons in a file, in degrees."""
     try:
         found = [
-            ground
+            geometry
             for layer, _ in pyogrio.list_layers(path)
-            for ground in _grounds(path, str(layer))
+            for geometry in _read_layer(path, str(layer))
         ]
     except DataSourceError as error:
         raise UsageError(
@@ -141,19 +185,18 @@ def _from_file(path: Path) -> Area:
             ),
             remedy=msg("Use a GeoJSON, KML or GeoPackage file."),
         ) from error
-    return _whole(found, str(path))
+    return _merge(found, str(path))
 
 
-def _whole(found: list[Any], name: str) -> Area:
-    whole = shapely.union_all(found)
-    grounds = [part for part in shapely.get_parts(whole).tolist() if isinstance(part, Polygon)]
-    if not grounds:
+def _merge(geometries: list[Any], name: str) -> Outline:
+    polygons = polygons_of(shapely.union_all(geometries))
+    if not polygons:
         raise UsageError(
-            msg("{name} has no area in it, only points or lines, or nothing.", name=name),
+            msg("{name} has no polygon, only points or lines, or nothing.", name=name),
             remedy=msg("Draw a polygon and save it again."),
         )
-    west, south, east, north = shapely.total_bounds(grounds).tolist()
-    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+    west, south, east, north = shapely.total_bounds(polygons).tolist()
+    if not _is_on_earth(west, south, east, north):
         raise UsageError(
             msg(
                 "{name} is not on the earth: {west}, {south} to {east}, {north}.",
@@ -165,16 +208,16 @@ def _whole(found: list[Any], name: str) -> Area:
             ),
             remedy=msg("Save it with its coordinate system, or in degrees (WGS 84)."),
         )
-    return grounds[0] if len(grounds) == 1 else MultiPolygon(grounds)
+    return polygons[0] if len(polygons) == 1 else MultiPolygon(polygons)
 
 
-def _grounds(path: Path, layer: str) -> list[Any]:
+def _read_layer(path: Path, layer: str) -> list[Any]:
     about, _, shapes, _ = pyogrio.raw.read(path, layer=layer, columns=[], force_2d=True)
     degrees = Transformer.from_crs(about["crs"] or _WGS84, _WGS84, always_xy=True)
 
     def to_degrees(xy: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.column_stack(degrees.transform(xy[:, 0], xy[:, 1]))
 
-    told: list[Any] = [] if shapes is None else [one for one in shapes if one is not None]
-    found: list[Any] = shapely.make_valid(shapely.transform(from_wkb(told), to_degrees)).tolist()
+    present: list[Any] = [] if shapes is None else [one for one in shapes if one is not None]
+    found: list[Any] = shapely.make_valid(shapely.transform(from_wkb(present), to_degrees)).tolist()
     return found

@@ -1,4 +1,4 @@
-"""The parcels as OGC API Features, Part 1: Core, tells of them: documents that link on."""
+"""Documents of OGC API Features, Part 1: Core, for the parcels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from hasat.http.routes import dumps
-from hasat.sources.tkgm.density import Cell, ScanLine
+from hasat.sources.tkgm.density import Cell, ScanSummary
 from hasat.sources.tkgm.queries import Extent, Page
 from hasat.sources.tkgm.selection import Box
 from hasat.sources.tkgm.source import PARCELS
@@ -22,14 +22,14 @@ CONFORMS_TO = (
 )
 _TITLE = "Cadastral parcels"
 _ABOUT = (
-    "Parcels of the Turkish land registry as far as they have been scanned: coordinates have five "
-    "decimals, `fetchedAt` says when a parcel was last told. For information only."
+    "Parcels of the Turkish land registry that have been scanned: coordinates have five decimals, "
+    "`fetchedAt` is the time of the registry's last response. For information only."
 )
 
 
 @dataclass(frozen=True)
-class Pages:
-    """The documents, with links that begin where the caller sees this server."""
+class Documents:
+    """Build the documents, with links to the address under which the caller sees this server."""
 
     server: str
 
@@ -42,18 +42,18 @@ class Pages:
         return f"{self.root}/collections/{PARCELS.name}"
 
     def landing(self) -> dict[str, Any]:
-        """What everything else is found from."""
-        doors = (("changes", "What changed"), ("archives", "Whole files"), ("digest", "Its state"))
+        """Return the landing page, which links to everything else."""
+        related = (("changes", "Changes"), ("archives", "Archives"), ("digest", "State digest"))
         return {
             "title": f"Hasat: {_TITLE.lower()}",
             "description": _ABOUT,
             "links": [
                 _link(self.root, "self", JSON, "This page"),
-                _link(f"{self.server}/openapi.json", "service-desc", OPENAPI, "The API"),
-                _link(f"{self.server}/docs", "service-doc", "text/html", "The API, for people"),
-                _link(f"{self.root}/conformance", "conformance", JSON, "What it conforms to"),
+                _link(f"{self.server}/openapi.json", "service-desc", OPENAPI, "API definition"),
+                _link(f"{self.server}/docs", "service-doc", "text/html", "API documentation"),
+                _link(f"{self.root}/conformance", "conformance", JSON, "Conformance classes"),
                 _link(f"{self.root}/collections", "data", JSON, "The collections"),
-                *(_link(f"{self.root}/{door}", "related", JSON, says) for door, says in doors),
+                *(_link(f"{self.root}/{path}", "related", JSON, title) for path, title in related),
             ],
         }
 
@@ -67,35 +67,35 @@ class Pages:
         }
 
     def collection(self, extent: Extent) -> dict[str, Any]:
-        """The one collection; an extent that is not known yet is left out."""
-        told: dict[str, Any] = {}
+        """Return the one collection; an extent that is not known yet is omitted."""
+        bounds: dict[str, Any] = {}
         if extent.box is not None:
-            told["spatial"] = {"bbox": [list(extent.box)], "crs": CRS84}
+            bounds["spatial"] = {"bbox": [list(extent.box)], "crs": CRS84}
         if extent.first is not None and extent.last is not None:
-            told["temporal"] = {"interval": [[_utc(extent.first), _utc(extent.last)]]}
+            bounds["temporal"] = {"interval": [[_utc(extent.first), _utc(extent.last)]]}
         return {
             "id": PARCELS.name,
             "title": _TITLE,
             "description": _ABOUT,
             "itemType": "feature",
             "crs": [CRS84],
-            **({"extent": told} if told else {}),
+            **({"extent": bounds} if bounds else {}),
             "links": [
                 _link(self.collection_url, "self", JSON, "This collection"),
                 _link(f"{self.collection_url}/items", "items", GEOJSON, "The parcels"),
             ],
         }
 
-    def items(self, page: Page, asked: dict[str, str]) -> str:
-        """A page of parcels, with a link to the next one if there is more."""
+    def items(self, page: Page, params: dict[str, str]) -> str:
+        """Return a page of parcels, with a link to the next page if there is one."""
         items = f"{self.collection_url}/items"
         links = [
-            _link(_with(items, asked), "self", GEOJSON, "This page"),
+            _link(_with_params(items, params), "self", GEOJSON, "This page"),
             _link(self.collection_url, "collection", JSON, "The collection"),
         ]
         if page.after is not None:
-            on = {**asked, "after": page.after}
-            links.append(_link(_with(items, on), "next", GEOJSON, "The next page"))
+            following = {**params, "after": page.after}
+            links.append(_link(_with_params(items, following), "next", GEOJSON, "The next page"))
         about = {
             "type": "FeatureCollection",
             "timeStamp": _utc(datetime.now(UTC)),
@@ -106,12 +106,12 @@ class Pages:
         return f'{dumps(about)[:-1]},"features":[{",".join(page.features)}]}}'
 
     def item(self, key: str, feature: str) -> str:
-        """One parcel with its links."""
+        """Return one parcel with its links."""
         items, here = f"{self.collection_url}/items", quote(key, safe="")
         links = [
             _link(f"{items}/{here}", "self", GEOJSON, "This parcel"),
             _link(self.collection_url, "collection", JSON, "The collection"),
-            _link(f"{self.root}/{here}/history", "version-history", JSON, "Its history"),
+            _link(f"{self.root}/{here}/history", "version-history", JSON, "History"),
         ]
         return f'{feature[:-1]},"links":{dumps(links)}}}'
 
@@ -137,32 +137,32 @@ EXAMPLE_FEATURE = {
 }
 
 
-def ground(box: Box) -> dict[str, Any]:
-    """A box as a GeoJSON polygon."""
+def box_polygon(box: Box) -> dict[str, Any]:
+    """Return a box as a GeoJSON polygon."""
     west, south, east, north = (round(side, 6) for side in box)
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     return {"type": "Polygon", "coordinates": [ring]}
 
 
 def density(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Cells as features; `share` is of the fullest."""
-    most = max((cell.parcels for cell in cells), default=1)
+    """Return cells as features; `share` is relative to the fullest cell."""
+    fullest = max((cell.parcels for cell in cells), default=1)
     return {
         "type": "FeatureCollection",
         "numberMatched": sum(cell.parcels for cell in cells),
         "features": [
             {
                 "type": "Feature",
-                "geometry": ground(cell.box),
-                "properties": {"parcels": cell.parcels, "share": round(cell.parcels / most, 3)},
+                "geometry": box_polygon(cell.box),
+                "properties": {"parcels": cell.parcels, "share": round(cell.parcels / fullest, 3)},
             }
             for cell in cells
         ],
     }
 
 
-def told(parcels: Sequence[tuple[str, str]]) -> str:
-    """Outlines as features, with no more than their keys."""
+def outlines(parcels: Sequence[tuple[str, str]]) -> str:
+    """Return outlines as features that have only a key."""
     features = (
         f'{{"type":"Feature","id":{dumps(key)},"properties":{{}},"geometry":{outline}}}'
         for key, outline in parcels
@@ -170,24 +170,24 @@ def told(parcels: Sequence[tuple[str, str]]) -> str:
     return f'{{"type":"FeatureCollection","features":[{",".join(features)}]}}'
 
 
-def scans(lines: Sequence[ScanLine]) -> dict[str, Any]:
-    """Scans as features: their areas."""
+def scans(summaries: Sequence[ScanSummary]) -> dict[str, Any]:
+    """Return the areas of scans as features."""
     return {
         "type": "FeatureCollection",
         "features": [
             {
                 "type": "Feature",
-                "id": line.id,
-                "geometry": line.area,
+                "id": scan.id,
+                "geometry": scan.area,
                 "properties": {
-                    **line.method,
-                    "beganAt": _utc(line.began_at),
-                    "finishedAt": None if line.finished_at is None else _utc(line.finished_at),
-                    "asked": line.asked,
-                    "found": line.found,
+                    **scan.method,
+                    "beganAt": _utc(scan.began_at),
+                    "finishedAt": None if scan.finished_at is None else _utc(scan.finished_at),
+                    "asked": scan.asked,
+                    "found": scan.found,
                 },
             }
-            for line in lines
+            for scan in summaries
         ],
     }
 
@@ -196,8 +196,8 @@ def _utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _with(url: str, asked: dict[str, str]) -> str:
-    return f"{url}?{urlencode(asked, safe=',:/')}" if asked else url
+def _with_params(url: str, params: dict[str, str]) -> str:
+    return f"{url}?{urlencode(params, safe=',:/')}" if params else url
 
 
 def _link(href: str, rel: str, kind: str, title: str) -> dict[str, str]:

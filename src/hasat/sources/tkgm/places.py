@@ -1,4 +1,4 @@
-"""Provinces, districts and neighbourhoods by name: the registry's lists, kept for a while."""
+"""Find provinces, districts and neighbourhoods by name in the cached lists of the registry."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from psycopg.types.json import Jsonb
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.registry.client import Direct, direct
+from hasat.sources.tkgm.geometry import Outline
+from hasat.sources.tkgm.registry.client import DirectClient, open_direct
 from hasat.sources.tkgm.registry.wire import (
-    Outline,
     Place,
+    check_storable,
     parse_object,
-    read_places,
-    read_storable,
+    parse_places,
 )
 from hasat.store import Store
 from hasat.text import fold
@@ -27,14 +27,14 @@ from hasat.text import fold
 JOB = "tkgm_places"
 _LISTS = ("ilListe", "ilceListe", "mahalleListe")
 _KINDS = ("province", "district", "neighbourhood")
-# What people add to a name and the lists leave out, or the other way round.
-_ADDED = re.compile(r" (mahallesi|mah\.?|mh\.?|ilcesi|ili|koyu)$")
-_NEAR = 5
+# Words that people add to a name and the lists omit, or the other way round.
+_SUFFIX = re.compile(r" (mahallesi|mah\.?|mh\.?|ilcesi|ili|koyu)$")
+_MAX_SUGGESTIONS = 5
 
 
 @dataclass(frozen=True)
-class Found:
-    """A place and the names that lead to it."""
+class PlaceMatch:
+    """A place and the names of the places that contain it, ending with its own."""
 
     path: tuple[str, ...]
     place: Place
@@ -47,14 +47,14 @@ class Found:
     def boundary(self) -> Outline:
         if self.place.boundary is None:
             raise NotFoundError(
-                msg("The registry tells no boundary for {path}.", path="/".join(self.path)),
+                msg("The registry has no boundary for {path}.", path="/".join(self.path)),
                 remedy=msg("Draw the area and name the file."),
             )
         return self.place.boundary
 
 
 class Places:
-    """The administrative lists; one that is too old is asked for anew."""
+    """The administrative lists; a list older than tkgm.lists_age is fetched again."""
 
     def __init__(self, store: Store, settings: Settings, *, fresh: bool = False) -> None:
         self._store = store
@@ -62,8 +62,8 @@ class Places:
         self._age = settings.tkgm.lists_age
         self._fresh = fresh
 
-    async def find(self, text: str) -> Found:
-        """The place of a path such as Ankara/Çankaya/Kızılay; an id can stand for a name."""
+    async def find(self, text: str) -> PlaceMatch:
+        """Return the place of a path such as Ankara/Çankaya/Kızılay; ids may replace names."""
         parts = [part.strip() for part in text.strip("/ ").split("/")]
         if not all(parts) or len(parts) > len(_LISTS):
             raise UsageError(
@@ -75,28 +75,28 @@ class Places:
         path: tuple[str, ...] = ()
         place: Place | None = None
         for level, part in enumerate(parts):
-            listed = await self._listed(level, 0 if place is None else place.id)
-            place = choose(listed, part, within=path)
+            listed = await self._list(level, 0 if place is None else place.id)
+            place = choose_place(listed, part, within=path)
             path = (*path, place.name)
         assert place is not None
-        return Found(path, place)
+        return PlaceMatch(path, place)
 
-    async def within(self, text: str | None) -> list[Found]:
-        """The provinces; or what is in a province or a district; or a neighbourhood itself."""
+    async def within(self, text: str | None) -> list[PlaceMatch]:
+        """Return the provinces, the places in a province or district, or a neighbourhood itself."""
         found = None if text is None else await self.find(text)
         if found is not None and len(found.path) == len(_LISTS):
             return [found]
         path = () if found is None else found.path
-        listed = await self._listed(len(path), 0 if found is None else found.place.id)
-        return [Found((*path, place.name), place) for place in listed]
+        listed = await self._list(len(path), 0 if found is None else found.place.id)
+        return [PlaceMatch((*path, place.name), place) for place in listed]
 
-    async def _listed(self, level: int, parent: int) -> list[Place]:
-        body = None if self._fresh else await self._kept(level, parent)
+    async def _list(self, level: int, parent: int) -> list[Place]:
+        body = None if self._fresh else await self._load(level, parent)
         if body is None:
-            body = await self._asked(level, parent)
-        return read_places(json.dumps(body).encode())
+            body = await self._fetch(level, parent)
+        return parse_places(json.dumps(body).encode())
 
-    async def _kept(self, level: int, parent: int) -> Any:
+    async def _load(self, level: int, parent: int) -> Any:
         async with self._store.connection() as conn:
             cursor = await conn.execute(
                 "SELECT body FROM tkgm.place_list WHERE level = %s AND parent = %s"
@@ -106,13 +106,13 @@ class Places:
             row = await cursor.fetchone()
         return None if row is None else row[0]
 
-    async def _asked(self, level: int, parent: int) -> Any:
+    async def _fetch(self, level: int, parent: int) -> Any:
         path = f"/idariYapi/{_LISTS[level]}{f'/{parent}' if level else ''}"
         async with self._registry() as registry:
-            fetched = await registry.ask(path, JOB)
-        # What cannot be read must not be kept.
-        read_places(fetched.body)
-        body = read_storable(parse_object(fetched.body))
+            fetched = await registry.get(path, JOB)
+        # Only a list that can be read is stored.
+        parse_places(fetched.body)
+        body = check_storable(parse_object(fetched.body))
         async with self._store.connection() as conn:
             await conn.execute(
                 "INSERT INTO tkgm.place_list (level, parent, body, told_at)"
@@ -123,24 +123,24 @@ class Places:
             )
         return body
 
-    def _registry(self) -> AbstractAsyncContextManager[Direct]:
-        return direct(self._store, self._settings)
+    def _registry(self) -> AbstractAsyncContextManager[DirectClient]:
+        return open_direct(self._store, self._settings)
 
 
-def choose(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) -> Place:
-    """The place of a list that is meant: by id, by its exact name, or as people write it.
+def choose_place(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) -> Place:
+    """Return the place of a list with an id, an exact name, or else a normalised name.
 
-    Case, Turkish letters, spaces and words such as Mahallesi make no difference unless they must.
+    Normalised names ignore case, Turkish letters, spaces and words such as Mahallesi.
     """
     if part.isdecimal():
         alike = [place for place in listed if place.id == int(part)]
     else:
         alike = [place for place in listed if place.name == part]
-        alike = alike or [place for place in listed if _bare(place.name) == _bare(part)]
+        alike = alike or [place for place in listed if _normalise(place.name) == _normalise(part)]
     if len(alike) == 1:
         return alike[0]
-    kind, where = _KINDS[len(within)], "/".join(within)
-    of_it = f" in {where}" if where else ""
+    kind, parent = _KINDS[len(within)], "/".join(within)
+    of_it = f" in {parent}" if parent else ""
     if alike:
         ids = ", ".join(f"{place.name} ({place.id})" for place in alike)
         raise UsageError(
@@ -156,15 +156,15 @@ def choose(listed: Sequence[Place], part: str, *, within: Sequence[str] = ()) ->
                 path="/".join([*within, str(alike[0].id)]),
             ),
         )
-    names = {_bare(place.name): place.name for place in listed}
-    near = [names[name] for name in get_close_matches(_bare(part), names, _NEAR)]
-    command = f"`hasat tkgm places{f' {where!r}' if where else ''}` lists all {len(listed)}."
+    names = {_normalise(place.name): place.name for place in listed}
+    near = [names[name] for name in get_close_matches(_normalise(part), names, _MAX_SUGGESTIONS)]
+    command = f"`hasat tkgm places{f' {parent!r}' if parent else ''}` lists all {len(listed)}."
     raise NotFoundError(
         msg("There is no {kind} {part!r}{of_it}.", kind=kind, part=part, of_it=of_it),
         remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command,
     )
 
 
-def _bare(name: str) -> str:
-    """A name without what people write in different ways."""
-    return re.sub(r"[^a-z0-9]", "", _ADDED.sub("", fold(name)))
+def _normalise(name: str) -> str:
+    """Return a name without the differences in how people write it."""
+    return re.sub(r"[^a-z0-9]", "", _SUFFIX.sub("", fold(name)))

@@ -1,5 +1,5 @@
 -- name: density
--- How many parcels lie in each cell of a grid over a box; a parcel lies where its middle is.
+-- Count the parcels in each cell of a grid over a box; the centre of a parcel decides.
 SELECT cell_x, cell_y, count(*)
   FROM (SELECT least(floor(((p.west + p.east) / 2 - %(west)s) / %(width)s), %(across)s - 1)::int
                    AS cell_x,
@@ -11,9 +11,8 @@ SELECT cell_x, cell_y, count(*)
  GROUP BY cell_x, cell_y
  ORDER BY cell_x, cell_y
 
--- name: empty_before
--- Takes over where the scan before was told that there is no parcel, and what that one had taken
--- over itself.
+-- name: copy_empty_queries
+-- Copy the queries without a parcel from the previous scan, with those it had copied itself.
 INSERT INTO tkgm.known (scan, question, told_at, fresh)
 SELECT %(scan)s, question, max(told_at), false
   FROM (SELECT question, told_at FROM tkgm.told WHERE scan = %(before)s AND key IS NULL
@@ -22,15 +21,15 @@ SELECT %(scan)s, question, max(told_at), false
  GROUP BY question
 
 -- name: extent
--- How many parcels there are, where, and when they were told: each from the smallest table that knows.
+-- Count, bounds and times of the mirrored parcels, each from the smallest table that has them.
 SELECT coalesce((SELECT records FROM feed.head WHERE dataset = 'parcels'), 0),
-       ground.*, told.*
+       bounds.*, fetched.*
   FROM (SELECT min(west), min(south), max(east), max(north) FROM core.parcels
-         WHERE %(ground)s) AS ground,
-       (SELECT min(told_at), max(told_at) FROM tkgm.parcel_told) AS told
+         WHERE %(bounds)s) AS bounds,
+       (SELECT min(told_at), max(told_at) FROM tkgm.parcel_told) AS fetched
 
--- name: forget_answers
--- Answers that are too old to be given again.
+-- name: delete_expired_responses
+-- Delete stored responses that are too old to be used again.
 DELETE FROM tkgm.answer
  WHERE told_at < clock_timestamp() - CASE
        WHEN feature IS NULL THEN %(not_found_age)s::interval
@@ -38,7 +37,7 @@ DELETE FROM tkgm.answer
    END
 
 -- name: item
--- One parcel, with the time when it was last told.
+-- One parcel, with the time of its last response.
 SELECT jsonb_set(p.body, '{properties,fetchedAt}', to_jsonb(
            to_char(coalesce(t.told_at, p.changed_at) AT TIME ZONE 'UTC',
                    'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))::text
@@ -47,8 +46,8 @@ SELECT jsonb_set(p.body, '{properties,fetchedAt}', to_jsonb(
  WHERE p.key = %(key)s
 
 -- name: items
--- A page of parcels in the order of their keys, each with the time when it was last told.
--- Nothing is known of how many a box holds: left alone, the planner walks through all keys.
+-- A page of parcels in the order of their keys, each with the time of its last response.
+-- PostgreSQL cannot know how many a box holds; unless materialized, it would walk through all keys.
 WITH matching AS {materialized} (
     SELECT p.key
       FROM core.parcels AS p
@@ -67,7 +66,7 @@ SELECT p.key,
  ORDER BY p.key
 
 -- name: items_at_edge
--- Parcels whose own box reaches into the asked one and beyond it: only their outline can tell.
+-- Parcels whose bounding box is only partly inside a box: their outlines decide.
 SELECT p.key, (p.body -> 'geometry')::text
   FROM core.parcels AS p
  WHERE {touches}
@@ -75,23 +74,23 @@ SELECT p.key, (p.body -> 'geometry')::text
             @> box(point(p.east, p.north), point(p.west, p.south)))
 
 -- name: items_count
--- How many parcels match.
+-- Count the matching parcels.
 SELECT count(*)
   FROM core.parcels AS p
   LEFT JOIN tkgm.parcel_told AS t USING (key)
  WHERE {matches}
 
--- name: keep_answers
--- What questions were told just now.
+-- name: save_responses
+-- Store responses received just now.
 INSERT INTO tkgm.answer AS known (question, feature, told_at)
 SELECT question, feature, clock_timestamp()
-  FROM unnest(%(questions)s::text[], %(features)s::jsonb[]) AS told (question, feature)
+  FROM unnest(%(questions)s::text[], %(features)s::jsonb[]) AS response (question, feature)
  ORDER BY question
 ON CONFLICT (question) DO UPDATE SET feature = EXCLUDED.feature, told_at = EXCLUDED.told_at
 RETURNING question, told_at
 
--- name: known_before
--- Parcels in a box, when each was last told, and the point that told it in the scan before.
+-- name: parcels_before_scan
+-- Parcels in a box, the time of their last response, and the point that found each in a scan.
 SELECT p.key, p.body, coalesce(t.told_at, p.changed_at) AS told_at, o.question
   FROM core.parcels AS p
   LEFT JOIN tkgm.parcel_told AS t USING (key)
@@ -103,8 +102,8 @@ SELECT p.key, p.body, coalesce(t.told_at, p.changed_at) AS told_at, o.question
        && box(point(%(east)s, %(north)s), point(%(west)s, %(south)s))
  ORDER BY told_at, p.key
 
--- name: known_parcels
--- Parcels in a box, or all of them, and when each was last told.
+-- name: parcels_in_box
+-- Parcels in a box, or all of them, and the time of their last response.
 SELECT p.body, coalesce(t.told_at, p.changed_at)
   FROM core.parcels AS p
   LEFT JOIN tkgm.parcel_told AS t USING (key)
@@ -113,14 +112,14 @@ SELECT p.body, coalesce(t.told_at, p.changed_at)
        && box(point(%(east)s, %(north)s), point(%(west)s, %(south)s))
  ORDER BY p.key
 
--- name: middles
--- Where the parcels of a box have their middle.
+-- name: centres
+-- Centres of the parcels in a box.
 SELECT p.key, (p.west + p.east) / 2, (p.south + p.north) / 2
   FROM core.parcels AS p
  WHERE {touches}
 
--- name: number_known
--- What is known of a parcel's number, however it was asked for; the newest word.
+-- name: stored_number
+-- The newest stored response for a parcel number, whether queried by number or by point.
 SELECT feature, told_at
   FROM (
     SELECT feature, told_at FROM tkgm.answer WHERE question = %(number)s OR key = %(number)s
@@ -137,26 +136,26 @@ SELECT feature, told_at
  ORDER BY told_at DESC
  LIMIT 1
 
--- name: points_known
--- What is known of points: told for the very point, or a parcel around it; the newest word first.
-SELECT asked.question, found.feature, found.told_at, found.exact
+-- name: stored_points
+-- Stored responses for points: for the exact point, or a parcel around it; newest first.
+SELECT query.question, found.feature, found.told_at, found.exact
   FROM unnest(%(questions)s::text[], %(lats)s::float8[], %(lons)s::float8[])
-       AS asked (question, lat, lon)
+       AS query (question, lat, lon)
  CROSS JOIN LATERAL (
     SELECT a.feature, a.told_at, true AS exact
       FROM tkgm.answer AS a
-     WHERE a.question = asked.question
+     WHERE a.question = query.question
     UNION ALL
     SELECT a.feature, a.told_at, false
       FROM tkgm.answer AS a
      WHERE box(point(a.east, a.north), point(a.west, a.south))
-           && box(point(asked.lon, asked.lat), point(asked.lon, asked.lat))
+           && box(point(query.lon, query.lat), point(query.lon, query.lat))
     UNION ALL
     SELECT p.body, t.told_at, false
       FROM core.parcels AS p
       JOIN tkgm.parcel_told AS t USING (key)
      WHERE box(point(p.east, p.north), point(p.west, p.south))
-           && box(point(asked.lon, asked.lat), point(asked.lon, asked.lat))
+           && box(point(query.lon, query.lat), point(query.lon, query.lat))
  ) AS found
  WHERE found.told_at > clock_timestamp() - CASE
        WHEN found.feature IS NULL THEN %(not_found_age)s::interval
@@ -164,9 +163,9 @@ SELECT asked.question, found.feature, found.told_at, found.exact
    END
  ORDER BY found.told_at DESC, found.exact DESC
 
--- name: scan_before
--- The last complete scan of an area, if any, and the time after which parcels are not asked about
--- again: so long ago, or since the same scan was complete last.
+-- name: previous_scan
+-- The last complete scan of an area, if any, and the time since which parcels count as fresh:
+-- within an age, or since the last complete scan with the same request.
 SELECT (SELECT b.id
           FROM tkgm.scan AS b
          WHERE b.area = %(area)s AND b.method ->> 'method' = 'coverage'
@@ -179,7 +178,7 @@ SELECT (SELECT b.id
  WHERE s.id = %(scan)s
 
 -- name: scan_progress
--- Scans, newest first, with what each was told so far.
+-- Scans, newest first, with their responses so far.
 SELECT s.id, s.began_at, s.finished_at, s.result,
        t.questions, t.parcels, t.last_answer_at
   FROM tkgm.scan AS s
@@ -191,24 +190,24 @@ SELECT s.id, s.began_at, s.finished_at, s.result,
  LIMIT %(limit)s
 
 -- name: scans
--- The latest scans: where, how far, and what they found.
+-- The latest scans with their areas and counts.
 SELECT s.id, s.area, s.method, s.began_at, s.finished_at,
-       coalesce((s.result ->> 'asked')::bigint, told.asked) AS asked,
-       coalesce((s.result ->> 'found')::bigint, told.found) AS found
+       coalesce((s.result ->> 'asked')::bigint, running.asked) AS asked,
+       coalesce((s.result ->> 'found')::bigint, running.found) AS found
   FROM (SELECT * FROM tkgm.scan ORDER BY began_at DESC, id DESC LIMIT %(limit)s) AS s
  CROSS JOIN LATERAL (SELECT count(*) AS asked, count(DISTINCT t.key) AS found
                        FROM tkgm.told AS t
-                      WHERE t.scan = s.id AND s.finished_at IS NULL) AS told
+                      WHERE t.scan = s.id AND s.finished_at IS NULL) AS running
  ORDER BY s.began_at DESC, s.id DESC
 
 -- name: sizes
--- How large the registry says that parcels are; some are told without.
+-- Registered areas of parcels; some have none.
 SELECT (body #>> '{properties,alan}')::double precision
   FROM core.parcels
  WHERE key = ANY (%(keys)s) AND jsonb_typeof(body #> '{properties,alan}') = 'number'
 
--- name: told_by_scan
--- The parcels that a scan was told of, those too that are not in the mirror yet; the latest first.
+-- name: scan_outlines
+-- Outlines that a scan has found, including those not yet in the mirror; the latest first.
 SELECT key, feature ->> 'geometry'
   FROM (SELECT DISTINCT ON (key) key, feature, told_at
           FROM tkgm.told

@@ -1,4 +1,4 @@
-"""The parcels' doors: OGC API Features, and the short ways of the house to the same answers."""
+"""HTTP routes of the parcels: OGC API Features, and shorter paths to the same documents."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -19,13 +19,13 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc
-from hasat.sources.tkgm.density import Cell, ScanLine, list_scans, parcel_density, scan_outlines
-from hasat.sources.tkgm.queries import extent, look, look_up
-from hasat.sources.tkgm.selection import PARAMETERS, Box, read_box, read_selection
+from hasat.sources.tkgm.density import Cell, ScanSummary, list_scans, parcel_density, scan_outlines
+from hasat.sources.tkgm.queries import load_extent, load_item, load_page
+from hasat.sources.tkgm.selection import PARAMETERS, Box, parse_box, parse_selection
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
-_EXAMPLES = ogc.Pages("http://127.0.0.1:8000")
+_EXAMPLES = ogc.Documents("http://127.0.0.1:8000")
 _LANDING = _EXAMPLES.landing()
 _ITEMS = {
     "type": "FeatureCollection",
@@ -38,9 +38,9 @@ _ITEMS = {
 _DENSITY = ogc.density([Cell(Box(32.84, 39.89, 32.85, 39.9), 412)])
 _SCANS = ogc.scans(
     [
-        ScanLine(
+        ScanSummary(
             id=3,
-            area=ogc.ground(Box(32.84, 39.89, 32.85, 39.9)),
+            area=ogc.box_polygon(Box(32.84, 39.89, 32.85, 39.9)),
             method={"method": "coverage", "quality": "standard"},
             began_at=datetime(2026, 11, 2, 6, tzinfo=UTC),
             finished_at=None,
@@ -49,7 +49,7 @@ _SCANS = ogc.scans(
         )
     ]
 )
-_TOLD = {
+_OUTLINES = {
     "type": "FeatureCollection",
     "features": [
         {
@@ -60,14 +60,14 @@ _TOLD = {
         }
     ],
 }
-_SELECTING: dict[str, Any] = {"parameters": list(PARAMETERS)}
+_SELECTION: dict[str, Any] = {"parameters": list(PARAMETERS)}
 
 
-async def _pages(request: Request) -> ogc.Pages:
-    return ogc.Pages(str(request.base_url).rstrip("/"))
+async def _documents(request: Request) -> ogc.Documents:
+    return ogc.Documents(str(request.base_url).rstrip("/"))
 
 
-ThePages = Annotated[ogc.Pages, Depends(_pages)]
+DocumentsDep = Annotated[ogc.Documents, Depends(_documents)]
 
 router = APIRouter(prefix=f"/{PARCELS.name}", tags=[PARCELS.name])
 
@@ -83,34 +83,34 @@ def _landing_or_items() -> dict[int | str, dict[str, Any]]:
     summary="Parcels as OGC API Features",
     response_class=Response,
     responses=_landing_or_items(),
-    openapi_extra=_SELECTING,
+    openapi_extra=_SELECTION,
 )
-async def landing(request: Request, store: ReadStoreDep, pages: ThePages) -> Response:
-    """The landing page, which QGIS and other programs begin with. With any parameter of
+async def landing(request: Request, store: ReadStoreDep, documents: DocumentsDep) -> Response:
+    """The landing page, from which QGIS and other clients start. With any parameter of
     `/collections/parcels/items`, the parcels themselves."""
     if request.query_params:
-        return await _items(request, store, pages)
-    return json_response(dumps(pages.landing()))
+        return await _items(request, store, documents)
+    return json_response(dumps(documents.landing()))
 
 
 @router.get(
     "/conformance",
-    summary="Which rules of OGC API Features hold here",
+    summary="Conformance classes of OGC API Features",
     response_class=Response,
     responses=declare_responses(_EXAMPLES.conformance(), UsageError),
 )
-async def conformance(pages: ThePages) -> Response:
-    return json_response(dumps(pages.conformance()))
+async def conformance(documents: DocumentsDep) -> Response:
+    return json_response(dumps(documents.conformance()))
 
 
 @router.get(
     "/collections",
-    summary="The collections of parcels: there is one",
+    summary="Collections of parcels",
     response_class=Response,
     responses=declare_responses(_EXAMPLES.collections(ogc.EXAMPLE), UsageError),
 )
-async def collections(store: ReadStoreDep, pages: ThePages) -> Response:
-    return json_response(dumps(pages.collections(await extent(store))))
+async def collections(store: ReadStoreDep, documents: DocumentsDep) -> Response:
+    return json_response(dumps(documents.collections(await load_extent(store))))
 
 
 @router.get(
@@ -119,9 +119,9 @@ async def collections(store: ReadStoreDep, pages: ThePages) -> Response:
     response_class=Response,
     responses=declare_responses(_EXAMPLES.collection(ogc.EXAMPLE), UsageError, NotFoundError),
 )
-async def one_collection(collection: str, store: ReadStoreDep, pages: ThePages) -> Response:
+async def one_collection(collection: str, store: ReadStoreDep, documents: DocumentsDep) -> Response:
     _check_collection(collection)
-    return json_response(dumps(pages.collection(await extent(store))))
+    return json_response(dumps(documents.collection(await load_extent(store))))
 
 
 @router.get(
@@ -129,17 +129,17 @@ async def one_collection(collection: str, store: ReadStoreDep, pages: ThePages) 
     summary="Parcels by box, point and time",
     response_class=Response,
     responses=declare_responses(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
-    openapi_extra=_SELECTING,
+    openapi_extra=_SELECTION,
 )
 async def items(
-    collection: str, request: Request, store: ReadStoreDep, pages: ThePages
+    collection: str, request: Request, store: ReadStoreDep, documents: DocumentsDep
 ) -> Response:
-    """In the order of their keys, page by page; the link `next` is there as long as there is more.
+    """Pages in the order of keys; the link `next` leads to the next page.
 
-    A parcel belongs to a box or point that its outline touches, not only its bounding box.
+    A parcel matches a box or point that its outline touches, not only its bounding box.
     """
     _check_collection(collection)
-    return await _items(request, store, pages)
+    return await _items(request, store, documents)
 
 
 @router.get(
@@ -149,46 +149,50 @@ async def items(
     responses=declare_responses(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
 )
 async def item(
-    collection: str, key: StorableText, request: Request, store: ReadStoreDep, pages: ThePages
+    collection: str,
+    key: StorableText,
+    request: Request,
+    store: ReadStoreDep,
+    documents: DocumentsDep,
 ) -> Response:
-    """By its key: mahalleId/adaNo/parselNo, with the slashes escaped or as they are."""
+    """By key: mahalleId/adaNo/parselNo, with or without escaped slashes."""
     _check_collection(collection)
-    return await _item(key, request, store, pages)
+    return await _item(key, request, store, documents)
 
 
 @router.get(
     "/density",
-    summary="How dense the parcels of a box lie",
+    summary="Density of parcels in a box",
     response_class=Response,
     responses=declare_responses(_DENSITY, UsageError, media=ogc.GEOJSON),
     openapi_extra={"parameters": [{**PARAMETERS[0], "required": True}]},
 )
 async def density(request: Request, store: ReadStoreDep) -> Response:
-    """Cells of a grid with the number of parcels in each: for maps of more than one can draw."""
-    cells = await parcel_density(store, read_box(request.query_params.get("bbox", "")))
+    """Cells of a grid with the number of parcels in each, for areas too large to draw parcels."""
+    cells = await parcel_density(store, parse_box(request.query_params.get("bbox", "")))
     return json_response(dumps(ogc.density(cells)), media=ogc.GEOJSON)
 
 
 @router.get(
     "/scans",
-    summary="The areas that were scanned",
+    summary="Scanned areas",
     response_class=Response,
     responses=declare_responses(_SCANS, UsageError, media=ogc.GEOJSON),
 )
 async def scans(store: StoreDep) -> Response:
-    """The latest 200 with their areas, the last one first."""
+    """The latest 200 scans with their areas, newest first."""
     return json_response(dumps(ogc.scans(await list_scans(store))), media=ogc.GEOJSON)
 
 
 @router.get(
     "/scans/{scan}/parcels",
-    summary="What a scan was told so far",
+    summary="Parcels found by a scan so far",
     response_class=Response,
-    responses=declare_responses(_TOLD, UsageError, media=ogc.GEOJSON),
+    responses=declare_responses(_OUTLINES, UsageError, media=ogc.GEOJSON),
 )
-async def told(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreDep) -> Response:
-    """The latest 5,000 outlines, also those that are not published yet."""
-    return json_response(ogc.told(await scan_outlines(store, scan)), media=ogc.GEOJSON)
+async def scan_parcels(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreDep) -> Response:
+    """The latest 5,000 outlines, including those not yet published."""
+    return json_response(ogc.outlines(await scan_outlines(store, scan)), media=ogc.GEOJSON)
 
 
 @router.get(
@@ -203,10 +207,10 @@ async def numbered(
     parsel_no: StorableText,
     request: Request,
     store: ReadStoreDep,
-    pages: ThePages,
+    documents: DocumentsDep,
 ) -> Response:
     """The same as `/collections/parcels/items/{key}`."""
-    return await _item(f"{mahalle_id}/{ada_no}/{parsel_no}", request, store, pages)
+    return await _item(f"{mahalle_id}/{ada_no}/{parsel_no}", request, store, documents)
 
 
 def _check_collection(name: str) -> None:
@@ -217,21 +221,21 @@ def _check_collection(name: str) -> None:
         )
 
 
-async def _items(request: Request, store: Store, pages: ogc.Pages) -> Response:
-    asked = dict(request.query_params)
-    page = await look(store, read_selection(asked))
-    return json_response(pages.items(page, asked), media=ogc.GEOJSON)
+async def _items(request: Request, store: Store, documents: ogc.Documents) -> Response:
+    params = dict(request.query_params)
+    page = await load_page(store, parse_selection(params))
+    return json_response(documents.items(page, params), media=ogc.GEOJSON)
 
 
-async def _item(key: str, request: Request, store: Store, pages: ogc.Pages) -> Response:
-    feature = await look_up(store, key)
+async def _item(key: str, request: Request, store: Store, documents: ogc.Documents) -> Response:
+    feature = await load_item(store, key)
     if feature is None:
         raise NotFoundError(
             msg("No parcel {key!r} is known.", key=key),
             remedy=msg(
-                "Keys are mahalleId/adaNo/parselNo. Ask the registry for it with `hasat "
+                "Keys are mahalleId/adaNo/parselNo. Fetch it from the registry with `hasat "
                 "tkgm parcel`, or scan its area."
             ),
         )
     etag = record_digest(feature.encode()).hex()
-    return conditional_json_response(request, pages.item(key, feature), etag, media=ogc.GEOJSON)
+    return conditional_json_response(request, documents.item(key, feature), etag, media=ogc.GEOJSON)

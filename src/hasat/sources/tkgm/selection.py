@@ -1,4 +1,4 @@
-"""Which parcels a request asks for, in the words of OGC API Features."""
+"""Parse the query parameters of OGC API Features into a selection of parcels."""
 
 import math
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from shapely.geometry.base import BaseGeometry
 from hasat.errors import UsageError
 from hasat.messages import msg
 
-FEW = 10
-MOST = 10_000
+DEFAULT_LIMIT = 10
+MAX_LIMIT = 10_000
 
 PARAMETERS: tuple[dict[str, Any], ...] = (
     {
         "name": "bbox",
         "in": "query",
-        "description": "Only parcels that reach into west,south,east,north (degrees, CRS84); of "
-        "six numbers the heights are left out.",
+        "description": "Only parcels that intersect west,south,east,north (degrees, CRS84); of "
+        "six numbers the heights are ignored.",
         "style": "form",
         "explode": False,
         "schema": {
@@ -45,27 +45,27 @@ PARAMETERS: tuple[dict[str, Any], ...] = (
     {
         "name": "datetime",
         "in": "query",
-        "description": "Only parcels that were last told (`fetchedAt`) at this time, or between "
-        "two times: `2026-11-01T00:00:00Z/..`.",
+        "description": "Only parcels last fetched (`fetchedAt`) at a time or in an interval: "
+        "`2026-11-01T00:00:00Z/..`.",
         "schema": {"type": "string"},
     },
     {
         "name": "limit",
         "in": "query",
-        "description": "How many at most on one page; the link `next` leads on.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW},
+        "description": "Page size; the link `next` leads to the next page.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
     },
     {
         "name": "after",
         "in": "query",
-        "description": "Where a page begins; the link `next` has it.",
+        "description": "Start of the page, as given in the link `next`.",
         "schema": {"type": "string"},
     },
 )
 
 
 class Box(NamedTuple):
-    """A box in degrees; one whose west is beyond its east goes around the back of the earth."""
+    """A box in degrees; one whose west is beyond its east crosses the antimeridian."""
 
     west: float
     south: float
@@ -74,28 +74,28 @@ class Box(NamedTuple):
 
     @property
     def halves(self) -> tuple["Box", "Box"]:
-        """Two boxes that do not go around; the same twice if it does not."""
+        """The parts on both sides of the antimeridian; the box twice if it does not cross."""
         if self.west <= self.east:
             return self, self
         return Box(self.west, self.south, 180, self.north), Box(-180, *self[1:])
 
     @property
-    def ground(self) -> BaseGeometry:
-        return shapely.union_all([half._ground() for half in set(self.halves)])
+    def polygon(self) -> BaseGeometry:
+        return shapely.union_all([half._envelope() for half in set(self.halves)])
 
-    def _ground(self) -> BaseGeometry:
-        # A box without width is no valid polygon.
+    def _envelope(self) -> BaseGeometry:
+        # A box without width is not a valid polygon.
         return shapely.MultiPoint([(self.west, self.south), (self.east, self.north)]).envelope
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Parcels in a box, told within a time, a page of them in the order of their keys."""
+    """A page of the parcels in a box that were fetched within a period, in the order of keys."""
 
     box: Box | None = None
     since: datetime | None = None
     until: datetime | None = None
-    limit: int = FEW
+    limit: int = DEFAULT_LIMIT
     after: str = ""
 
     @property
@@ -103,36 +103,36 @@ class Selection:
         return self.box is None and self.since is None and self.until is None
 
 
-def read_selection(given: Mapping[str, str]) -> Selection:
-    """The selection that a query names; the standard wants every fault answered with 400."""
-    since, until = _span(given["datetime"]) if "datetime" in given else (None, None)
+def parse_selection(given: Mapping[str, str]) -> Selection:
+    """Return the selection of a query; the standard wants 400 for every invalid parameter."""
+    since, until = _parse_interval(given["datetime"]) if "datetime" in given else (None, None)
     after = given.get("after", "")
     if "\0" in after:
-        raise UsageError(msg("`after` has a character that no key has."))
+        raise UsageError(msg("`after` contains a character that no key has."))
     return Selection(_box(given), since, until, _limit(given.get("limit")), after)
 
 
 def _limit(text: str | None) -> int:
     if text is None:
-        return FEW
+        return DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and int(text[:9])):
         raise UsageError(
             msg("`limit` is {text!r}; it must be a whole number, 1 or more.", text=text)
         )
-    return min(int(text[:9]), MOST)
+    return min(int(text[:9]), MAX_LIMIT)
 
 
 def _box(given: Mapping[str, str]) -> Box | None:
     point = [given[name] for name in ("lon", "lat") if name in given]
     if not point:
-        return read_box(given["bbox"]) if "bbox" in given else None
+        return parse_box(given["bbox"]) if "bbox" in given else None
     if len(point) == 1 or "bbox" in given:
         raise UsageError(msg("A point is `lat` and `lon` together, and without `bbox`."))
-    return read_box(",".join(point * 2), "`lat` and `lon` are")
+    return parse_box(",".join(point * 2), "`lat` and `lon` are")
 
 
-def read_box(text: str, what: str = "`bbox` is") -> Box:
-    """A box of four numbers, or of six with heights, which are left out."""
+def parse_box(text: str, what: str = "`bbox` is") -> Box:
+    """Return the box of four numbers, or of six with heights, which are ignored."""
     try:
         sides = [float(side) for side in text.split(",")]
     except ValueError:
@@ -149,15 +149,15 @@ def read_box(text: str, what: str = "`bbox` is") -> Box:
     )
 
 
-def _span(text: str) -> tuple[datetime | None, datetime | None]:
-    """A moment, or two with a slash between, of which one may be open (`..` or nothing)."""
+def _parse_interval(text: str) -> tuple[datetime | None, datetime | None]:
+    """Return the bounds of a moment, or of an interval of which one side may be open."""
     first, slash, last = text.partition("/")
     ends = [first, last if slash else first]
     opened = [end in ("", "..") for end in ends]
     if all(opened):
         raise UsageError(msg("`datetime` names no time."), remedy=_TIMES)
-    since = None if opened[0] else _moment(ends[0], time.min)
-    until = None if opened[1] else _moment(ends[1], time.max)
+    since = None if opened[0] else _parse_time(ends[0], time.min)
+    until = None if opened[1] else _parse_time(ends[1], time.max)
     if since and until and since > until:
         raise UsageError(msg("`datetime` ends before it begins."), remedy=_TIMES)
     return since, until
@@ -168,12 +168,12 @@ _TIMES = msg(
 )
 
 
-def _moment(text: str, of_a_day: time) -> datetime:
+def _parse_time(text: str, default: time) -> datetime:
     # The plus sign of a zone arrives as a space unless it was escaped.
     try:
         moment = datetime.fromisoformat(text.strip().replace(" ", "+"))
         if len(text) == len("2026-11-01"):
-            moment = datetime.combine(moment, of_a_day)
+            moment = datetime.combine(moment, default)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(msg("{text!r} is not a time.", text=text), remedy=_TIMES) from error

@@ -30,78 +30,80 @@ LANE = "daily"
 
 
 def lacks(settings: Settings) -> str | None:
-    """What must be set before parcels can be asked for."""
+    """Return the setting that is missing, if parcels cannot be fetched."""
     if settings.tkgm.workers_file is None:
-        return msg("TKGM has no endpoints to ask: name your workers.json in tkgm.workers_file.")
+        return msg("TKGM has no endpoints: name your workers.json in tkgm.workers_file.")
     return None
 
 
 async def run(context: RunContext) -> Outcome:
     """Scan `area`, a box or GeoJSON; `quality`, `max_queries` and `removals` as in the command."""
-    # Whoever lists jobs need not load what works with geometry.
-    from hasat.sources.tkgm.registry.client import registry
-    from hasat.sources.tkgm.scan.progress import course_told, note_of
-    from hasat.sources.tkgm.scan.runner import Course, Scan
+    # Listing jobs must not load the geometry libraries.
+    from hasat.sources.tkgm.registry.client import open_registry
+    from hasat.sources.tkgm.scan.progress import ScanProgress, progress_document, progress_note
+    from hasat.sources.tkgm.scan.runner import Scan
 
     workers = context.settings.tkgm.workers_file
     if workers is None:
         raise UsageError(
-            msg("There are no endpoints to ask."),
+            msg("No endpoints configured."),
             remedy=msg("Name your workers.json in tkgm.workers_file."),
         )
-    wish = _wish(context.params)
-    async with registry(context.store, context.settings, workers, waiting=context.waiting) as asked:
+    request = _scan_request(context.params)
+    async with open_registry(
+        context.store, context.settings, workers, waiting=context.waiting
+    ) as registry:
         counted = 0
 
-        async def tell(course: Course) -> None:
+        async def report(progress: ScanProgress) -> None:
             nonlocal counted
-            context.count_requests(asked.requests - counted)
-            counted = asked.requests
-            await context.progress(course.asked, course.questions, note_of(course))
+            context.count_requests(registry.requests - counted)
+            counted = registry.requests
+            await context.progress(progress.asked, progress.total_queries, progress_note(progress))
 
         scan = Scan(
             context.store,
-            asked,
-            wish,
+            registry,
+            request,
             RequestContext(LANE, NAME, context.run_id),
-            tell,
+            report,
             removals=context.params.get("removals") or "hold",
         )
         kind = "done"
         message: str | None = None
         try:
-            course = await scan.run()
-            if not course.complete:
-                message = msg("Stopped at max_queries: the next run with the same area goes on.")
+            progress = await scan.run()
+            if not progress.complete:
+                message = msg("Stopped at max_queries. The next run with the same area continues.")
         except OutOfQuotaError as error:
             kind, message = "out_of_quota", error.message
-            course = await scan.course()
-        context.count_requests(asked.requests - counted)
+            progress = await scan.progress()
+        context.count_requests(registry.requests - counted)
     return Outcome(
         kind,  # type: ignore[arg-type]
-        rows_changed=course.changes.total,
-        detail=course_told(course),
+        rows_changed=progress.changes.total,
+        detail=progress_document(progress),
         message=message,
     )
 
 
-def _wish(params: Any) -> Any:
-    from hasat.sources.tkgm.geometry import area_of
-    from hasat.sources.tkgm.scan.scan_request import Wish
+def _scan_request(params: Any) -> Any:
+    from hasat.sources.tkgm.geometry import parse_area
+    from hasat.sources.tkgm.scan.scan_request import ScanRequest
 
     if not params.get("area"):
         raise UsageError(
-            msg("Which area?"),
-            remedy=msg("Give the parameter area: west,south,east,north in degrees, or GeoJSON."),
+            msg("The parameter area is missing."),
+            remedy=msg("Give area as west,south,east,north in degrees, or as GeoJSON."),
         )
     quality: Quality = params.get("quality") or "standard"
-    return Wish(area_of(params["area"]), quality, max_questions=params.get("max_queries"))
+    return ScanRequest(parse_area(params["area"]), quality, max_queries=params.get("max_queries"))
 
 
 SCAN = Job(
     NAME,
     run,
-    "Finds all parcels of an area; goes on where it was when the quota ended.",
+    "Finds all parcels of an area; continues where it stopped when the quota ended.",
     lane=LANE,
     overlap="queue",
     options={

@@ -1,4 +1,4 @@
-"""What assistants may ask about parcels: only what the mirror has, so no question is spent."""
+"""MCP tools for parcels; they read only the mirror, so they use no quota."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -14,14 +14,14 @@ from hasat.sources.tools import Limit, Text, ToolResponse, tools
 from hasat.store.queries import load_query
 
 
-class ParcelTold(ToolResponse):
+class ParcelResult(ToolResponse):
     key: str
-    told_at: datetime = Field(description="When the registry last told of it.")
+    told_at: datetime = Field(description="Time of the registry's last response.")
     feature: dict[str, Any] = Field(description="The parcel as a GeoJSON Feature.")
 
 
-class ScanTold(BaseModel):
-    """A scan of an area, and how far it is."""
+class ScanItem(BaseModel):
+    """A scan of an area and its progress."""
 
     id: int
     began_at: datetime
@@ -32,12 +32,12 @@ class ScanTold(BaseModel):
     result: dict[str, Any] | None
 
 
-class ScansTold(ToolResponse):
-    items: list[ScanTold]
+class ScanList(ToolResponse):
+    items: list[ScanItem]
 
 
 class TkgmTools:
-    """The tools of this source."""
+    """Tools of the source `tkgm`."""
 
     def __init__(self, context: ToolContext) -> None:
         self._store = context.store
@@ -49,12 +49,12 @@ class TkgmTools:
         self,
         lat: Annotated[float, Field(ge=-90, le=90)],
         lon: Annotated[float, Field(ge=-180, le=180)],
-    ) -> ParcelTold:
-        """The mirrored parcel at a point (WGS 84); nobody is asked, so only collected ones."""
+    ) -> ParcelResult:
+        """The mirrored parcel at a point (WGS 84); the registry is not queried."""
         box = {"west": lon, "east": lon, "south": lat, "north": lat}
         async with self._store.connection() as conn:
             cursor = await conn.execute(
-                load_query("hasat.sources.tkgm", "known_parcels"),
+                load_query("hasat.sources.tkgm", "parcels_in_box"),
                 box,
             )
             rows = await cursor.fetchall()
@@ -64,11 +64,11 @@ class TkgmTools:
                 return await self._parcel(feature, told_at)
         raise NotFoundError(
             msg("The mirror has no parcel at {lat}, {lon}.", lat=lat, lon=lon),
-            remedy=msg("Perhaps nobody asked there yet: `hasat tkgm parcel LAT LON` asks."),
+            remedy=msg("If it was never fetched, `hasat tkgm parcel LAT LON` fetches it."),
         )
 
-    async def get_parcel(self, mahalle_id: int, ada_no: Text, parsel_no: Text) -> ParcelTold:
-        """The mirrored parcel of a neighbourhood's id, block and parcel number."""
+    async def get_parcel(self, mahalle_id: int, ada_no: Text, parsel_no: Text) -> ParcelResult:
+        """The mirrored parcel with a neighbourhood id, block and parcel number."""
         key = f"{mahalle_id}/{ada_no}/{parsel_no}"
         async with self._store.connection() as conn:
             cursor = await conn.execute(
@@ -81,17 +81,17 @@ class TkgmTools:
             raise NotFoundError(
                 msg("The mirror has no parcel {key}.", key=key),
                 remedy=msg(
-                    "Perhaps nobody asked for it yet: `hasat tkgm parcel --mahalle ...` asks."
+                    "If it was never fetched, `hasat tkgm parcel --mahalle ...` fetches it."
                 ),
             )
         return await self._parcel(*row)
 
-    async def get_scan_progress(self, limit: Limit = 10) -> ScansTold:
-        """Scans of areas, newest first: questions answered so far, parcels found, the result."""
+    async def get_scan_progress(self, limit: Limit = 10) -> ScanList:
+        """Scans of areas, newest first: responses so far, parcels found, result."""
         query = load_query("hasat.sources.tkgm", "scan_progress")
-        items = await self._store.rows(ScanTold, query, {"limit": limit})
-        return ScansTold(ts_utc=await self._store.now(), items=items)
+        items = await self._store.rows(ScanItem, query, {"limit": limit})
+        return ScanList(ts_utc=await self._store.now(), items=items)
 
-    async def _parcel(self, feature: dict[str, Any], told_at: datetime) -> ParcelTold:
+    async def _parcel(self, feature: dict[str, Any], told_at: datetime) -> ParcelResult:
         now = await self._store.now()
-        return ParcelTold(ts_utc=now, key=feature["id"], told_at=told_at, feature=feature)
+        return ParcelResult(ts_utc=now, key=feature["id"], told_at=told_at, feature=feature)

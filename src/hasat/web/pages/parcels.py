@@ -13,8 +13,9 @@ from shapely.geometry import mapping, shape
 from hasat.budget import read_quotas
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run, list_runs
-from hasat.sources.tkgm.density import Cost, ScanLine, cost_of, list_scans, read_drawn
-from hasat.sources.tkgm.queries import Extent, extent, look
+from hasat.sources.tkgm.density import CostEstimate, ScanSummary, estimate_cost, list_scans
+from hasat.sources.tkgm.geometry import parse_drawn_area
+from hasat.sources.tkgm.queries import Extent, load_extent, load_page
 from hasat.sources.tkgm.selection import Box, Selection
 from hasat.sources.tkgm.source import SOURCE
 from hasat.web.page import Action, Asked, House, Page
@@ -61,7 +62,7 @@ class Planned:
 
     text: str
     outline: Mapping[str, Any]
-    cost: Cost
+    cost: CostEstimate
     left_today: int | None
 
 
@@ -89,14 +90,14 @@ async def parcels(asked: Asked) -> Parcels:
     """What is known, and the plan that the address names."""
     house, store = asked.house, asked.store
     text = _area_text(asked)
-    area = read_drawn(text) if text else None
+    area = parse_drawn_area(text) if text else None
     box = None if area is None else Box(*area.bounds)
     run = await _run(asked)
     told_above = run is not None and run.how == "running"
     shown = [_scan_shown(one, told_above) for one in await list_scans(store, _SCANS_SHOWN)]
     boxes = [one.box for one in shown]
-    known = await extent(store, ground=not boxes)
-    page = await look(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
+    known = await load_extent(store, bounds=not boxes)
+    page = await load_page(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
     return Parcels(
         extent=known,
         bounds=box or (_neighbourhood(boxes) if boxes else known.box),
@@ -113,7 +114,7 @@ async def parcels(asked: Asked) -> Parcels:
     )
 
 
-def _scan_shown(scan: ScanLine, told_above: bool) -> ScanShown:
+def _scan_shown(scan: ScanSummary, told_above: bool) -> ScanShown:
     left_out = told_above and scan.finished_at is None
     return ScanShown(
         scan.id,
@@ -129,7 +130,7 @@ def _scan_shown(scan: ScanLine, told_above: bool) -> ScanShown:
 def _neighbourhood(boxes: Sequence[Box]) -> Box:
     """The first box with all that touch it, or one another."""
     seen, *others = boxes
-    while near := [one for one in others if seen.ground.intersects(one.ground)]:
+    while near := [one for one in others if seen.polygon.intersects(one.polygon)]:
         seen = _around([seen, *near])
         others = [one for one in others if one not in near]
     return seen
@@ -153,7 +154,7 @@ async def _run(asked: Asked) -> RunLine | None:
 async def start_scan(asked: Asked) -> str:
     """Queue a scan of the area, and show the map that fills."""
     text = _area_text(asked)
-    params = {"area": mapping(read_drawn(text))}
+    params = {"area": mapping(parse_drawn_area(text))}
     run = await queue_run(asked.store, asked.house.catalogue, SCAN, params)
     return f"/parcels?{urlencode({'area': text, 'run': run.id})}"
 
@@ -167,7 +168,7 @@ async def _planned(house: House, text: str, area: Polygon) -> Planned:
     budgets = await read_quotas(house.store, SOURCE, outcomes=False)
     # Before the first question no endpoint is known, and nothing can be said.
     left = next((quota_line(one).remaining for one in budgets if one.endpoints), None)
-    return Planned(text, mapping(area), await cost_of(house.store, area), left)
+    return Planned(text, mapping(area), await estimate_cost(house.store, area), left)
 
 
 def _line(feature: Mapping[str, Any]) -> ParcelLine:

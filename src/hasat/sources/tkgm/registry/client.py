@@ -1,4 +1,7 @@
-"""Asking the registry over the pool of endpoints: points in batches, numbers one by one."""
+"""Clients of the land registry: over the pool of endpoints, and directly where that is permitted.
+
+A query is a point or a parcel number. The pool answers up to twenty points with one request.
+"""
 
 import asyncio
 import json
@@ -28,47 +31,48 @@ from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.sources.tkgm.registry.wire import (
-    Number,
+    Parcel,
+    ParcelNumber,
     Point,
-    Question,
-    Registered,
+    Query,
     check_location,
+    format_query,
     parse_object,
-    read_feature,
+    parse_parcel,
 )
 from hasat.store import Store
 from hasat.store.quarantine import Aside, keep_aside
 
-MOST_AT_ONCE = 20
-# A point that is left unanswered so often is not asked for ever.
-_MOST_TRIES = 6
-# A question whose response cannot be read so often is not asked again.
+MAX_BATCH_POINTS = 20
+# A query that stays without a response this often is given up.
+_MAX_TRIES = 6
+# A query whose response cannot be read this often is given up.
 _MAX_UNREADABLE = 3
 
 
-# The question (none for a whole batch), why its response cannot be read, and the response.
-Unreadable = tuple[Question | None, str, bytes]
+# The query (none for a whole batch), why its response cannot be read, and the response.
+Unreadable = tuple[Query | None, str, bytes]
 
 
 @dataclass(frozen=True)
-class Told:
-    """The registry's word on a question: the parcel, or that there is none; and by whom."""
+class ParcelResponse:
+    """The registry's response to a query: a parcel or None, and the endpoint that returned it."""
 
-    question: Question
-    parcel: Registered | None
+    query: Query
+    parcel: Parcel | None
     endpoint: str = ""
 
 
-class Registry:
-    """The registry, as far as its endpoints let it be asked today.
+class RegistryClient:
+    """Query the registry over a pool of endpoints, within their budgets.
 
-    An answer without a parcel's key is broken, unless it is not `keyed`.
+    A response without the key of the parcel is broken, unless `keyed` is false.
     """
 
     def __init__(
         self,
         store: Store,
-        racer: HedgedFetcher,
+        fetcher: HedgedFetcher,
         pool: EndpointPool,
         settings: Settings,
         *,
@@ -76,130 +80,42 @@ class Registry:
         waiting: Waiting = keep_slot,
     ) -> None:
         self._store = store
-        self._racer = racer
+        self._fetcher = fetcher
         self._pool = pool
         self._tkgm = settings.tkgm
         self._urls = {one.endpoint.url for one in pool.states}
         self.endpoints = len(pool.states)
         self.by_number = any(one.endpoint.by_number for one in pool.states)
-        self.known_age = settings.tkgm.parcel_age
+        self.parcel_age = settings.tkgm.parcel_age
         self.requests = 0
         self.quarantined = 0
-        self._unreadable = Counter[Question]()
+        self._unreadable = Counter[Query]()
         self._keyed = keyed
         self._waiting = waiting
 
-    async def told(
-        self, question: Question, asker: RequestContext, *, only: str | None = None
-    ) -> Told:
-        """The parcel at a point or of a number; `only` names the endpoint to be asked."""
-        request = _single(question, self._tkgm.single_timeout.total_seconds())
-        fetched = await self._ask(request, asker, only)
+    async def fetch_one(
+        self, query: Query, context: RequestContext, *, only: str | None = None
+    ) -> ParcelResponse:
+        """Return the response to one query; `only` names the endpoint to use."""
+        request = _single_request(query, self._tkgm.single_timeout.total_seconds())
+        fetched = await self._send(request, context, only)
         try:
-            return Told(question, self._read(fetched, question), fetched.endpoint)
+            return ParcelResponse(query, self._parse(fetched, query), fetched.endpoint)
         except BrokenAnswerError as error:
-            await self._quarantine(fetched, asker, [(question, error.message, fetched.body)])
+            await self._quarantine(fetched, context, [(query, error.message, fetched.body)])
             raise
 
-    def is_unreadable(self, question: Question) -> bool:
-        """Whether the responses to a question could not be read, again and again."""
-        return self._unreadable[question] >= _MAX_UNREADABLE
-
-    async def quota_left(self, store: Store) -> int | None:
-        """How many questions its endpoints may still be asked today; None before the first."""
-        uses = [one for quota in await read_quotas(store, "tkgm") for one in quota.endpoints]
-        left = [
-            0 if one.exhausted_at is not None else max(0, one.day_limit - one.spent)
-            for one in uses
-            if one.name in self._urls and one.day_limit is not None
-        ]
-        return sum(left) if left else None
-
-    def set_aside(self, endpoint: str) -> None:
-        """Asks an endpoint no more, as long as this registry is open."""
-        self._pool.exclude(endpoint)
-        self._urls.discard(endpoint)
-
-    async def answers(
-        self, questions: Sequence[Question], asker: RequestContext, waits: Sequence[float] = ()
-    ) -> AsyncIterator[list[Told]]:
-        """What is told of up to twenty points and any numbers, request by request, so that the
-        caller can keep it whatever comes; only what is left unanswered is asked again.
-
-        Points about which nothing is said are divided, so that one bad point spoils no other; if
-        they are more than what any endpoint has left today, fewer are asked at once. Where no
-        endpoint answers it is asked again after each of the `waits`, in seconds.
-
-        Raises UnavailableError at the end if questions were left unanswered, BrokenAnswerError if
-        responses could not be read (`is_unreadable` says which).
-        """
-        points = [one for one in questions if isinstance(one, Point)]
-        waiting: deque[list[Question]] = deque([[*points]] if points else [])
-        waiting.extend([one] for one in questions if isinstance(one, Number))
-        pauses, tries = iter(waits), Counter[Question]()
-        most_tries, given_up = _MOST_TRIES + len(waits), 0
-        while waiting:
-            batch = waiting.popleft()
+    async def fetch_batch(
+        self, queries: Sequence[Query], context: RequestContext
+    ) -> list[ParcelResponse]:
+        """Send one request, for up to twenty points or a number; leave out what has no response."""
+        if len(queries) == 1:
+            [one] = queries
             try:
-                told = await self.some(batch, asker)
-            except OutOfQuotaError:
-                most = self._pool.max_remaining()
-                if not 0 < most < len(batch):
-                    raise
-                waiting.extendleft((batch[most:], batch[:most]))
-                continue
-            except UnavailableError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                async with self._waiting(pause):
-                    await asyncio.sleep(pause)
-                waiting.appendleft(batch)
-                continue
-            if told:
-                pauses = iter(waits)
-                yield told
-            else:
-                pause = next(pauses, 0.0)
-                async with self._waiting(pause):
-                    await asyncio.sleep(pause)
-            done = {one.question for one in told}
-            left = [one for one in batch if one not in done]
-            tries.update(left)
-            readable = [one for one in left if not self.is_unreadable(one)]
-            again = [one for one in readable if tries[one] < most_tries]
-            given_up += len(readable) - len(again)
-            half = len(again) if told else (len(again) + 1) // 2
-            waiting.extend(part for part in (again[:half], again[half:]) if part)
-        if given_up:
-            raise UnavailableError(
-                msg(
-                    "{given_up} of {count} points were left unanswered {most_tries} times.",
-                    given_up=given_up,
-                    count=len(questions),
-                    most_tries=most_tries,
-                ),
-                remedy=msg("Ask again later."),
-            )
-        if unreadable := sum(map(self.is_unreadable, questions)):
-            raise BrokenAnswerError(
-                msg(
-                    "The responses to {unreadable} of {count} questions cannot be read.",
-                    unreadable=unreadable,
-                    count=len(questions),
-                ),
-                remedy=msg("They are in raw.set_aside."),
-            )
-
-    async def some(self, questions: Sequence[Question], asker: RequestContext) -> list[Told]:
-        """One request, for up to twenty points or a number; what is not answered is left out."""
-        points = [one for one in questions if isinstance(one, Point)]
-        if len(questions) == 1:
-            [one] = questions
-            try:
-                return [await self.told(one, asker)]
+                return [await self.fetch_one(one, context)]
             except BrokenAnswerError:
                 return []
+        points = [one for one in queries if isinstance(one, Point)]
         request = Request(
             "/batch",
             self._tkgm.batch_timeout.total_seconds(),
@@ -209,21 +125,111 @@ class Registry:
             points=len(points),
             hedge=False,
         )
-        fetched = await self._ask(request, asker)
-        told, unreadable = _results(fetched, points, keyed=self._keyed)
-        await self._quarantine(fetched, asker, unreadable)
-        return told
+        fetched = await self._send(request, context)
+        responses, unreadable = _parse_batch(fetched, points, keyed=self._keyed)
+        await self._quarantine(fetched, context, unreadable)
+        return responses
 
-    async def _ask(
-        self, request: Request, asker: RequestContext, only: str | None = None
+    async def fetch_all(
+        self, queries: Sequence[Query], context: RequestContext, waits: Sequence[float] = ()
+    ) -> AsyncIterator[list[ParcelResponse]]:
+        """Yield the responses to up to twenty points and any numbers, request by request.
+
+        The caller can so store each response before the next request. Queries without a response
+        are sent again. Points of a batch without any response are divided, so that one bad point
+        spoils no other, and sent fewer at once if no endpoint has enough left today. Where no
+        endpoint responds, the request is repeated after each of the `waits`, in seconds.
+
+        Raises UnavailableError at the end if queries stayed without a response, BrokenAnswerError
+        if responses could not be read (`is_unreadable` tells which).
+        """
+        points = [one for one in queries if isinstance(one, Point)]
+        queue: deque[list[Query]] = deque([[*points]] if points else [])
+        queue.extend([one] for one in queries if isinstance(one, ParcelNumber))
+        pauses, tries = iter(waits), Counter[Query]()
+        max_tries, given_up = _MAX_TRIES + len(waits), 0
+        while queue:
+            batch = queue.popleft()
+            try:
+                responses = await self.fetch_batch(batch, context)
+            except OutOfQuotaError:
+                left = self._pool.max_remaining()
+                if not 0 < left < len(batch):
+                    raise
+                queue.extendleft((batch[left:], batch[:left]))
+                continue
+            except UnavailableError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                async with self._waiting(pause):
+                    await asyncio.sleep(pause)
+                queue.appendleft(batch)
+                continue
+            if responses:
+                pauses = iter(waits)
+                yield responses
+            else:
+                pause = next(pauses, 0.0)
+                async with self._waiting(pause):
+                    await asyncio.sleep(pause)
+            done = {one.query for one in responses}
+            missing = [one for one in batch if one not in done]
+            tries.update(missing)
+            readable = [one for one in missing if not self.is_unreadable(one)]
+            again = [one for one in readable if tries[one] < max_tries]
+            given_up += len(readable) - len(again)
+            half = len(again) if responses else (len(again) + 1) // 2
+            queue.extend(part for part in (again[:half], again[half:]) if part)
+        if given_up:
+            raise UnavailableError(
+                msg(
+                    "{given_up} of {count} points got no response in {max_tries} tries.",
+                    given_up=given_up,
+                    count=len(queries),
+                    max_tries=max_tries,
+                ),
+                remedy=msg("Try again later."),
+            )
+        if unreadable := sum(map(self.is_unreadable, queries)):
+            raise BrokenAnswerError(
+                msg(
+                    "The responses to {unreadable} of {count} queries cannot be read.",
+                    unreadable=unreadable,
+                    count=len(queries),
+                ),
+                remedy=msg("They are in raw.set_aside."),
+            )
+
+    def is_unreadable(self, query: Query) -> bool:
+        """Return whether the responses to a query could not be read, repeatedly."""
+        return self._unreadable[query] >= _MAX_UNREADABLE
+
+    async def quota_left(self, store: Store) -> int | None:
+        """Return how many queries the endpoints have left today; None before the first request."""
+        uses = [one for quota in await read_quotas(store, "tkgm") for one in quota.endpoints]
+        left = [
+            0 if one.exhausted_at is not None else max(0, one.day_limit - one.spent)
+            for one in uses
+            if one.name in self._urls and one.day_limit is not None
+        ]
+        return sum(left) if left else None
+
+    def exclude(self, endpoint: str) -> None:
+        """Send nothing to an endpoint while this client is open."""
+        self._pool.exclude(endpoint)
+        self._urls.discard(endpoint)
+
+    async def _send(
+        self, request: Request, context: RequestContext, only: str | None = None
     ) -> FetchResult:
         self.requests += 1
-        return await self._racer.fetch(request, asker, only=only)
+        return await self._fetcher.fetch(request, context, only=only)
 
     async def _quarantine(
-        self, fetched: FetchResult, asker: RequestContext, parts: Sequence[Unreadable]
+        self, fetched: FetchResult, context: RequestContext, parts: Sequence[Unreadable]
     ) -> None:
-        """Store what could not be read and count it; the pool has stored what is `broken`."""
+        """Store and count what could not be read; the pool has stored what is `broken`."""
         if not parts:
             return
         self.quarantined += len(parts)
@@ -231,87 +237,70 @@ class Registry:
         if fetched.verdict.outcome is Outcome.BROKEN:
             return
         asides = [
-            Aside(f"{fetched.endpoint} {'batch' if one is None else spelled(one)}", reason, content)
+            Aside(
+                f"{fetched.endpoint} {'batch' if one is None else format_query(one)}",
+                reason,
+                content,
+            )
             for one, reason, content in parts
         ]
         async with self._store.connection() as conn:
-            await keep_aside(conn, "tkgm", asker.run, asides)
+            await keep_aside(conn, "tkgm", context.run, asides)
 
-    def _read(self, fetched: FetchResult, question: Question) -> Registered | None:
+    def _parse(self, fetched: FetchResult, query: Query) -> Parcel | None:
         match fetched.verdict.outcome:
             case Outcome.OK:
-                return _read_at(question, parse_object(fetched.body), keyed=self._keyed)
+                return _parse_parcel_at(query, parse_object(fetched.body), keyed=self._keyed)
             case Outcome.EMPTY:
                 return None
             case _:
                 raise BrokenAnswerError(
                     msg(
-                        "The registry's answer could not be used: {reason}.",
+                        "The registry's response is not usable: {reason}.",
                         reason=fetched.verdict.reason,
                     )
                 )
 
 
-def _single(question: Question, seconds: float) -> Request:
-    match question:
-        case Point(lat, lon):
-            return Request(f"/parsel/{lat}/{lon}", seconds)
-        case Number(mahalle, ada, parsel):
-            where = {"mahalleId": str(mahalle), "adaNo": ada, "parselNo": parsel}
-            return Request("", seconds, kind="number", by_number=where)
+class DirectClient:
+    """Query the registry without an endpoint, one request at a time.
 
-
-def _results(
-    fetched: FetchResult, points: Sequence[Point], *, keyed: bool
-) -> tuple[list[Told], list[Unreadable]]:
-    """What a batch's response says, point by point, and the parts of it that cannot be read.
-
-    An error says nothing about its point.
+    Requests are paid for from the day of the address that they leave from.
     """
-    if fetched.verdict.outcome is not Outcome.OK:
-        return [], []
-    told: Any = json.loads(fetched.body)
-    results = told.get("results") if isinstance(told, dict) else None
-    if not isinstance(results, list) or len(results) != len(points):
-        return [], [(None, f"This is no list of {len(points)} results.", fetched.body)]
-    found: list[Told] = []
-    unreadable: list[Unreadable] = []
-    for point, result in zip(points, results, strict=True):
-        match result:
-            case {"status": "found", "data": dict(feature)}:
-                try:
-                    parcel = _read_at(point, feature, keyed=keyed)
-                except BrokenAnswerError as error:
-                    unreadable.append((point, error.message, json.dumps(feature).encode()))
-                else:
-                    found.append(Told(point, parcel, fetched.endpoint))
-            case {"status": "empty"} if not result.get("data"):
-                found.append(Told(point, None, fetched.endpoint))
-            case {"status": "error"}:
-                continue
-            case _:
-                content = json.dumps(result).encode()
-                unreadable.append((point, "This is no result of a batch.", content))
-    return found, unreadable
 
+    def __init__(self, fetcher: Fetcher, seconds: float) -> None:
+        self._fetcher = fetcher
+        self._seconds = seconds
+        self._lock = asyncio.Lock()
 
-def _read_at(question: Question, feature: Mapping[str, Any], *, keyed: bool) -> Registered:
-    parcel = read_feature(feature, keyed=keyed)
-    if isinstance(question, Point):
-        check_location(parcel, question)
-    return parcel
+    async def get(self, path: str, job: str, *, patience: float = 60.0) -> FetchResult:
+        """Return the response for a path, which may be that there is nothing."""
+        async with self._lock:
+            fetched = await self._fetcher.fetch(
+                Request(path, self._seconds), RequestContext("daily", job), patience=patience
+            )
+        if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
+            raise BrokenAnswerError(
+                msg(
+                    "The registry's response to {path} is not usable: {reason}.",
+                    path=path,
+                    reason=fetched.verdict.reason,
+                ),
+                remedy=msg("Check tkgm.registry.url."),
+            )
+        return fetched
 
 
 @asynccontextmanager
-async def registry(
+async def open_registry(
     store: Store,
     settings: Settings,
     workers_file: Path,
     *,
     keyed: bool = True,
     waiting: Waiting = keep_slot,
-) -> AsyncIterator[Registry]:
-    """The registry over the endpoints that a workers.json declares."""
+) -> AsyncIterator[RegistryClient]:
+    """Open a client over the endpoints that a workers.json declares."""
     tkgm = settings.tkgm
     workers = read_workers(
         workers_file, daily=tkgm.daily_per_endpoint, min_interval_ms=tkgm.min_interval_ms
@@ -327,68 +316,24 @@ async def registry(
         cooldown=tkgm.cooldown_seconds,
         waiting=waiting,
     )
-    rules = ClientOptions(tkgm.user_agent, {"X-API-Key": key})
+    options = ClientOptions(tkgm.user_agent, {"X-API-Key": key})
     try:
-        async with Client(rules) as client, pool.opened():
-            racer = HedgedFetcher(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
-            yield Registry(store, racer, pool, settings, keyed=keyed, waiting=waiting)
+        async with Client(options) as client, pool.opened():
+            fetcher = HedgedFetcher(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
+            yield RegistryClient(store, fetcher, pool, settings, keyed=keyed, waiting=waiting)
     finally:
         await budget.close()
 
 
-def spelled(question: Question) -> str:
-    """A question as it is kept: the same text for the same question."""
-    match question:
-        case Point(lat, lon):
-            return f"{lat!r},{lon!r}"
-        case Number(mahalle, ada, parsel):
-            return f"{mahalle}/{ada}/{parsel}"
-
-
-def read_question(text: str) -> Question:
-    """The question that is spelled so."""
-    if "/" in text:
-        mahalle, ada, parsel = text.split("/", 2)
-        return Number(int(mahalle), ada, parsel)
-    lat, lon = text.split(",")
-    return Point(float(lat), float(lon))
-
-
-class Direct:
-    """The registry, asked without an endpoint between."""
-
-    def __init__(self, fetcher: Fetcher, seconds: float) -> None:
-        self._fetcher = fetcher
-        self._seconds = seconds
-        self._turn = asyncio.Lock()
-
-    async def ask(self, path: str, job: str, *, patience: float = 60.0) -> FetchResult:
-        """Its answer, if it says what was asked for or that there is no such thing."""
-        async with self._turn:
-            fetched = await self._fetcher.fetch(
-                Request(path, self._seconds), RequestContext("daily", job), patience=patience
-            )
-        if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
-            raise BrokenAnswerError(
-                msg(
-                    "The registry's answer to {path} could not be used: {reason}.",
-                    path=path,
-                    reason=fetched.verdict.reason,
-                ),
-                remedy=msg("Check tkgm.registry.url."),
-            )
-        return fetched
-
-
 @asynccontextmanager
-async def direct(store: Store, settings: Settings) -> AsyncIterator[Direct]:
-    """The registry that the settings name."""
+async def open_direct(store: Store, settings: Settings) -> AsyncIterator[DirectClient]:
+    """Open a client of the registry at tkgm.registry.url."""
     url = settings.tkgm.registry.url
     if url is None:
         raise SettingsError(
-            msg("The address of the registry is not set, so it cannot be asked directly."),
+            msg("The address of the registry is not set, so it cannot be queried directly."),
             remedy=msg(
-                "If you are permitted to ask it, set tkgm.registry.url, for example to "
+                "If you are permitted to query it, set tkgm.registry.url, for example to "
                 "https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api."
             ),
         )
@@ -400,4 +345,54 @@ async def direct(store: Store, settings: Settings) -> AsyncIterator[Direct]:
         fetcher = Fetcher(
             store, budget, client, upstream.name, url, classify, lambda headers: Remaining()
         )
-        yield Direct(fetcher, settings.tkgm.single_timeout.total_seconds())
+        yield DirectClient(fetcher, settings.tkgm.single_timeout.total_seconds())
+
+
+def _single_request(query: Query, seconds: float) -> Request:
+    match query:
+        case Point(lat, lon):
+            return Request(f"/parsel/{lat}/{lon}", seconds)
+        case ParcelNumber(mahalle, ada, parsel):
+            parts = {"mahalleId": str(mahalle), "adaNo": ada, "parselNo": parsel}
+            return Request("", seconds, kind="number", by_number=parts)
+
+
+def _parse_batch(
+    fetched: FetchResult, points: Sequence[Point], *, keyed: bool
+) -> tuple[list[ParcelResponse], list[Unreadable]]:
+    """Return the responses of a batch, point by point, and the parts that cannot be read.
+
+    A result with the status `error` is no response to its point.
+    """
+    if fetched.verdict.outcome is not Outcome.OK:
+        return [], []
+    content: Any = json.loads(fetched.body)
+    results = content.get("results") if isinstance(content, dict) else None
+    if not isinstance(results, list) or len(results) != len(points):
+        return [], [(None, f"This is no list of {len(points)} results.", fetched.body)]
+    responses: list[ParcelResponse] = []
+    unreadable: list[Unreadable] = []
+    for point, result in zip(points, results, strict=True):
+        match result:
+            case {"status": "found", "data": dict(feature)}:
+                try:
+                    parcel = _parse_parcel_at(point, feature, keyed=keyed)
+                except BrokenAnswerError as error:
+                    unreadable.append((point, error.message, json.dumps(feature).encode()))
+                else:
+                    responses.append(ParcelResponse(point, parcel, fetched.endpoint))
+            case {"status": "empty"} if not result.get("data"):
+                responses.append(ParcelResponse(point, None, fetched.endpoint))
+            case {"status": "error"}:
+                continue
+            case _:
+                part = json.dumps(result).encode()
+                unreadable.append((point, "This is no result of a batch.", part))
+    return responses, unreadable
+
+
+def _parse_parcel_at(query: Query, feature: Mapping[str, Any], *, keyed: bool) -> Parcel:
+    parcel = parse_parcel(feature, keyed=keyed)
+    if isinstance(query, Point):
+        check_location(parcel, query)
+    return parcel

@@ -1,70 +1,71 @@
-"""Which endpoints cannot be believed: those that find nothing where the others find parcels.
+"""Detect endpoints that find nothing where others find parcels.
 
-An empty answer costs an endpoint nothing, and a scan that believes it passes a parcel over. So one
-that finds nothing while the others do is asked about ground that another told to be a parcel's.
+An empty response costs an endpoint nothing, and a scan that trusts it misses a parcel. So an
+endpoint that finds nothing for surprisingly long is tested on parcels that another one returned.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from shapely import MultiPolygon, Polygon
+from hasat.sources.tkgm.geometry import Outline
+from hasat.sources.tkgm.registry.client import ParcelResponse
+from hasat.sources.tkgm.registry.wire import Point, format_query, interior_point
 
-from hasat.sources.tkgm.registry.client import Told, spelled
-
-# So few points without a parcel are chance.
-_LEAST = 5
-# A row of points without a parcel that is less likely than this, by what others find, is doubted.
+# Fewer empty responses in a row than this are chance.
+_MIN_ROW = 5
+# A row of empty responses less likely than this, by what others find, makes an endpoint suspect.
 _SURPRISING = 0.01
-# The latest answers tell what is usual.
+# The rate of empty responses is taken from the latest ones.
 _MEMORY = 200
-# One is asked about the widest of so many parcels told last, so that nobody errs at an edge.
+# An endpoint is tested on the widest of this many latest parcels, away from disputed edges.
 _CHOICE = 20
 
 
-class Doubts:
-    """What each endpoint found in the course of a scan."""
+class EndpointTrust:
+    """Track what each endpoint finds in the course of a scan."""
 
     def __init__(self) -> None:
         self._found: deque[tuple[str, bool]] = deque(maxlen=_MEMORY)
-        self._grounds: deque[tuple[str, Polygon | MultiPolygon]] = deque(maxlen=_MEMORY)
-        self._denied: defaultdict[str, list[str]] = defaultdict(list)
+        self._outlines: deque[tuple[str, Outline]] = deque(maxlen=_MEMORY)
+        self._empty: defaultdict[str, list[str]] = defaultdict(list)
         self._in_a_row: defaultdict[str, int] = defaultdict(int)
 
-    def note(self, told: Sequence[Told]) -> None:
-        """Takes in what was told."""
-        for one in told:
+    def record(self, responses: Sequence[ParcelResponse]) -> None:
+        """Count responses."""
+        for one in responses:
             self._found.append((one.endpoint, one.parcel is not None))
             if one.parcel is None:
-                self._denied[one.endpoint].append(spelled(one.question))
+                self._empty[one.endpoint].append(format_query(one.query))
                 self._in_a_row[one.endpoint] += 1
             else:
                 self._in_a_row[one.endpoint] = 0
                 if one.parcel.geometry is not None:
-                    self._grounds.append((one.endpoint, one.parcel.geometry))
+                    self._outlines.append((one.endpoint, one.parcel.geometry))
 
-    def raised(self) -> list[str]:
-        """The endpoints that have found nothing for surprisingly long; each time, only once."""
-        odd = [one for one, row in self._in_a_row.items() if self._is_odd(one, row)]
-        for endpoint in odd:
+    def take_suspects(self) -> list[str]:
+        """Return the endpoints that found nothing for surprisingly long, each only once."""
+        suspects = [one for one, row in self._in_a_row.items() if self._is_surprising(one, row)]
+        for endpoint in suspects:
             self._in_a_row[endpoint] = 0
-        return odd
+        return suspects
 
-    def control(self, endpoint: str) -> Polygon | MultiPolygon | None:
-        """Wide ground on which it must find something, by the word of another; never the same."""
-        others = [ground for teller, ground in self._grounds if teller != endpoint]
+    def take_control(self, endpoint: str) -> Point | None:
+        """Return a point at which another endpoint found a parcel, a different one each time."""
+        others = [outline for source, outline in self._outlines if source != endpoint]
         if not others:
             return None
-        chosen = max(others[-_CHOICE:], key=lambda ground: float(ground.area))
-        self._grounds = deque(
-            ((teller, ground) for teller, ground in self._grounds if ground is not chosen), _MEMORY
+        chosen = max(others[-_CHOICE:], key=lambda outline: float(outline.area))
+        self._outlines = deque(
+            ((source, outline) for source, outline in self._outlines if outline is not chosen),
+            _MEMORY,
         )
-        return chosen
+        return interior_point(chosen)
 
-    def denied(self, endpoint: str) -> list[str]:
-        """The questions, as they are spelled, that it answered with nothing."""
-        return self._denied.pop(endpoint, [])
+    def take_empty(self, endpoint: str) -> list[str]:
+        """Return the texts of the queries that an endpoint answered with nothing."""
+        return self._empty.pop(endpoint, [])
 
-    def _is_odd(self, endpoint: str, row: int) -> bool:
-        others = [found for teller, found in self._found if teller != endpoint]
+    def _is_surprising(self, endpoint: str, row: int) -> bool:
+        others = [found for source, found in self._found if source != endpoint]
         rate = sum(others) / (len(others) + 1)
-        return row >= _LEAST and (1.0 - rate) ** row < _SURPRISING
+        return row >= _MIN_ROW and (1.0 - rate) ** row < _SURPRISING

@@ -1,7 +1,7 @@
-"""What an answer about parcels means.
+"""Classify responses about parcels.
 
-"No parcel here" comes as a 404 with a message, as a 200 with one, or as XML; the daily limit as a
-403 with a message. A 404 of somebody else, such as of a wrong address, is not an empty parcel.
+"No parcel here" is a 404 with a message, a 200 with one, or XML; the daily limit is a 403 with a
+message. A 404 without such a message, as from a wrong address, does not mean "no parcel".
 """
 
 import json
@@ -20,46 +20,46 @@ _WRAPPED = re.compile(r"<string[^>]*>(.*?)</string>", re.DOTALL)
 _BAD_REQUEST = frozenset({400, 405, 406, 411, 413, 414, 415, 422})
 
 
-def classify(answer: Response) -> Verdict:
-    """The class of an answer of the registry or of an endpoint that passes its answers on."""
-    content = _content(answer.body)
-    message = message_of(answer.body) or ""
-    status, wait = answer.status, retry_after(answer.headers)
-    said = f"{status}: {message[:200]}" if message else f"status {status}"
+def classify(response: Response) -> Verdict:
+    """Return the outcome of a response of the registry, or of an endpoint that forwards it."""
+    content = _content(response.body)
+    message = parse_message(response.body) or ""
+    status, wait = response.status, retry_after(response.headers)
+    reason = f"{status}: {message[:200]}" if message else f"status {status}"
     if status == 401:
-        return Verdict(Outcome.UNAUTHORISED, said)
-    if status in (200, 403, 429) and says_daily_limit(message):
-        return Verdict(Outcome.DAY_EXHAUSTED, said)
+        return Verdict(Outcome.UNAUTHORISED, reason)
+    if status in (200, 403, 429) and is_daily_limit(message):
+        return Verdict(Outcome.DAY_EXHAUSTED, reason)
     if status in (403, 429):
-        return Verdict(Outcome.MINUTE_LIMITED, said, wait)
+        return Verdict(Outcome.MINUTE_LIMITED, reason, wait)
     if status in (408, 425, 499) or status >= 500:
-        return Verdict(Outcome.TRANSIENT, said, wait)
-    if status in (200, 404) and says_nothing_there(message):
+        return Verdict(Outcome.TRANSIENT, reason, wait)
+    if status in (200, 404) and is_not_found(message):
         return Verdict(Outcome.EMPTY)
     # A passive parcel can come with 404; its successors are in it.
-    if status in (200, 404) and _is_answer(content):
+    if status in (200, 404) and _is_result(content):
         return Verdict(Outcome.OK)
-    if status == 204 or (status == 404 and not answer.body.strip()):
+    if status == 204 or (status == 404 and not response.body.strip()):
         return Verdict(Outcome.EMPTY)
     if status == 404 and isinstance(content, dict):
-        return Verdict(Outcome.BAD_REQUEST if message else Outcome.EMPTY, said)
+        return Verdict(Outcome.BAD_REQUEST if message else Outcome.EMPTY, reason)
     if status in _BAD_REQUEST:
-        return Verdict(Outcome.BAD_REQUEST, said)
-    return Verdict(Outcome.BROKEN, f"{said}: this is no answer about parcels")
+        return Verdict(Outcome.BAD_REQUEST, reason)
+    return Verdict(Outcome.BROKEN, f"{reason}: this is no response about parcels")
 
 
-def says_nothing_there(message: str) -> bool:
-    """Whether a message is the registry's definitive "there is no parcel"."""
+def is_not_found(message: str) -> bool:
+    """Return whether a message is the registry's definitive "there is no parcel"."""
     return _NOT_FOUND.search(lower(message)) is not None
 
 
-def says_daily_limit(message: str) -> bool:
-    """Whether a message means that this address has asked enough for today."""
+def is_daily_limit(message: str) -> bool:
+    """Return whether a message means that the daily limit of this address is reached."""
     return _DAY_OVER.search(lower(message)) is not None
 
 
-def message_of(body: bytes) -> str | None:
-    """The sentence in an answer: JSON `Message`, a JSON text, XML `<string>`, or plain text."""
+def parse_message(body: bytes) -> str | None:
+    """Return the message of a response: JSON `Message`, a JSON string, XML, or plain text."""
     return _message(_content(body), body) or None
 
 
@@ -70,7 +70,7 @@ def _content(body: bytes) -> Any:
         return None
 
 
-def _is_answer(content: Any) -> bool:
+def _is_result(content: Any) -> bool:
     if not isinstance(content, dict):
         return isinstance(content, list)
     kinds = ("Feature", "FeatureCollection")

@@ -1,4 +1,4 @@
-"""Which ground of an area is still unknown: a raster of one bit a cell, changed only locally."""
+"""The unknown ground of an area as a raster with one bit per cell."""
 
 from collections.abc import Iterator
 
@@ -10,20 +10,20 @@ from shapely import MultiPolygon, Polygon
 Bits = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
-# A raster beyond this many cells takes too much memory; cells are doubled until it fits.
-MOST_CELLS = 3_000_000_000
+# A larger raster takes too much memory; the cell size is doubled until it fits.
+MAX_CELLS = 3_000_000_000
 
 
 class Coverage:
     """The unknown ground of an area, in cells of about a metre; columns east, rows north.
 
-    A cell is unknown while its centre lies in the area and in no parcel told.
+    A cell is unknown while its centre lies in the area and in no known parcel.
     """
 
     def __init__(self, area: Polygon | MultiPolygon, margin: int) -> None:
         west, south, east, north = area.bounds
         self.cell = 1.0
-        while (east - west) * (north - south) / self.cell**2 > MOST_CELLS:
+        while (east - west) * (north - south) / self.cell**2 > MAX_CELLS:
             self.cell *= 2
         self.west = west - margin * self.cell
         self.south = south - margin * self.cell
@@ -35,22 +35,22 @@ class Coverage:
         self.area_cells = self.unknown_cells
 
     def cells_of(self, xy: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Column and row of points in metres."""
+        """Return column and row of points in metres."""
         return np.floor((xy - [self.west, self.south]) / self.cell).astype(np.int64)
 
     def metres_of(self, column: float, row: float) -> tuple[float, float]:
-        """The centre of a cell in metres."""
+        """Return the centre of a cell in metres."""
         return (
             self.west + (column + 0.5) * self.cell,
             self.south + (row + 0.5) * self.cell,
         )
 
     def cover(self, geometry: Polygon | MultiPolygon) -> Box:
-        """Takes the ground of a parcel away; returns first column, row, then last ones, touched."""
+        """Mark the ground of a parcel as known; return the first column and row, and the last."""
         return self._apply(geometry, unknown=False)
 
     def window(self, column: int, row: int, width: int, height: int) -> Bits:
-        """1 where unknown, 0 elsewhere and outside the raster."""
+        """Return a window of the raster: 1 where unknown, 0 elsewhere and outside the raster."""
         out = np.zeros((height, width), dtype=np.uint8)
         left, right = max(column, 0), min(column + width, self.columns)
         low, high = max(row, 0), min(row + height, self.rows)
@@ -63,13 +63,13 @@ class Coverage:
         return out
 
     def any_in(self, column: int, row: int, size: int) -> bool:
-        """Whether a square has unknown ground; `column` and `size` are multiples of 8."""
+        """Return whether a square has unknown ground; `column` and `size` are multiples of 8."""
         rows = slice(max(row, 0), max(row + size, 0))
         columns = slice(max(column // 8, 0), max((column + size) // 8, 0))
         return bool(self._bits[rows, columns].any())
 
     def tiles(self, size: int) -> Iterator[tuple[int, int]]:
-        """Column and row of the tiles of `size` cells (a multiple of 8) with unknown ground."""
+        """Yield column and row of tiles with unknown ground; `size` is a multiple of 8."""
         for row in range(0, self.rows, size):
             some = self._bits[row : row + size].any(axis=0)
             for column in np.unique(np.flatnonzero(some) * 8 // size).tolist():
@@ -100,10 +100,10 @@ class Coverage:
 
 
 def spread(column: int, row: int) -> float:
-    """A number in [0, 1) whose highest values pick out an even, ever finer pattern of places."""
+    """Return a number in [0, 1) whose highest values form an even, ever finer pattern."""
     value, weight = 0.0, 0.5
     for _ in range(12):
-        # The order of the four quarters matters little, the diagonal ones are farthest apart.
+        # The order of the quarters matters little; diagonal ones are farthest apart.
         value += weight * ((column ^ row) & 1) + weight / 2 * (row & 1)
         column, row, weight = column >> 1, row >> 1, weight / 4
     return value
@@ -112,7 +112,7 @@ def spread(column: int, row: int) -> float:
 def _edges(
     geometry: Polygon | MultiPolygon,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Starts and ends of all edges of all rings, holes included."""
+    """Return starts and ends of all edges of all rings, holes included."""
     rings = shapely.get_rings(shapely.get_parts(geometry))
     xy, ring = shapely.get_coordinates(rings, return_index=True)
     same = ring[1:] == ring[:-1]
@@ -120,7 +120,7 @@ def _edges(
 
 
 def _fill(starts: NDArray[np.float64], ends: NDArray[np.float64], width: int, height: int) -> Bits:
-    """1 in cells whose centre is inside by the even-odd rule, so holes need no care."""
+    """Return 1 in cells whose centre is inside by the even-odd rule, which handles holes."""
     flipped = starts[:, 1] > ends[:, 1]
     low = np.where(flipped[:, None], ends, starts)
     high = np.where(flipped[:, None], starts, ends)

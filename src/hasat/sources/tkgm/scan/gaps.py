@@ -1,8 +1,8 @@
-"""Where in a window of unknown ground a parcel may still hide, and what speaks for and against it.
+"""Find the gaps in a window of unknown ground that may hold a parcel.
 
 A gap is described by the largest disc that fits into it. Ground that is probably road (the disc
-around a point answered with "no parcel", and the stretch between two such points in sight of each
-other) is taken out first, so that a bay at the side of a road shows as a gap of its own.
+around an empty point, and the stretch between two empty points in sight of each other) is erased
+first, so that a bay at the side of a road is a gap by itself.
 """
 
 import math
@@ -17,9 +17,9 @@ from hasat.sources.tkgm.scan.coverage import Bits
 TILE = 64
 MARGIN = 32
 WINDOW = TILE + 2 * MARGIN
-# Discs are measured up to this radius; anything larger is simply open ground.
+# Discs are measured up to this radius; anything larger is open ground.
 OPEN = 16
-# No road is taken out with a half-width beyond this: it may as well be a field.
+# Wider ground than this is not erased as road: it may as well be a field.
 WIDEST_ROAD = 12
 SIGHT = 60.0
 FAR = 200.0
@@ -44,7 +44,7 @@ _OUTSIDE_DISC = [_disc(radius) for radius in range(WIDEST_ROAD + 5)]
 
 @dataclass(frozen=True)
 class Mark:
-    """A point asked before, in cells of the window: a road, or a parcel told already."""
+    """A queried point, in cells of the window: a road, or in a known parcel."""
 
     column: int
     row: int
@@ -53,7 +53,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Gap:
-    """The largest disc at a place, in cells from the tile's corner, with its surroundings."""
+    """The largest disc at a place, in cells from the corner of the tile, with its surroundings."""
 
     column: int
     row: int
@@ -68,9 +68,9 @@ class Gap:
 
 
 def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -> list[Gap]:
-    """Gaps whose disc is centred in the tile in the middle of the window, widest first.
+    """Return the gaps whose disc is centred in the middle tile of the window, widest first.
 
-    Gaps in what was taken for road come after the others: they are unlikely, not impossible.
+    Gaps in erased roads come after the others: they are unlikely, not impossible.
     """
     wide = clearance(unknown)
     roads = np.array([(m.column, m.row) for m in marks if m.road], dtype=np.int64).reshape(-1, 2)
@@ -80,7 +80,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
         free = unknown.copy()
         for mark in marks:
             radius = int(wide[mark.row, mark.column]) if mark.road else 1
-            # Open ground that is empty here is likely so around, but for no certain distance.
+            # Open ground that is empty here is likely empty around, but not for a certain distance.
             radius = min(radius, usual) if radius <= WIDEST_ROAD else radius * 3 // 5
             _erase(free, mark.column, mark.row, radius + 1)
         _erase_stretches(free, wide, roads, 2.0 * apart, usual)
@@ -101,7 +101,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
 
 
 def _widest(core: Bits, smallest: int, apart: int) -> list[tuple[int, int, int]]:
-    """Column, row and radius of the discs left in the tile, which is used up in the search."""
+    """Return column, row and radius of the discs in the tile, which the search consumes."""
     places: list[tuple[int, int, int]] = []
     while True:
         row, column = divmod(int(core.argmax()), TILE)
@@ -125,7 +125,7 @@ def _blank(core: Bits, column: int, row: int, reach: int) -> None:
 
 
 def clearance(unknown: Bits) -> Bits:
-    """For each cell the radius of the disc of unknown ground around it, up to `OPEN`.
+    """Return for each cell the radius of the disc of unknown ground around it, up to `OPEN`.
 
     Erosion by diamonds and squares in turn makes octagons: within a few per cent of discs. The
     window is one long integer, eroded by shifting; rows run on into each other, which reaches no
@@ -155,7 +155,7 @@ def clearance(unknown: Bits) -> Bits:
 
 
 def _erase(free: Bits, column: int, row: int, radius: int) -> None:
-    """Takes a disc out; one that reaches beyond the window is cut."""
+    """Erase a disc, clipped to the window."""
     low, high = max(0, row - radius), min(WINDOW, row + radius + 1)
     left, right = max(0, column - radius), min(WINDOW, column + radius + 1)
     if low < high and left < right:
@@ -167,7 +167,7 @@ def _erase(free: Bits, column: int, row: int, radius: int) -> None:
 
 
 def _usual_width(wide: Bits, roads: NDArray[np.int64]) -> int:
-    """Half the width that roads have here: where one seems wider, a parcel may lie beside it."""
+    """Return half the usual width of roads here; a wider one may have a parcel at its side."""
     widths = wide[roads[:, 1], roads[:, 0]]
     widths = widths[widths <= WIDEST_ROAD]
     return max(1, int(1.2 * float(np.median(widths)) + 0.5)) if widths.size else 3
@@ -176,7 +176,7 @@ def _usual_width(wide: Bits, roads: NDArray[np.int64]) -> int:
 def _erase_stretches(
     free: Bits, wide: Bits, roads: NDArray[np.int64], longest: float, usual: int
 ) -> None:
-    """Takes out the road between each two points that were answered empty and see each other."""
+    """Erase the road between every two empty points in sight of each other."""
     if len(roads) < 2:
         return
     first, second = np.triu_indices(len(roads), 1)
@@ -199,7 +199,7 @@ def _erase_stretches(
 
 
 def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
-    """The cell amid those around that are as far from everything as this one."""
+    """Return the middle one of the cells around with the same radius."""
     low, left = max(0, row - radius), max(0, column - radius)
     rows, columns = np.nonzero(core[low : row + radius + 1, left : column + radius + 1] == radius)
     off = (rows - rows.sum() / rows.size) ** 2 + (columns - columns.sum() / rows.size) ** 2
@@ -209,7 +209,7 @@ def _middle(core: Bits, row: int, column: int, radius: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What a window looks like: all unknown ground, that without roads, how wide, where roads."""
+    """A window: its unknown ground, the same without roads, the clearance, and the roads."""
 
     unknown: Bits
     free: Bits
@@ -218,7 +218,7 @@ class _Surroundings:
     usual: int
 
     def describe(self, places: list[tuple[int, int, int]], *, hidden: bool) -> list[Gap]:
-        """The gaps at places of column, row and radius."""
+        """Return the gaps at places of column, row and radius."""
         if not places:
             return []
         place = np.array(places)
@@ -248,7 +248,7 @@ class _Surroundings:
     def _see_roads(
         self, x: NDArray[np.int64], y: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """How far the nearest road in sight is, and whether another lies on the other side."""
+        """Return the distance of the nearest road in sight, and whether one lies opposite."""
         if not len(self.roads):
             return np.full(len(x), FAR), np.zeros(len(x), dtype=bool)
         here = np.stack([x, y], axis=1)
@@ -266,7 +266,7 @@ class _Surroundings:
 
 
 def _run(rays: Bits) -> NDArray[np.int64]:
-    """How many cells from the start of each ray are set."""
+    """Return how many cells from the start of each ray are set."""
     ends: NDArray[np.int64] = rays.argmin(axis=-1)
     ends[(ends == 0) & (rays[..., 0] == 1)] = rays.shape[-1]
     return ends

@@ -1,75 +1,71 @@
-"""Plans a scan: which points and numbers to ask so that all parcels of an area are found.
+"""Plan a scan: which points and numbers to query so that all parcels of an area are found.
 
-Every gap in the known ground has a chance of holding a parcel. The likeliest gaps are asked about
-first, answers move the chances of all the others, and the scan is complete when the gaps that are
-left hold, all chances added up, no more parcels than the quality allows to miss.
+Every gap in the known ground has a likelihood of holding a parcel. The likeliest gaps are queried
+first, responses change the likelihoods of the others, and the scan is complete when the gaps that
+are left hold, all likelihoods added up, no more parcels than the quality level allows to miss.
 
-A planner is a pure function of the calls made to it: the same calls in the same order ask the same
-questions. Nothing here reads a clock, a file or a network.
+A planner is a pure function of the calls made to it: the same calls in the same order return the
+same queries. Nothing here reads a clock, a file or a network.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import shapely
 from numpy.typing import NDArray
-from shapely import MultiPolygon, Polygon
 
-from hasat.sources.tkgm.geometry import Plane
-from hasat.sources.tkgm.registry.wire import (
-    Answer,
-    Empty,
-    Number,
-    Parcel,
-    ParcelKey,
-    Point,
-    Question,
-)
+from hasat.sources.tkgm.geometry import Outline, Plane
+from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point, Query
+from hasat.sources.tkgm.scan.candidates import UnknownArea
 from hasat.sources.tkgm.scan.gaps import OPEN, TILE
-from hasat.sources.tkgm.scan.likelihood import Odds, Vector
+from hasat.sources.tkgm.scan.likelihood import LikelihoodModel, Vector
 from hasat.sources.tkgm.scan.numbering import Numbering
-from hasat.sources.tkgm.scan.scan_request import (
-    AIMS,
-    COST_SPREAD,
-    OPEN_COST,
-    ROADS,
-    Estimate,
-    Forecast,
-    Quality,
-    Unknown,
-)
+from hasat.sources.tkgm.scan.progress import Estimate, Forecast
+from hasat.sources.tkgm.scan.scan_request import QUALITY_LEVELS, Quality
 from hasat.sources.tkgm.scan.terrain import FIRST_SCALE, Terrain
 
-# The first questions go to random points, one for each so much ground: they tell what the scan will
-# cost.
+# The first queries go to random points, one per this many square metres, and forecast the cost.
 SAMPLE = 60
 SAMPLE_SQUARE_METRES = 5000.0
-# Parcels below this are found by the way, not looked for.
+# Smaller parcels are recorded when found, but not searched for.
 SMALL_SQUARE_METRES = 60.0
-# So many changed tiles are looked at anew in one call: those that matter most, and besides some
-# that changed long ago and are not likely to be asked about soon.
-LOOKS = 24
-CATCH_UP = 6
-# A gap likelier than this is as good as any other such; the widest goes first.
-LIKELY = 0.6
-# Gaps less likely than this are not shown as unknown.
-DOUBT = 0.01
-# Before a scan counts as complete, random gaps among those left are asked about, this share of
-# the parcels found; the model is not believed before so many in a row were rightly left.
+# Stale tiles updated in one call: those that matter most, and some that changed long ago and are
+# not likely to be queried soon.
+MAX_UPDATES = 24
+CATCH_UP_UPDATES = 6
+# A number without a candidate of higher chance is queried down to this chance.
+MIN_NUMBER_CHANCE = 0.3
+# Before a scan is complete, random gaps among those left are queried, this share of the parcels
+# found and at least this many; all in a row must be empty.
 AUDIT_SHARE = 0.025
-AUDIT_LEAST = 20
-# Below so many parcels expected in all that is left, a small area is complete at any quality.
+MIN_AUDIT = 20
+# With fewer parcels than this expected in all gaps, a small area is complete at any quality.
 NEGLIGIBLE = 0.1
-# Parts of an area nowhere wider than twice this hold no gap that would be asked about: they are
-# widened by it.
+# Parts of an area narrower than twice this hold no gap, so they are widened by it.
 NARROW_METRES = 3.0
+# Ground without parcels is road up to this share; the rest is open and costs this many queries
+# per tile.
+ROAD_SHARE = 0.3
+OPEN_TILE_QUERIES = 0.25
+# The factor by which the cost per parcel differs between cadastres.
+COST_SPREAD = 1.4
+_GRID_METRES_PER_DEGREE = 111_000.0
+
+
+class QueryPlanner(Protocol):
+    """Decide which queries come next."""
+
+    def next_batch(self) -> list[Query]: ...
+    def record(self, query: Query, parcel: Parcel | None) -> None: ...
+    def skip(self, query: Query) -> None: ...
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is remembered of a question in flight."""
+class _Pending:
+    """A query without a response, and the gap it is for."""
 
     column: int
     row: int
@@ -81,142 +77,129 @@ class _Asked:
 
 
 class Planner:
-    """Asks for all parcels of an area in degrees; see the module for how.
+    """Plan queries for all parcels of an area in degrees.
 
-    Answers may come in any order and after further calls of `next_batch`. A question that failed
-    is asked again by the caller, or given back with `forget`.
+    Responses may be recorded in any order and after further calls of `next_batch`. The caller
+    repeats a query that failed.
     """
 
     def __init__(
         self,
-        area: Polygon | MultiPolygon,
+        area: Outline,
         quality: Quality = "standard",
         batch: int = 20,
         by_number: bool = False,
-        learnt: Sequence[float] | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
-        """`learnt` are the `weights` of an earlier scan of the area; no sample is taken then."""
-        self._aim = AIMS[quality]
+        """`weights` are those of an earlier scan of the area; no sample is taken then."""
+        self._level = QUALITY_LEVELS[quality]
         self._batch = batch
         self._plane = Plane.around([area])
-        self._odds = Odds(learnt)
+        self._model = LikelihoodModel(weights)
         self._numbering = Numbering() if by_number else None
         ground = _widened(self._plane.to_metres(area))
-        self._terrain = Terrain(ground, self._aim.smallest_gap, self._odds, self._numbering)
-        self._coverage, self._shelf = self._terrain.coverage, self._terrain.shelf
+        self.terrain = Terrain(ground, self._level.smallest_gap, self._model, self._numbering)
+        self._coverage, self._candidates = self.terrain.coverage, self.terrain.candidates
         self._known: set[ParcelKey] = set()
         self._counted = 0
-        self._pending: dict[Question, _Asked] = {}
+        self._pending: dict[Query, _Pending] = {}
         self._sampled: list[float] = []
         self._audited = 0
-        self._done = False
-        self._sample = self._random_places() if learnt is None else []
+        self._sample = self._random_places() if weights is None else []
         self._sample_size = len(self._sample)
 
     @property
-    def complete(self) -> bool:
-        """True when the last call of `next_batch` found nothing to ask and nothing is in flight."""
-        return self._done and not self._pending
-
-    @property
-    def sampling(self) -> bool:
-        """True while the random sample, which comes first, is not answered whole."""
+    def is_sampling(self) -> bool:
+        """True until all responses of the initial random sample are recorded."""
         return len(self._sampled) < self._sample_size
 
     @property
     def has_sample(self) -> bool:
-        """True while places of the sample are still to be asked about."""
+        """True while points of the sample are still to be queried."""
         return bool(self._sample)
 
     @property
     def weights(self) -> list[float]:
-        """What the scan has learnt about where parcels hide."""
-        return [float(weight) for weight in self._odds.weights]
+        """The weights of the likelihood model."""
+        return [float(weight) for weight in self._model.weights]
 
-    def next_batch(self) -> list[Question]:
-        """Up to `batch` questions; none when the area is complete as far as is known now.
+    def next_batch(self) -> list[Query]:
+        """Return up to `batch` queries; none when the area is complete.
 
-        While answers are outstanding, none only means that nothing better is left to ask meanwhile.
+        While responses are outstanding, none only means that there is nothing useful to query
+        until they arrive.
         """
         if self._sample:
-            return self._ask_sample()
-        if self._odds.fit():
-            self._shelf.weigh(self._odds.weights)
-        self._terrain.catch_up(CATCH_UP)
-        unseen = self._terrain.stale
-        looks = LOOKS
+            return self._take_sample()
+        if self._model.fit():
+            self._candidates.reweigh(self._model.weights)
+        self.terrain.catch_up(CATCH_UP_UPDATES)
+        unseen = self.terrain.stale
+        updates = MAX_UPDATES
         while True:
-            shelf = self._shelf
-            chance = shelf.chances[: shelf.top]
-            enough = float(chance.sum()) <= max(self._aim.missing * self._counted, NEGLIGIBLE)
-            order = self._order(chance)
-            tiles = [shelf.tiles[slot] for slot in order.tolist()]
+            candidates = self._candidates
+            chance = candidates.chances[: candidates.top]
+            enough = float(chance.sum()) <= max(self._level.missing * self._counted, NEGLIGIBLE)
+            order = candidates.best(8 * self._batch + 4 * len(self._pending))
+            tiles = [candidates.tiles[slot] for slot in order.tolist()]
             stale = [tile for tile in tiles[: 2 * self._batch] if tile in unseen]
             if enough or not tiles:
                 stale = list(unseen)
-            fresh = not self._trusted() if enough else any(t not in unseen for t in tiles)
-            if not stale or (looks <= 0 and fresh):
+            fresh = not self._is_audited() if enough else any(t not in unseen for t in tiles)
+            if not stale or (updates <= 0 and fresh):
                 break
-            for tile in list(dict.fromkeys(stale))[: LOOKS // 2]:
-                self._terrain.look(tile)
-            looks -= LOOKS // 2
-        if enough and not self._trusted():
-            order, enough = self._random_slots(chance), False
+            for tile in list(dict.fromkeys(stale))[: MAX_UPDATES // 2]:
+                self.terrain.update(tile)
+            updates -= MAX_UPDATES // 2
+        if enough and not self._is_audited():
+            order, enough = candidates.sample(self._batch, len(self._known) + self._audited), False
             self._audited += len(order)
-        questions = self._choose(order, chance, enough)
-        self._done = not questions
-        return questions
+        return self._choose(order, chance, enough)
 
-    def tell(self, question: Question, answer: Answer) -> None:
-        """Takes in an answer, whenever and in whatever order it comes."""
-        asked = self._pending.pop(question, None) or self._unplanned(question)
-        self._done = False
-        new = isinstance(answer, Parcel) and answer.key not in self._known
-        counts = False
-        if isinstance(answer, Parcel) and new:
-            counts = self._take_in(answer)
-        if isinstance(question, Number):
-            if self._numbering is not None and asked.number_class is not None:
-                self._numbering.learn(question, asked.number_class, counts)
+    def record(self, query: Query, parcel: Parcel | None) -> None:
+        """Record the response to a query; a parcel without geometry counts as none."""
+        pending = self._pending.pop(query, None) or self._unplanned(query)
+        outline = None if parcel is None else parcel.geometry
+        new = counts = False
+        if parcel is not None and outline is not None and parcel.key not in self._known:
+            new, counts = True, self._add(parcel.key, outline)
+        if isinstance(query, ParcelNumber):
+            if self._numbering is not None and pending.number_class is not None:
+                self._numbering.learn(query, pending.number_class, counts)
             return
-        if asked.sampled:
-            self._sampled.append(self._share_of(answer))
-        if asked.features is not None and (new or not isinstance(answer, Parcel)):
-            self._odds.learn(asked.features, counts)
+        if pending.sampled:
+            self._sampled.append(self._share_of(outline))
+        if pending.features is not None and (new or outline is None):
+            self._model.learn(pending.features, counts)
             if counts:
                 self._audited = 0
-        if self._coverage.window(asked.column, asked.row, 1, 1)[0, 0]:
-            road = not isinstance(answer, Parcel)
-            self._terrain.mark(asked.column, asked.row, road=road, in_the_open=asked.open)
+        if self._coverage.window(pending.column, pending.row, 1, 1)[0, 0]:
+            self.terrain.mark(
+                pending.column, pending.row, road=outline is None, in_the_open=pending.open
+            )
 
-    def pass_over(self, question: Question) -> None:
-        """Goes on as if there were nothing, where nobody can say what there is."""
-        self.tell(question, Empty())
-
-    def forget(self, question: Question) -> None:
-        """Gives a question back that will not be answered; its place may be asked again."""
-        if self._pending.pop(question, None) and isinstance(question, Number) and self._numbering:
-            self._numbering.reopen(question)
+    def skip(self, query: Query) -> None:
+        """Treat a query that cannot be answered as empty."""
+        self.record(query, None)
 
     def estimate(self) -> Estimate:
-        """Parcels found and expected, known share of the ground, questions left: rough, but honest
-        about how rough."""
-        shelf = self._shelf
-        alive = shelf.alive[: shelf.top]
-        chance = shelf.chances[: shelf.top][alive]
-        side = np.minimum(2 * shelf.radii[: shelf.top][alive], TILE) * self._coverage.cell
-        fits = np.maximum(1.0, (side / self._terrain.scale) ** 2)
+        """Estimate parcels, coverage and queries left, with an interval for the parcels."""
+        candidates = self._candidates
+        alive = candidates.alive[: candidates.top]
+        chance = candidates.chances[: candidates.top][alive]
+        side = np.minimum(2 * candidates.radii[: candidates.top][alive], TILE) * self._coverage.cell
+        fits = np.maximum(1.0, (side / self.terrain.scale) ** 2)
         missing = float((chance * fits).sum())
         spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
-        # While most is unknown, gaps tell less than the sample.
+        # While most of the area is unknown, the sample is a better basis than the gaps.
         few = missing > len(self._known) / 4 and self._counted < 10 * self._sample_size
-        if self._sampled and not self.sampling and few:
+        if self._sampled and not self.is_sampling and few:
             total = np.array(self._sampled)
             expected = max(float(total.mean()), float(len(self._known)))
             spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0
         else:
             expected = len(self._known) + missing
-        left = float((fits * (chance > self._aim.missing)).sum())
+        left = float((fits * (chance > self._level.missing)).sum())
         return Estimate(
             found=len(self._known),
             expected=expected,
@@ -227,59 +210,44 @@ class Planner:
         )
 
     def forecast(self) -> Forecast | None:
-        """What the sample says about the whole; None without one."""
-        if self.sampling or not self._sampled:
+        """Forecast the scan from the sample; None without one."""
+        if self.is_sampling or not self._sampled:
             return None
         held = np.array(self._sampled)
         seen = float(len(self._known))
         parcels = max(float(held.mean()), seen)
         spread = 2.0 * float(held.std()) / math.sqrt(len(held))
-        # Nothing in n points still leaves room for what covers 3/n of the ground.
-        high = max(parcels + spread, 3.0) if held.any() else 3.0 * self._open_share(1.0)
-        cost = self._aim.usual_cost
-        beside = self._open_share(float((held == 0.0).mean()) - ROADS)
+        # No parcel in n points still allows parcels on 3/n of the area.
+        high = max(parcels + spread, 3.0) if held.any() else 3.0 * self._open_queries(1.0)
+        cost = self._level.queries_per_parcel
+        extra = self._open_queries(float((held == 0.0).mean()) - ROAD_SHARE)
         return Forecast(
             parcels=parcels,
             low=max(parcels - spread, seen),
             high=high,
-            questions=round(cost * parcels + beside) + self._sample_size,
-            most_questions=round(COST_SPREAD * (cost * high + beside)) + self._sample_size,
+            questions=round(cost * parcels + extra) + self._sample_size,
+            most_questions=round(COST_SPREAD * (cost * high + extra)) + self._sample_size,
         )
 
-    def _open_share(self, share: float) -> float:
-        """About how many questions that share of the area takes if it holds no parcel."""
-        ground = self._coverage.area_cells / TILE**2
-        return max(0.0, share) * ground * OPEN_COST
+    def unknown_areas(self) -> list[UnknownArea]:
+        """Return the areas that may still hold a parcel, likeliest first."""
+        return self._candidates.unknown_areas(self._coverage, self._plane)
 
-    def unknown(self) -> list[Unknown]:
-        """The gaps that may still hold a parcel, those that touch together, likeliest first."""
-        shelf = self._shelf
-        slots = np.flatnonzero(shelf.chances[: shelf.top] >= DOUBT)
-        if not slots.size:
-            return []
-        cell = self._coverage.cell
-        centres = (shelf.places[slots] + 0.5) * cell + [self._coverage.west, self._coverage.south]
-        # Where ground is simply open, all of the tile is meant.
-        is_open = shelf.radii[slots] >= OPEN
-        reach = np.where(is_open, TILE / 2, shelf.radii[slots]) * cell
-        places = shapely.points(centres)
-        shapes = np.where(
-            is_open,
-            shapely.buffer(places, reach, cap_style="square"),
-            shapely.buffer(places, reach),
-        )
-        grounds = shapely.get_parts(shapely.union_all(shapes))
-        place, ground = shapely.STRtree(grounds).query(places, predicate="intersects")
-        empty = np.ones(len(grounds))
-        np.multiply.at(empty, ground, 1.0 - shelf.chances[slots][place])
-        found = [
-            Unknown(self._plane.to_degrees(one), float(1.0 - rest))
-            for one, rest in zip(grounds.tolist(), empty.tolist(), strict=True)
-        ]
-        return sorted(found, key=lambda one: -one.chance)
+    @staticmethod
+    def audit_size(parcels: int) -> int:
+        """Return how many random queries in a row must be empty before a scan is complete."""
+        return max(MIN_AUDIT, math.ceil(AUDIT_SHARE * parcels))
+
+    def _is_audited(self) -> bool:
+        return self._audited >= self.audit_size(self._counted)
+
+    def _open_queries(self, share: float) -> float:
+        """Return about how many queries a share of the area takes if it holds no parcel."""
+        tiles = self._coverage.area_cells / TILE**2
+        return max(0.0, share) * tiles * OPEN_TILE_QUERIES
 
     def _random_places(self) -> list[tuple[int, int]]:
-        """Uniform places in the area, always the same for the same area."""
+        """Return uniform places in the area, the same for the same area."""
         dice = np.random.default_rng(self._coverage.area_cells)
         places: list[tuple[int, int]] = []
         ground = self._coverage.area_cells * self._coverage.cell**2
@@ -293,64 +261,41 @@ class Planner:
                     break
         return places
 
-    def _ask_sample(self) -> list[Question]:
-        asked: list[Question] = []
-        while self._sample and len(asked) < self._batch:
+    def _take_sample(self) -> list[Query]:
+        queries: list[Query] = []
+        while self._sample and len(queries) < self._batch:
             column, row = self._sample.pop()
-            asked.append(self._point(column, row, FIRST_SCALE, None, OPEN))
-        return asked
-
-    def _order(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The best slots, best first: likely ones by width, the rest by chance."""
-        shelf = self._shelf
-        likely = chance >= LIKELY
-        merit = np.where(likely, 1 + shelf.radii[: shelf.top] + shelf.ranks[: shelf.top], chance)
-        count = min(8 * self._batch + 4 * len(self._pending), shelf.top)
-        best = np.argpartition(-merit, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
-        best = best[merit[best] > 0.0]
-        return best[np.argsort(-merit[best], kind="stable")]
-
-    @staticmethod
-    def audit_of(parcels: int) -> int:
-        """How many questions in a row must find nothing before a scan counts as complete."""
-        return max(AUDIT_LEAST, math.ceil(AUDIT_SHARE * parcels))
-
-    def _trusted(self) -> bool:
-        return self._audited >= self.audit_of(self._counted)
-
-    def _random_slots(self, chance: NDArray[np.float64]) -> NDArray[np.intp]:
-        """As many gaps of those left as fit in a batch, each as likely to be drawn as any other."""
-        slots = np.flatnonzero(chance > 0.0)
-        dice = np.random.default_rng(len(self._known) + self._audited)
-        return dice.permutation(slots)[: self._batch]
+            queries.append(self._point(column, row, FIRST_SCALE, None, OPEN))
+        return queries
 
     def _choose(
         self, order: NDArray[np.intp], chance: NDArray[np.float64], enough: bool
-    ) -> list[Question]:
-        shelf = self._shelf
-        taken = [(asked.column, asked.row, asked.spacing) for asked in self._pending.values()]
+    ) -> list[Query]:
+        """Return a batch from the ordered slots, far enough apart from each other."""
+        candidates = self._candidates
+        taken = [(one.column, one.row, one.spacing) for one in self._pending.values()]
         busy = np.array(taken, dtype=np.float64).reshape(-1, 3)
-        questions: list[Question] = []
+        queries: list[Query] = []
         for slot in order.tolist() if not enough else ():
-            if len(questions) >= self._batch:
+            if len(queries) >= self._batch:
                 break
-            if shelf.tiles[slot] in self._terrain.stale:
+            if candidates.tiles[slot] in self.terrain.stale:
                 continue
-            while len(questions) < self._batch and (by_number := self._number(float(chance[slot]))):
-                questions.append(by_number)
-            column, row = (int(v) for v in shelf.places[slot])
-            spacing = max(float(shelf.spacing[slot]), float(shelf.radii[slot]))
+            while len(queries) < self._batch and (number := self._number(float(chance[slot]))):
+                queries.append(number)
+            column, row = (int(v) for v in candidates.places[slot])
+            spacing = max(float(candidates.spacing[slot]), float(candidates.radii[slot]))
             apart = np.abs(busy[:, 0] - column) + np.abs(busy[:, 1] - row)
             if (apart < 2 * np.maximum(spacing, busy[:, 2])).any():
                 continue
-            if len(questions) < self._batch:
-                features = shelf.features[slot].copy()
-                radius = float(shelf.radii[slot])
-                questions.append(self._point(column, row, spacing, features, radius))
+            if len(queries) < self._batch:
+                features = candidates.features[slot].copy()
+                radius = float(candidates.radii[slot])
+                queries.append(self._point(column, row, spacing, features, radius))
                 busy = np.vstack([busy, (column, row, spacing)])
-        while len(questions) < self._batch and (by_number := self._number(0.3)):
-            questions.append(by_number)
-        return questions
+        while len(queries) < self._batch and (number := self._number(MIN_NUMBER_CHANCE)):
+            queries.append(number)
+        return queries
 
     def _point(
         self, column: int, row: int, spacing: float, features: Vector | None, radius: float
@@ -358,107 +303,86 @@ class Planner:
         x, y = self._coverage.metres_of(column, row)
         scale = self._plane.scale
         lat = round(float(y / scale[1] + self._plane.lat), 7)
-        question = Point(lat, round(float(x / scale[0] + self._plane.lon), 7))
-        self._pending[question] = _Asked(
+        query = Point(lat, round(float(x / scale[0] + self._plane.lon), 7))
+        self._pending[query] = _Pending(
             column, row, spacing, features, sampled=features is None, open=radius >= OPEN
         )
-        return question
+        return query
 
-    def _number(self, above: float) -> Number | None:
-        best = self._numbering.best(above) if self._numbering is not None else None
-        if best is None or self._numbering is None:
+    def _number(self, above: float) -> ParcelNumber | None:
+        if self._numbering is None or (best := self._numbering.take_best(above)) is None:
             return None
-        # Far away from every place: a number keeps no point waiting.
-        asked = _Asked(-(10**6), -(10**6), 0.0, None, self._numbering.class_of(best[0]))
-        self._pending[best[0]] = asked
-        return best[0]
+        # Far from every place, so that a pending number blocks no point.
+        number_class = self._numbering.class_of(best)
+        self._pending[best] = _Pending(-(10**6), -(10**6), 0.0, None, number_class)
+        return best
 
-    def _unplanned(self, question: Question) -> _Asked:
-        """An answer to a question of an earlier planner, as in a scan that goes on."""
-        if isinstance(question, Number):
-            number_class = self._numbering.class_of(question) if self._numbering else None
-            return _Asked(0, 0, 0.0, None, number_class)
-        degrees = np.array([question.lon - self._plane.lon, question.lat - self._plane.lat])
+    def _unplanned(self, query: Query) -> _Pending:
+        """Return the place of a query of an earlier planner, as in a scan that is resumed."""
+        if isinstance(query, ParcelNumber):
+            number_class = self._numbering.class_of(query) if self._numbering else None
+            return _Pending(0, 0, 0.0, None, number_class)
+        degrees = np.array([query.lon - self._plane.lon, query.lat - self._plane.lat])
         column, row = self._coverage.cells_of(degrees * self._plane.scale).tolist()
         around = self._coverage.window(column - OPEN, row - OPEN, 2 * OPEN + 1, 2 * OPEN + 1)
-        return _Asked(column, row, 0.0, None, open=bool(around.all()))
+        return _Pending(column, row, 0.0, None, open=bool(around.all()))
 
-    def _take_in(self, parcel: Parcel) -> bool:
-        """Notes a new parcel; False if it is too small to be looked for."""
-        self._known.add(parcel.key)
-        ground = self._plane.to_metres(parcel.geometry)
-        self._terrain.cover(ground, parcel.key[:2])
+    def _add(self, key: ParcelKey, outline: Outline) -> bool:
+        """Add a new parcel; return False if it is too small to be searched for."""
+        self._known.add(key)
+        ground = self._plane.to_metres(outline)
+        self.terrain.cover(ground, key[:2])
         if self._numbering is not None:
-            self._numbering.know(parcel.key)
+            self._numbering.add(key)
         counts = float(ground.area) >= SMALL_SQUARE_METRES
         self._counted += counts
         return counts
 
-    def _share_of(self, answer: Answer) -> float:
-        """How many parcels the area would hold if all were as large as this one."""
-        if not isinstance(answer, Parcel):
+    def _share_of(self, outline: Outline | None) -> float:
+        """Return how many parcels the area would hold if all were as large as this one."""
+        if outline is None:
             return 0.0
         ground = self._coverage.area_cells * self._coverage.cell**2
-        return ground / max(float(self._plane.to_metres(answer.geometry).area), 1.0)
-
-
-def _widened(area: Polygon | MultiPolygon) -> Polygon | MultiPolygon:
-    """The area in metres; a corridor, or a spot, as wide as it must be to be asked about."""
-    parts = shapely.get_parts(area)
-    narrow = shapely.is_empty(shapely.buffer(parts, -NARROW_METRES))
-    if not narrow.any():
-        return area
-    parts[narrow] = shapely.buffer(parts[narrow], NARROW_METRES)
-    whole = shapely.union_all(parts)
-    assert isinstance(whole, Polygon | MultiPolygon)
-    return whole
-
-
-METRES_PER_DEGREE = 111_000.0
+        return ground / max(float(self._plane.to_metres(outline).area), 1.0)
 
 
 class GridPlanner:
-    """Asks every grid point of the area that no parcel told so far contains.
+    """Query every grid point of the area that no known parcel contains.
 
-    It finds what its points happen to hit: parcels narrower than the step are left to chance.
+    Parcels narrower than the step are found only by chance.
     """
 
-    def __init__(self, area: Polygon | MultiPolygon, step: float, batch: int = 20) -> None:
+    def __init__(self, area: Outline, step: float, batch: int = 20) -> None:
         west, south, east, north = area.bounds
         self._batch = batch
-        self._lats = np.arange(south, north, step / METRES_PER_DEGREE)
-        along = METRES_PER_DEGREE * math.cos(math.radians((south + north) / 2))
+        self._lats = np.arange(south, north, step / _GRID_METRES_PER_DEGREE)
+        along = _GRID_METRES_PER_DEGREE * math.cos(math.radians((south + north) / 2))
         self._lons = np.arange(west, east, step / along)
         self._open = np.zeros((self._lats.size, self._lons.size), dtype=bool)
         self._mark(area, True)
         self._row = 0
 
-    @property
-    def remaining(self) -> int:
-        """How many points would be asked if no further parcel were found."""
-        return int(self._open.sum())
-
-    def next_batch(self) -> list[Question]:
-        """The next points from south to north; empty when the grid has been gone through."""
-        asked: list[Question] = []
-        while self._row < len(self._lats) and len(asked) < self._batch:
-            columns = np.flatnonzero(self._open[self._row])[: self._batch - len(asked)]
+    def next_batch(self) -> list[Query]:
+        """Return the next points from south to north; none at the end of the grid."""
+        queries: list[Query] = []
+        while self._row < len(self._lats) and len(queries) < self._batch:
+            columns = np.flatnonzero(self._open[self._row])[: self._batch - len(queries)]
             self._open[self._row, columns] = False
             lat = float(self._lats[self._row])
-            asked += [Point(lat, float(self._lons[column])) for column in columns]
-            if len(asked) < self._batch:
+            queries += [Point(lat, float(self._lons[column])) for column in columns]
+            if len(queries) < self._batch:
                 self._row += 1
-        return asked
+        return queries
 
-    def tell(self, question: Question, answer: Answer) -> None:
-        """Leaves out the grid points that lie in a parcel told."""
-        if isinstance(answer, Parcel):
-            self._mark(answer.geometry, False)
+    def record(self, query: Query, parcel: Parcel | None) -> None:
+        """Remove the grid points that lie in a parcel."""
+        if parcel is not None and parcel.geometry is not None:
+            self._mark(parcel.geometry, False)
 
-    def pass_over(self, question: Question) -> None:
-        """A point without an answer leaves the others as they are."""
+    def skip(self, query: Query) -> None:
+        """Leave the other points as they are."""
 
-    def _mark(self, geometry: Polygon | MultiPolygon, value: bool) -> None:
+    def _mark(self, geometry: Outline, value: bool) -> None:
         shapely.prepare(geometry)
         west, south, east, north = geometry.bounds
         rows = slice(*np.searchsorted(self._lats, (south, north)))
@@ -466,3 +390,15 @@ class GridPlanner:
         lons, lats = np.meshgrid(self._lons[columns], self._lats[rows])
         if lons.size:
             self._open[rows, columns][shapely.contains_xy(geometry, lons, lats)] = value
+
+
+def _widened(area: Outline) -> Outline:
+    """Return the area in metres, with corridors and spots widened so that they can be queried."""
+    parts = shapely.get_parts(area)
+    narrow = shapely.is_empty(shapely.buffer(parts, -NARROW_METRES))
+    if not narrow.any():
+        return area
+    parts[narrow] = shapely.buffer(parts[narrow], NARROW_METRES)
+    whole = shapely.union_all(parts)
+    assert isinstance(whole, Outline)
+    return whole

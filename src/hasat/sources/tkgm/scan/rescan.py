@@ -1,8 +1,8 @@
-"""A scan of ground that is known in part: first whether it still is so, then the rest.
+"""Plan a scan of an area that is partly known: check what is known, then search the rest.
 
-Every parcel known is asked about once, at a point inside of it; of the points that were empty, a
-few. Then the planner is told all of it and goes on where parcels are likeliest to hide. Near ground
-that has changed, empty points of the past count for nothing: there it plans as for the first time.
+Every known parcel is queried once, at a point inside it, and a few of the points that were empty.
+Then the planner gets all responses and continues where parcels are likeliest. Near ground that has
+changed, earlier empty points are ignored, so that it is planned as for the first time.
 """
 
 from collections import deque
@@ -13,42 +13,42 @@ import numpy as np
 import shapely
 from shapely import Geometry, STRtree
 
-from hasat.sources.tkgm.geometry import METRES_PER_DEGREE
+from hasat.sources.tkgm.geometry import METRES_PER_DEGREE, Outline
 from hasat.sources.tkgm.registry.wire import (
-    Answer,
-    Empty,
-    Number,
     Parcel,
     ParcelKey,
+    ParcelNumber,
     Point,
-    Question,
+    Query,
+    interior_point,
 )
 from hasat.sources.tkgm.scan.planner import Planner
-from hasat.sources.tkgm.scan.scan_request import Forecast
+from hasat.sources.tkgm.scan.progress import Forecast
 
-# Of the points that were empty, one in so many is asked about again, and at least so many.
+# One in this many empty points is queried again, and at least this many.
 EMPTY_SHARE = 20
-EMPTY_LEAST = 20
-# Empty points nearer than this to ground that has changed are not believed any longer.
+MIN_EMPTY = 20
+# Empty points nearer than this to ground that has changed are ignored.
 NEAR_METRES = 60.0
-# Outlines are rounded to about a metre: what is narrower is no ground of its own.
+# Outlines are rounded to about a metre; narrower remainders are not ground.
 ROUNDING_METRES = 0.75
 
 
 @dataclass(frozen=True)
 class KnownParcel:
-    """A parcel known when a scan begins, and the point at which to ask whether it is still there.
+    """A parcel known before a scan, and the point at which to check that it still exists.
 
-    `fresh` ones are taken as they are.
+    `fresh` parcels are not checked.
     """
 
-    parcel: Parcel
-    question: Point
+    key: ParcelKey
+    outline: Outline
+    point: Point
     fresh: bool
 
 
-class Checking:
-    """Asks about what is known first, then lets the planner go on from there.
+class RescanPlanner:
+    """Query what is known first, then let the planner continue.
 
     Like the planner, a pure function of the calls made to it.
     """
@@ -57,7 +57,7 @@ class Checking:
         self,
         planner: Planner,
         parcels: Sequence[KnownParcel],
-        empty: Sequence[Question],
+        empty: Sequence[Query],
         *,
         batch: int = 20,
         by_number: bool = False,
@@ -65,168 +65,149 @@ class Checking:
         self.planner = planner
         self._batch = batch
         self._by_number = by_number
-        self._known = {one.parcel.key: one for one in parcels}
+        self._known = {one.key: one for one in parcels}
         self._empty = list(empty)
-        # What each question should be answered with; nothing where there was no parcel.
-        self._expected: dict[Question, list[ParcelKey]] = {}
+        # The parcels that each query should find; none where the point was empty.
+        self._expected: dict[Query, list[ParcelKey]] = {}
         for one in parcels:
             if not one.fresh:
-                self._expected.setdefault(one.question, []).append(one.parcel.key)
-        self._expected |= {one: [] for one in _some(self._empty)}
-        self._queue: deque[Question] = deque(self._expected)
-        self._told: dict[Question, Answer] = {}
-        self._asked_again = False
+                self._expected.setdefault(one.point, []).append(one.key)
+        self._expected |= {one: [] for one in _sample_points(self._empty)}
+        self._queue: deque[Query] = deque(self._expected)
+        self._responses: dict[Query, Parcel | None] = {}
+        self._has_second_queries = False
         self._handed_over = False
 
     @property
     def checks(self) -> int:
-        """How many questions there are about what is known."""
+        """The number of queries about what is known."""
         return len(self._expected)
 
-    @property
-    def checking(self) -> bool:
-        """True until the planner knows everything that is known."""
-        return not self._handed_over
-
-    def next_batch(self) -> list[Question]:
-        """The planner's sample, if it takes one; what is known; then what the planner asks."""
+    def next_batch(self) -> list[Query]:
+        """Return the planner's sample, if it takes one; then the checks; then its queries."""
         if self._handed_over or self.planner.has_sample:
             return self.planner.next_batch()
-        if self.planner.sampling:
+        if self.planner.is_sampling:
             return []
-        if not self._queue and len(self._told) == len(self._expected):
-            if not self._asked_again:
-                self._asked_again = True
-                self._ask_again()
+        if not self._queue and len(self._responses) == len(self._expected):
+            if not self._has_second_queries:
+                self._has_second_queries = True
+                self._add_second_queries()
             if not self._queue:
                 self._hand_over()
                 return self.planner.next_batch()
         return [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
 
-    def tell(self, question: Question, answer: Answer) -> None:
-        """Takes in an answer."""
-        if self._handed_over or question not in self._expected:
-            self.planner.tell(question, answer)
+    def record(self, query: Query, parcel: Parcel | None) -> None:
+        """Record the response to a query."""
+        if self._handed_over or query not in self._expected:
+            self.planner.record(query, parcel)
         else:
-            self._told[question] = answer
+            self._responses[query] = parcel
 
-    def pass_over(self, question: Question) -> None:
-        """Goes on as if what is known were still there, where nobody can say."""
-        expected = [] if self._handed_over else self._expected.get(question, [])
-        if expected:
-            self.tell(question, self._known[expected[0]].parcel)
-        else:
-            self.tell(question, Empty())
+    def skip(self, query: Query) -> None:
+        """Treat a query that cannot be answered as if nothing had changed."""
+        expected = [] if self._handed_over else self._expected.get(query, [])
+        self.record(query, self._parcel(expected[0]) if expected else None)
 
     def forecast(self) -> Forecast | None:
-        """What the scan will cost: one question for each thing to look at again, then the rest."""
+        """Forecast the scan: one query per check, then the rest."""
         if (sampled := self.planner.forecast()) is not None:
             return sampled
-        if self.planner.sampling:
+        if self.planner.is_sampling:
             return None
         parcels = float(len(self._known))
-        rest = self.planner.audit_of(len(self._known))
-        least = len(self._expected) + rest
+        least = len(self._expected) + self.planner.audit_size(len(self._known))
         return Forecast(parcels, parcels, parcels, least, least + len(self._known))
 
-    def gone(self) -> list[Parcel]:
-        """Parcels known before whose ground is now told to be something else.
+    def gone(self) -> list[KnownParcel]:
+        """Return the known parcels whose ground is something else now.
 
-        One that is merely not met, while everything around it is as before, is not gone.
+        A parcel that was not found, while everything around it is unchanged, is not gone.
         """
-        met = {one.key for one in self._told.values() if isinstance(one, Parcel)}
+        found = {one.key for one in self._responses.values() if one is not None}
         return [
-            self._known[key].parcel
-            for question, answer in self._told.items()
-            if not self._is_as_before(answer)
-            for key in self._expected[question]
-            if key not in met
+            self._known[key]
+            for query, parcel in self._responses.items()
+            if not self._is_unchanged(parcel)
+            for key in self._expected[query]
+            if key not in found
         ]
 
-    def _is_as_before(self, answer: Answer) -> bool:
-        """Whether an answer is a parcel known before, unchanged."""
-        if not isinstance(answer, Parcel):
+    def _parcel(self, key: ParcelKey) -> Parcel:
+        return Parcel(key, self._known[key].outline)
+
+    def _is_unchanged(self, parcel: Parcel | None) -> bool:
+        """Return whether a response is a known parcel with the same outline."""
+        if parcel is None or parcel.geometry is None:
             return False
-        known = self._known.get(answer.key)
-        return known is not None and same_ground(known.parcel.geometry, answer.geometry)
+        known = self._known.get(parcel.key)
+        return known is not None and bool(shapely.equals(known.outline, parcel.geometry))
 
-    def _ask_again(self) -> None:
-        """About parcels that were not met: by number, or where nothing else is told to lie."""
-        met = [one for one in self._told.values() if isinstance(one, Parcel)]
-        keys = {one.key for one in met}
-        tree = STRtree([one.geometry for one in met])
+    def _add_second_queries(self) -> None:
+        """Query parcels that were not found again: by number, or where no other parcel lies."""
+        found = [one for one in self._responses.values() if one is not None]
+        keys = {one.key for one in found}
+        outlines = [one.geometry for one in found if one.geometry is not None]
+        tree = STRtree(outlines)
         for one in self._known.values():
-            if one.fresh or one.parcel.key in keys:
+            if one.fresh or one.key in keys:
                 continue
-            question = self._second(one.parcel, met, tree)
-            if question is not None and question not in self._expected:
-                self._expected[question] = []
-                self._queue.append(question)
+            query = self._second_query(one, outlines, tree)
+            if query is not None and query not in self._expected:
+                self._expected[query] = []
+                self._queue.append(query)
 
-    def _second(self, parcel: Parcel, met: Sequence[Parcel], tree: STRtree) -> Question | None:
+    def _second_query(
+        self, parcel: KnownParcel, outlines: Sequence[Outline], tree: STRtree
+    ) -> Query | None:
         if self._by_number:
-            return Number(*parcel.key)
-        near = tree.query(parcel.geometry)
-        rest = shapely.difference(
-            parcel.geometry, shapely.union_all([met[index].geometry for index in near.tolist()])
-        )
+            return ParcelNumber(*parcel.key)
+        near = [outlines[index] for index in tree.query(parcel.outline).tolist()]
+        rest = shapely.difference(parcel.outline, shapely.union_all(near))
         rest = rest.buffer(-ROUNDING_METRES / METRES_PER_DEGREE)
-        return None if rest.is_empty else inside_point(max(_parts(rest), key=shapely.area))
+        if rest.is_empty:
+            return None
+        return interior_point(max(shapely.get_parts(rest).tolist(), key=shapely.area))
 
     def _hand_over(self) -> None:
-        """Tells the planner what is known, and leaves out what cannot be relied on."""
+        """Record what is known in the planner, except for what is not reliable any more."""
         self._handed_over = True
         for one in self._known.values():
             if one.fresh:
-                self.planner.tell(one.question, one.parcel)
-        for question, answer in self._told.items():
-            self.planner.tell(question, answer)
-        changed = self._changed_ground()
+                self.planner.record(one.point, Parcel(one.key, one.outline))
+        for query, parcel in self._responses.items():
+            self.planner.record(query, parcel)
+        changed = self._changed_outlines()
         near = NEAR_METRES / METRES_PER_DEGREE
-        points = [q for q in self._empty if isinstance(q, Point) and q not in self._told]
+        points = [q for q in self._empty if isinstance(q, Point) and q not in self._responses]
         places = shapely.points(np.array([(one.lon, one.lat) for one in points]).reshape(-1, 2))
-        doubtful = set(STRtree(changed).query(places, "dwithin", near)[0].tolist())
+        unreliable = set(STRtree(changed).query(places, "dwithin", near)[0].tolist())
         for index, point in enumerate(points):
-            if index not in doubtful:
-                self.planner.tell(point, Empty())
-        for question in self._empty:
-            if isinstance(question, Number) and question not in self._told:
-                self.planner.tell(question, Empty())
+            if index not in unreliable:
+                self.planner.record(point, None)
+        for query in self._empty:
+            if isinstance(query, ParcelNumber) and query not in self._responses:
+                self.planner.record(query, None)
 
-    def _changed_ground(self) -> list[Geometry]:
-        """Grounds, old and new, of everything that is not as before."""
+    def _changed_outlines(self) -> list[Geometry]:
+        """Return the outlines, old and new, of everything that has changed."""
         found: list[Geometry] = []
-        for question, answer in self._told.items():
-            as_before = self._is_as_before(answer)
-            if isinstance(answer, Parcel) and not as_before:
-                found.append(answer.geometry)
+        for query, parcel in self._responses.items():
+            unchanged = self._is_unchanged(parcel)
+            if parcel is not None and parcel.geometry is not None and not unchanged:
+                found.append(parcel.geometry)
             found += [
-                self._known[key].parcel.geometry
-                for key in self._expected[question]
-                if not (as_before and isinstance(answer, Parcel) and answer.key == key)
+                self._known[key].outline
+                for key in self._expected[query]
+                if not (unchanged and parcel is not None and parcel.key == key)
             ]
         return found
 
 
-def inside_point(ground: Geometry) -> Point:
-    """A point of the ground, in the middle of it where it is wide."""
-    lon, lat = shapely.get_coordinates(shapely.point_on_surface(ground))[0].tolist()
-    return Point(round(lat, 7), round(lon, 7))
-
-
-def same_ground(one: Geometry, other: Geometry) -> bool:
-    """Whether two outlines are the same but for where they begin."""
-    return bool(shapely.equals(one, other))
-
-
-def _some(empty: Sequence[Question]) -> list[Question]:
-    """An even selection of the points that were empty."""
+def _sample_points(empty: Sequence[Query]) -> list[Query]:
+    """Return an even selection of the points that were empty."""
     points = [one for one in empty if isinstance(one, Point)]
-    wanted = max(EMPTY_LEAST, len(points) // EMPTY_SHARE)
+    wanted = max(MIN_EMPTY, len(points) // EMPTY_SHARE)
     step = max(1, len(points) // wanted) if points else 1
     return list(points[::step])
-
-
-def _parts(ground: Geometry) -> list[Geometry]:
-    found: list[Geometry] = shapely.get_parts(ground).tolist()
-    return found

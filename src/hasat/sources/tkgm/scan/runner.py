@@ -1,15 +1,15 @@
-"""A scan of an area: how it asks, goes on after any interruption, and publishes what it finds.
+"""Run a scan: send queries, resume after any interruption, and publish the parcels found.
 
-Questions are asked in rounds: so many batches abreast, then all their answers are taken in, in the
-order of the questions. So a scan's course depends on the answers alone, and whoever takes it up
-again asks the planner for the same questions and finds those answered that were already paid for.
+Queries are sent in rounds: several batches at once, then all responses are recorded in the order
+of the queries. So the course of a scan depends on the responses alone, and a resumed scan gets the
+same queries from the planner and finds those answered that were already paid for.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import structlog
 
@@ -18,31 +18,33 @@ from hasat.feed.guard import Counts, Limits
 from hasat.fetch import RequestContext
 from hasat.jobs.runs import rate_per_second
 from hasat.messages import msg
-from hasat.sources.tkgm.features import key_text, publish
-from hasat.sources.tkgm.registry.client import Registry, Told, spelled
-from hasat.sources.tkgm.registry.endpoint_trust import Doubts
-from hasat.sources.tkgm.registry.wire import Answer, Empty, Parcel, Point, Question, Registered
-from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
+from hasat.sources.tkgm.features import format_key, publish_parcels
+from hasat.sources.tkgm.registry.client import ParcelResponse, RegistryClient
+from hasat.sources.tkgm.registry.endpoint_trust import EndpointTrust
+from hasat.sources.tkgm.registry.wire import Parcel, Point, Query, format_query
+from hasat.sources.tkgm.scan.candidates import UnknownArea
+from hasat.sources.tkgm.scan.planner import GridPlanner, Planner, QueryPlanner
+from hasat.sources.tkgm.scan.progress import Forecast, ScanProgress
 from hasat.sources.tkgm.scan.records import ScanRecord
-from hasat.sources.tkgm.scan.rescan import Checking, inside_point
-from hasat.sources.tkgm.scan.scan_request import Estimate, Forecast, Unknown, Wish
+from hasat.sources.tkgm.scan.rescan import RescanPlanner
+from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
 _BATCH = 20
+_MAX_CONCURRENCY = 6
 _PUBLISH_SECONDS = 3.0
-_MOST_ABREAST = 6
-# How long to wait for endpoints that fail, again and again, before a scan gives up.
+# Waits for failing endpoints before a scan stops.
 _WAITS = (1.0, 2.0, 5.0, 10.0, 20.0)
 _CONTROL_WAITS = (5.0, 10.0, 20.0, 40.0)
-# So few parcels that seem to be gone are believed, whatever their share.
-_BELIEVED_GONE = 10
-# Who denies so many parcels that others have told is believed no more.
+# Up to this many removals are applied without approval, whatever their share.
+_MIN_HELD_REMOVALS = 10
+# An endpoint that finds nothing at this many points where others find a parcel is excluded.
 _CONTROLS = 2
 # A scan stops when more responses than this, and more than half of all, cannot be read.
 _MAX_UNREADABLE = 40
-# A look at the budget takes a few queries; nobody watches more often.
-_QUOTA_EVERY_SECONDS = 5.0
+# Reading the budget takes several statements.
+_QUOTA_SECONDS = 5.0
 
 
 log = structlog.get_logger(__name__)
@@ -50,56 +52,16 @@ log = structlog.get_logger(__name__)
 Removals = Literal["hold", "accept", "reject"]
 
 
-@dataclass(frozen=True)
-class Course:
-    """How far a scan is.
-
-    `checks` are questions about what was known when it began; `unanswered` are those that nobody
-    could answer, and which it goes on without; `quarantined` are responses that cannot be read.
-    """
-
-    scan: int
-    found: int
-    asked: int
-    known_before: int
-    checks: int
-    changes: Counts
-    estimate: Estimate | None
-    complete: bool
-    unanswered: int = 0
-    per_second: float | None = None
-    quota_left: int | None = None
-    quarantined: int = 0
-
-    @property
-    def questions(self) -> float | None:
-        """How many there will be: parcels may all be known long before the ground is."""
-        return None if self.estimate is None else self.asked + self.estimate.questions_left
-
-    @property
-    def seconds_left(self) -> float | None:
-        """How long it will take at the pace so far, the quota permitting."""
-        if self.estimate is None or not self.per_second:
-            return None
-        return self.estimate.questions_left / self.per_second
-
-
-class _Planning(Protocol):
-    def next_batch(self) -> list[Question]: ...
-    def tell(self, question: Question, answer: Answer) -> None: ...
-    def pass_over(self, question: Question) -> None: ...
-
-
 @dataclass
 class Scan:
-    """One scan on its way."""
+    """One scan in progress."""
 
     store: Store
-    registry: Registry
-    wish: Wish
-    asker: RequestContext
-    tell: Callable[[Course], Awaitable[None]] | None = None
-    foretell: Callable[[Forecast], Awaitable[None]] | None = None
+    registry: RegistryClient
+    request: ScanRequest
+    context: RequestContext
+    on_progress: Callable[[ScanProgress], Awaitable[None]] | None = None
+    on_forecast: Callable[[Forecast], Awaitable[None]] | None = None
     removals: Removals = "hold"
 
     asked: int = 0
@@ -108,230 +70,231 @@ class Scan:
     changes: Counts = field(default_factory=Counts)
     complete: bool = False
     _record: ScanRecord | None = None
-    _planning: "_Planning | None" = None
-    _unpublished: dict[str, Registered] = field(default_factory=dict)
-    _began: float = 0.0
+    _planner: QueryPlanner | None = None
+    _unpublished: dict[str, Parcel] = field(default_factory=dict)
+    _started: float = 0.0
     _quota: tuple[float, int | None] = (float("-inf"), None)
-    _doubts: Doubts = field(default_factory=Doubts)
-    _began_anew: bool = False
+    _trust: EndpointTrust = field(default_factory=EndpointTrust)
+    _restarted: bool = False
     _paid: int = 0
     _unreadable: int = 0
-    _unanswered: set[str] = field(default_factory=set)
+    _skipped: set[str] = field(default_factory=set)
 
-    async def run(self) -> Course:
-        """Ask until the area is complete, the wish's limit or the quota ends; then say how far."""
-        record = await self._take_up()
-        clock, foretold = time.monotonic, False
+    async def run(self) -> ScanProgress:
+        """Query until the area is complete, or the request's limit or the quota is reached."""
+        record = await self._open()
+        clock, forecast_sent = time.monotonic, False
         published = clock()
         while True:
-            batches = await asyncio.to_thread(self._next_round, record.abreast)
+            batches = await asyncio.to_thread(self._next_round, record.concurrency)
             if not batches:
                 await self._stop_if_unreadable(record)
                 self.complete = True
                 break
             if not await self._round(record, batches):
                 break
-            if not foretold and (forecast := self.forecast()) is not None:
-                foretold = True
-                if self.foretell is not None:
-                    await self.foretell(forecast)
-            if self.tell is not None:
-                await self.tell(await self.course())
+            if not forecast_sent and (forecast := self.forecast()) is not None:
+                forecast_sent = True
+                if self.on_forecast is not None:
+                    await self.on_forecast(forecast)
+            if self.on_progress is not None:
+                await self.on_progress(await self.progress())
             if clock() - published >= _PUBLISH_SECONDS:
                 await self._publish()
                 published = clock()
         await self._publish()
         if self.complete:
-            await self._remove()
-        course = await self.course()
+            await self._remove_gone()
+        progress = await self.progress()
         if self.complete:
-            await record.finish(self._result(course))
-        return course
+            await record.finish(self._result(progress))
+        return progress
 
-    async def look_ahead(self) -> Forecast | None:
-        """Ask no more than the sample that tells what the scan will cost; it is not asked twice."""
-        record = await self._take_up()
+    async def run_sample(self) -> Forecast | None:
+        """Query only the sample that forecasts the scan; `run` reuses its responses."""
+        record = await self._open()
         while self.forecast() is None:
-            batches = await asyncio.to_thread(self._next_round, record.abreast)
+            batches = await asyncio.to_thread(self._next_round, record.concurrency)
             if not batches or not await self._round(record, batches):
                 break
         await self._publish()
         return self.forecast()
 
     def forecast(self) -> Forecast | None:
-        """What the scan will cost, as soon as that can be said."""
-        match self._planning:
-            case Checking() as checking:
-                return checking.forecast()
-            case Planner() as planner:
-                return planner.forecast()
+        """Return the forecast of the scan, once there is one."""
+        if isinstance(self._planner, RescanPlanner | Planner):
+            return self._planner.forecast()
         return None
 
-    def unknown(self) -> list[Unknown]:
-        """Where parcels may still hide; nowhere that a grid could tell."""
-        planner = self._planner()
-        return [] if planner is None else planner.unknown()
+    def unknown_areas(self) -> list[UnknownArea]:
+        """Return the areas that may still hold parcels; none for a grid."""
+        planner = self._coverage_planner()
+        return [] if planner is None else planner.unknown_areas()
 
-    async def course(self) -> Course:
-        """How far it came, also when something ended it."""
-        planner = self._planner()
-        spent = time.monotonic() - self._began
-        return Course(
+    async def empty_points(self) -> list[Point]:
+        """Return the points without a parcel."""
+        return [] if self._record is None else await self._record.empty_points()
+
+    async def progress(self) -> ScanProgress:
+        """Return the progress, also after an error."""
+        planner = self._coverage_planner()
+        seconds = time.monotonic() - self._started
+        return ScanProgress(
             0 if self._record is None else self._record.id,
             len(self.found),
             self.asked,
             self.known_before,
-            self._planning.checks if isinstance(self._planning, Checking) else 0,
+            self._planner.checks if isinstance(self._planner, RescanPlanner) else 0,
             self.changes,
             None if planner is None else planner.estimate(),
             self.complete,
-            len(self._unanswered),
-            rate_per_second(self.asked, spent),
+            len(self._skipped),
+            rate_per_second(self.asked, seconds),
             await self._quota_left(),
             self.registry.quarantined,
         )
 
-    async def _take_up(self) -> ScanRecord:
-        """Go on with the scan of this wish that is not finished, or begin one."""
-        self._began = time.monotonic()
-        abreast = max(1, min(self.registry.endpoints, _MOST_ABREAST))
-        age = self.registry.known_age
-        record = await ScanRecord.take_up(self.store, self.wish, abreast=abreast, age=age)
-        self._record, self._planning = record, await asyncio.to_thread(self._begin, record)
-        self._unanswered = await record.unanswered()
-        self.found = {key_text(one.parcel.key) for one in record.known.parcels if one.fresh}
+    async def _open(self) -> ScanRecord:
+        """Resume the unfinished scan of the request, or start one."""
+        self._started = time.monotonic()
+        record = await ScanRecord.open(
+            self.store,
+            self.request,
+            concurrency=max(1, min(self.registry.endpoints, _MAX_CONCURRENCY)),
+            age=self.registry.parcel_age,
+        )
+        self._record, self._planner = record, await asyncio.to_thread(self._build_planner, record)
+        self._skipped = await record.load_skipped()
+        self.found = {format_key(one.key) for one in record.known.parcels if one.fresh}
         return record
 
-    def _begin(self, record: ScanRecord) -> _Planning:
-        wish, by_number, known = self.wish, self.registry.by_number, record.known
-        if wish.method == "grid":
-            return GridPlanner(wish.area, wish.step, _BATCH)
-        planner = Planner(wish.area, wish.quality, _BATCH, by_number, known.weights)
+    def _build_planner(self, record: ScanRecord) -> QueryPlanner:
+        request, by_number, known = self.request, self.registry.by_number, record.known
+        if request.method == "grid":
+            return GridPlanner(request.area, request.step, _BATCH)
+        planner = Planner(request.area, request.quality, _BATCH, by_number, known.weights)
         if not known:
             return planner
-        return Checking(planner, known.parcels, known.empty, batch=_BATCH, by_number=by_number)
+        return RescanPlanner(planner, known.parcels, known.empty, batch=_BATCH, by_number=by_number)
 
-    def _planner(self) -> Planner | None:
-        match self._planning:
-            case Checking(planner=planner):
+    def _coverage_planner(self) -> Planner | None:
+        match self._planner:
+            case RescanPlanner(planner=planner):
                 return planner
             case Planner() as planner:
                 return planner
         return None
 
     def _pay(self, wanted: int) -> int:
-        """How many of the questions wanted the wish's limit allows; they count as asked."""
-        most = self.wish.max_questions
-        allowed = wanted if most is None else min(wanted, most - self._paid)
+        """Return how many queries the request's limit allows, and count them."""
+        limit = self.request.max_queries
+        allowed = wanted if limit is None else min(wanted, limit - self._paid)
         self._paid += allowed
         return allowed
 
-    def _next_round(self, abreast: int) -> list[list[Question]]:
-        assert self._planning is not None
+    def _next_round(self, concurrency: int) -> list[list[Query]]:
+        assert self._planner is not None
         batches = []
-        for _ in range(abreast):
-            batch = self._planning.next_batch()
+        for _ in range(concurrency):
+            batch = self._planner.next_batch()
             if not batch:
                 break
             batches.append(batch)
         return batches
 
-    async def _round(self, record: ScanRecord, batches: Sequence[list[Question]]) -> bool:
-        """Ask what is not known yet, and take all answers in, in the order of the questions.
+    async def _round(self, record: ScanRecord, batches: Sequence[list[Query]]) -> bool:
+        """Send the queries without a stored response, and record all responses in order.
 
-        False if the limit ended it before: what was told is kept, but a round counts as a whole.
+        Return False if the limit was reached: the responses are stored, but only a whole round
+        is recorded in the planner.
         """
-        asking = [asyncio.ensure_future(self._answers(record, batch)) for batch in batches]
+        tasks = [asyncio.ensure_future(self._responses(record, batch)) for batch in batches]
         try:
-            answers = await asyncio.gather(*asking)
+            parts = await asyncio.gather(*tasks)
         except (OutOfQuotaError, UnavailableError, BrokenAnswerError):
-            # What the others are told is paid for: it is kept before the scan stops.
-            await asyncio.gather(*asking, return_exceptions=True)
+            # The responses of the other batches are paid for: store them before stopping.
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._publish()
             raise
-        if lies := await self._lies():
-            # Over what is left the planner comes to where it would be without them.
-            await record.forget(lies)
-            self._planning = await asyncio.to_thread(self._begin, record)
-            self._began_anew = True
+        if untrusted := await self._untrusted_queries():
+            # A new planner gets to where it would be without these responses.
+            await record.delete_responses(untrusted)
+            self._planner = await asyncio.to_thread(self._build_planner, record)
+            self._restarted = True
             return True
-        told = {text: parcel for some in answers for text, parcel in some.items()}
-        asked = [question for batch in batches for question in batch]
-        if not told.keys() | self._unanswered >= {spelled(question) for question in asked}:
+        responses = {text: parcel for part in parts for text, parcel in part.items()}
+        queries = [query for batch in batches for query in batch]
+        if not responses.keys() | self._skipped >= {format_query(query) for query in queries}:
             return False
-        planning = self._planning
-        assert planning is not None
+        planner = self._planner
+        assert planner is not None
 
-        def take_in() -> None:
-            for question in asked:
-                if (text := spelled(question)) in told:
-                    planning.tell(question, _answer(told[text]))
+        def record_responses() -> None:
+            for query in queries:
+                if (text := format_query(query)) in responses:
+                    planner.record(query, _outline_only(responses[text]))
                 else:
-                    planning.pass_over(question)
+                    planner.skip(query)
 
-        await asyncio.to_thread(take_in)
+        await asyncio.to_thread(record_responses)
         return True
 
-    async def _lies(self) -> list[str]:
-        """What endpoints that deny parcels have told this scan; they are asked no more."""
-        lies: list[str] = []
-        for endpoint in self._doubts.raised():
-            if await self._is_lying(endpoint):
-                log.warning(
-                    "An endpoint says that there is nothing where others find a parcel. This scan "
-                    "believes none of its empty answers and asks it no more.",
-                    endpoint=endpoint,
-                )
-                self.registry.set_aside(endpoint)
-                lies += self._doubts.denied(endpoint)
-        return lies
+    async def _untrusted_queries(self) -> list[str]:
+        """Exclude endpoints that miss parcels, and return the queries they found nothing for."""
+        untrusted: list[str] = []
+        for endpoint in self._trust.take_suspects():
+            if await self._misses_parcels(endpoint):
+                log.warning("scan.endpoint_excluded", endpoint=endpoint, reason="misses parcels")
+                self.registry.exclude(endpoint)
+                untrusted += self._trust.take_empty(endpoint)
+        return untrusted
 
-    async def _is_lying(self, endpoint: str) -> bool:
+    async def _misses_parcels(self, endpoint: str) -> bool:
         for _ in range(_CONTROLS):
-            ground = self._doubts.control(endpoint)
-            if ground is None or not self._pay(1):
+            control = self._trust.take_control(endpoint)
+            if control is None or not self._pay(1):
                 return False
             try:
-                told = await self.registry.told(inside_point(ground), self.asker, only=endpoint)
+                response = await self.registry.fetch_one(control, self.context, only=endpoint)
             except HasatError:
-                # Who cannot be asked now cannot be accused.
+                # Without a response there is no evidence.
                 return False
             self.asked += 1
-            if told.parcel is not None:
+            if response.parcel is not None:
                 return False
         return True
 
-    async def _answers(
-        self, record: ScanRecord, batch: Sequence[Question]
-    ) -> dict[str, Registered | None]:
-        """The answers to a batch: those paid for earlier, and the others asked for now."""
-        known = await record.kept(batch)
-        # A scan that died may have been told what it did not publish.
+    async def _responses(
+        self, record: ScanRecord, batch: Sequence[Query]
+    ) -> dict[str, Parcel | None]:
+        """Return the responses to a batch: the stored ones, and those received now."""
+        known = await record.load_responses(batch)
+        # A scan that crashed may have stored parcels that it did not publish.
         self._note(known.values())
-        self.known_before += 0 if self._began_anew else len(known)
-        unknown = [one for one in batch if spelled(one) not in known.keys() | self._unanswered]
-        asked = unknown[: self._pay(len(unknown))]
+        self.known_before += 0 if self._restarted else len(known)
+        unknown = [one for one in batch if format_query(one) not in known.keys() | self._skipped]
+        sent = unknown[: self._pay(len(unknown))]
         try:
-            async for told in self.registry.answers(asked, self.asker, _WAITS):
-                known |= await self._keep(record, told)
+            async for responses in self.registry.fetch_all(sent, self.context, _WAITS):
+                known |= await self._save(record, responses)
         except BrokenAnswerError:
-            await self._pass_over_unreadable(record, asked)
+            await self._skip_unreadable(record, sent)
         except UnavailableError:
-            await self._pass_over_unreadable(record, asked)
-            left = [one for one in asked if spelled(one) not in known.keys() | self._unanswered]
-            control = await record.an_answered_one()
+            await self._skip_unreadable(record, sent)
+            left = [one for one in sent if format_query(one) not in known.keys() | self._skipped]
+            control = await record.latest_hit()
             if control is None or len(left) == len(batch):
                 raise
-            for question in left[: self._pay(len(left))]:
-                known |= await self._alone(record, question, control)
+            for query in left[: self._pay(len(left))]:
+                known |= await self._retry_or_skip(record, query, control)
         return known
 
-    async def _pass_over_unreadable(self, record: ScanRecord, asked: Sequence[Question]) -> None:
-        """Go on without what cannot be read, unless that is most of what the endpoints send."""
-        for question in filter(self.registry.is_unreadable, asked):
-            log.warning("scan.response_unreadable", question=spelled(question))
-            await record.pass_over(question)
-            self._unanswered.add(spelled(question))
+    async def _skip_unreadable(self, record: ScanRecord, queries: Sequence[Query]) -> None:
+        """Skip queries whose responses cannot be read, unless most responses are like that."""
+        for query in filter(self.registry.is_unreadable, queries):
+            log.warning("scan.response_unreadable", query=format_query(query))
+            await record.skip(query)
+            self._skipped.add(format_query(query))
             self._unreadable += 1
         if self._unreadable > _MAX_UNREADABLE:
             await self._stop_if_unreadable(record)
@@ -339,11 +302,11 @@ class Scan:
     async def _stop_if_unreadable(self, record: ScanRecord) -> None:
         """Raise BrokenAnswerError if fewer responses could be read than not."""
         if self._unreadable > self.asked + self.known_before:
-            # When the endpoints are repaired, the scan goes on with these questions.
-            await record.forget_unanswered()
+            # When the endpoints are repaired, the scan continues with these queries.
+            await record.delete_skipped()
             raise BrokenAnswerError(
                 msg(
-                    "The responses to {unreadable} of {count} questions cannot be read.",
+                    "The responses to {unreadable} of {count} queries cannot be read.",
                     unreadable=self._unreadable,
                     count=self._unreadable + self.asked,
                 ),
@@ -353,67 +316,66 @@ class Scan:
                 ),
             )
 
-    async def _alone(
-        self, record: ScanRecord, question: Question, control: Question
-    ) -> dict[str, Registered | None]:
-        """The answer to a question that was left without; nothing if that is its own fault.
+    async def _retry_or_skip(
+        self, record: ScanRecord, query: Query, control: Query
+    ) -> dict[str, Parcel | None]:
+        """Retry a query alone, and skip it if only this query fails.
 
-        A point on which everybody fails must not keep the rest of an area unknown for ever.
+        A point on which all endpoints fail must not leave the rest of an area unknown.
         """
-        # Those who failed rest for a while. If nobody answers this either, it is not the question.
-        async for told in self.registry.answers([control], self.asker, _CONTROL_WAITS):
-            self.asked += len(told)
+        # Endpoints that failed are cooling down. If this raises, the query is not the cause.
+        async for responses in self.registry.fetch_all([control], self.context, _CONTROL_WAITS):
+            self.asked += len(responses)
         try:
-            if told := await self.registry.some([question], self.asker):
-                return await self._keep(record, told)
+            if responses := await self.registry.fetch_batch([query], self.context):
+                return await self._save(record, responses)
         except (UnavailableError, BrokenAnswerError) as error:
-            log.info("a question was asked alone in vain", reason=error.message)
-        log.warning(
-            "No endpoint answers a question while others are answered. This scan goes on without.",
-            question=spelled(question),
-        )
-        await record.pass_over(question)
-        self._unanswered.add(spelled(question))
+            log.info("scan.retry_failed", query=format_query(query), reason=error.message)
+        log.warning("scan.query_skipped", query=format_query(query), reason="no endpoint responds")
+        await record.skip(query)
+        self._skipped.add(format_query(query))
         return {}
 
-    async def _keep(self, record: ScanRecord, told: Sequence[Told]) -> dict[str, Registered | None]:
-        """What was told, kept before it counts."""
-        fresh = await record.keep(told)
-        self._note(fresh.values())
-        self._doubts.note(told)
-        self.asked += len(told)
-        return fresh
+    async def _save(
+        self, record: ScanRecord, responses: Sequence[ParcelResponse]
+    ) -> dict[str, Parcel | None]:
+        """Store responses before they count."""
+        saved = await record.save_responses(responses)
+        self._note(saved.values())
+        self._trust.record(responses)
+        self.asked += len(responses)
+        return saved
 
-    def _note(self, parcels: Iterable[Registered | None]) -> None:
-        told = {key_text(one.key): one for one in parcels if one is not None}
-        self._unpublished |= told
-        self.found |= told.keys()
+    def _note(self, parcels: Iterable[Parcel | None]) -> None:
+        found = {format_key(one.key): one for one in parcels if one is not None}
+        self._unpublished |= found
+        self.found |= found.keys()
 
     def _gone(self) -> list[str]:
-        """The parcels of the area that were known before and are no more.
+        """Return the keys of the area's known parcels that do not exist any more.
 
-        A point of its ground decides whether a parcel is of the area, so that one that reaches
-        over the border belongs to one side only.
+        A point inside a parcel decides whether it belongs to the area, so that a parcel on the
+        border belongs to one side only.
         """
-        if not isinstance(self._planning, Checking):
+        if not isinstance(self._planner, RescanPlanner):
             return []
         return sorted(
-            key_text(one.key)
-            for one in self._planning.gone()
-            if key_text(one.key) not in self.found
-            and self.wish.area.contains(one.geometry.representative_point())
+            format_key(one.key)
+            for one in self._planner.gone()
+            if format_key(one.key) not in self.found
+            and self.request.area.contains(one.outline.representative_point())
         )
 
-    async def _remove(self) -> None:
-        """Take what is gone out of the mirror, unless it is so much that a person must decide."""
+    async def _remove_gone(self) -> None:
+        """Remove parcels that are gone from the mirror; hold the scan if they are too many."""
         gone = self._gone()
         known = len(self._record.known.parcels) if self._record is not None else 0
-        limit = max(_BELIEVED_GONE, Limits().removed / 100 * known)
+        limit = max(_MIN_HELD_REMOVALS, Limits().removed / 100 * known)
         if self.removals == "hold" and len(gone) > limit:
             self.complete = False
             raise HeldError(
                 msg(
-                    "{count} of {known} parcels known before seem to be gone; none was removed.",
+                    "{count} of {known} known parcels seem to be gone; none was removed.",
                     count=len(gone),
                     known=known,
                 ),
@@ -425,38 +387,37 @@ class Scan:
             await self._publish(gone)
 
     async def _publish(self, gone: Sequence[str] = ()) -> None:
-        """Bring what was told to the mirror."""
-        version = await publish(self.store, self._unpublished, run=self.asker.run, gone=gone)
+        """Write the new parcels to the mirror."""
+        version = await publish_parcels(
+            self.store, self._unpublished, run=self.context.run, gone=gone
+        )
         self._unpublished = {}
         new, old = version.counts[PARCELS.name], self.changes
         self.changes = Counts(
             old.added + new.added, old.modified + new.modified, old.removed + new.removed
         )
 
-    def _result(self, course: Course) -> dict[str, Any]:
-        planner = self._planner()
+    def _result(self, progress: ScanProgress) -> dict[str, Any]:
+        planner = self._coverage_planner()
         return {
-            "found": course.found,
-            # What an attempt before this one asked was asked for this scan too.
-            "asked": course.asked + course.known_before,
-            "estimate": None if course.estimate is None else vars(course.estimate),
+            "found": progress.found,
+            # Including the queries of attempts before this one.
+            "asked": progress.asked + progress.known_before,
+            "estimate": None if progress.estimate is None else vars(progress.estimate),
             "weights": None if planner is None else planner.weights,
         }
 
-    async def empty_points(self) -> list[Point]:
-        """Where the scan was told that there is no parcel, or took that over."""
-        return [] if self._record is None else await self._record.empty_points()
-
     async def _quota_left(self) -> int | None:
-        """Questions that all endpoints together may still be asked today."""
-        looked_at, left = self._quota
-        if time.monotonic() - looked_at > _QUOTA_EVERY_SECONDS:
+        """Return how many queries all endpoints together have left today."""
+        read_at, left = self._quota
+        if time.monotonic() - read_at > _QUOTA_SECONDS:
             left = await self.registry.quota_left(self.store)
             self._quota = (time.monotonic(), left)
         return left
 
 
-def _answer(parcel: Registered | None) -> Answer:
+def _outline_only(parcel: Parcel | None) -> Parcel | None:
+    """Return a parcel without its properties, which the planner does not need in memory."""
     if parcel is None or parcel.geometry is None:
-        return Empty()
+        return None
     return Parcel(parcel.key, parcel.geometry)

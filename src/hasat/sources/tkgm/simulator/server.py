@@ -1,10 +1,10 @@
-"""The parcel registry, and the endpoints through which it may be asked, with their limits.
+"""Simulate the parcel registry and the endpoints in front of it, with their limits.
 
-Two faces over one cadastre: the registry itself under /megsiswebapi.v3/api, as it answers by point,
-by number and with its administrative lists; and `endpoints` proxies under /e1, /e2, ... that answer
-/parsel/{lat}/{lon} and /batch for whoever sends the key, each up to `daily` points a day of the
-simulated clock. The registry itself answers `registry_daily` questions a day, or any number without
-that option. `cadastre` names a GeoJSON file; without it `parcels` of a `kind` are generated.
+The registry is under /megsiswebapi.v3/api and responds by point, by number and with its
+administrative lists, `registry_daily` times a day (without limit if not given). The `endpoints`
+are under /e1, /e2, ... and serve /parsel/{lat}/{lon} and /batch to callers with the key, up to
+`daily` points a day of the simulated clock. `cadastre` names a GeoJSON file; without it `parcels`
+of a `kind` are generated.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ from hasat.sources.tkgm.simulator.townscape import KINDS, generate_cadastre
 
 API: Final = "/megsiswebapi.v3/api"
 KEY: Final = "sim-key"
-MOST_AT_ONCE: Final = 20
+MAX_BATCH_POINTS: Final = 20
 _DAY_LIMIT: Final = "Günlük sorgu limitini aştınız."
 _ZONE: Final = ZoneInfo("Europe/Istanbul")
 
-# Each concerns every endpoint or, with the option `endpoint`, that one alone.
+# Each affects all endpoints or, with the option `endpoint`, only that one.
 FAULTS: Final = {
-    "tail": "the answer waits `factor` (50) times as long as usual",
+    "tail": "responses take `factor` (50) times as long as usual",
     "forbidden": "403 without a reason",
     "day-limit": "403 with the text of the daily limit",
     "busy": "429 with Retry-After: `seconds` (5)",
     "broken": "503",
-    "dead": "nothing is ever answered",
-    "lying": "an empty answer whatever is there",
-    "unanswerable": "one point in `of` (50) is never answered by anybody",
-    "partial": "a batch leaves a third of its points unanswered",
+    "dead": "no response at all",
+    "lying": "an empty response for every point",
+    "unanswerable": "one point in `of` (50) fails at every endpoint",
+    "partial": "a third of the points of a batch are errors",
 }
 
 
@@ -72,7 +72,7 @@ register_url_convertor("degrees", _Degrees())
 
 
 class Endpoint:
-    """One proxy: its own count of the day, its own troubles."""
+    """One endpoint with its daily count."""
 
     def __init__(self, number: int, daily: int) -> None:
         self.number = number
@@ -80,15 +80,15 @@ class Endpoint:
         self.spent: Counter[date] = Counter()
 
     def take(self, points: int, today: date) -> bool:
-        """Whether so many more points may be asked today; refused ones are not counted."""
+        """Count points and return True, or return False if they exceed the daily limit."""
         if self.spent[today] + points > self.daily:
             return False
         self.spent[today] += points
         return True
 
 
-class Registry:
-    """Everything behind both faces."""
+class SimulatedRegistry:
+    """The registry and its endpoints over one cadastre."""
 
     def __init__(self, simulation: Simulation) -> None:
         options = simulation.options
@@ -99,11 +99,11 @@ class Registry:
         daily = int(options.get("daily", 2000))
         self.endpoints = [Endpoint(number, daily) for number in range(1, count + 1)]
         limit = options.get("registry_daily")
-        self.itself = None if limit is None else Endpoint(0, int(limit))
+        self.direct = None if limit is None else Endpoint(0, int(limit))
         self.points: Counter[tuple[float, float]] = Counter()
 
     def workers_json(self, address: str, **more: Any) -> dict[str, Any]:
-        """The file that names the endpoints of a registry served at this address."""
+        """Return a workers.json for the endpoints served at an address."""
         workers = [
             {"url": f"{address}/e{one.number}", "daily": one.daily, **more}
             for one in self.endpoints
@@ -111,24 +111,24 @@ class Registry:
         return {"api_key": KEY, "workers": workers}
 
     def merge_two(self) -> set[str]:
-        """Two neighbours become one parcel with a new number; the keys that are no more."""
+        """Merge two neighbours into a parcel with a new number; return the keys that are gone."""
         first, second = _neighbours(self.cadastre.parcels)
         last = max(int(one.parsel) for one in self.cadastre.parcels if one.ada == first.ada)
         ground = areal(shapely.union_all([first.ground, second.ground]))
         outline = shapely.transform(ground, lambda xy: np.round(xy, DECIMALS))
         size = first.square_metres + second.square_metres
-        heir = CadastreParcel(first.mahalle_id, first.ada, str(last + 1), ground, outline, size)
+        merged = CadastreParcel(first.mahalle_id, first.ada, str(last + 1), ground, outline, size)
         others = [one for one in self.cadastre.parcels if one not in (first, second)]
-        self.cadastre = Cadastre([*others, heir])
+        self.cadastre = Cadastre([*others, merged])
         return {"/".join(map(str, one.key)) for one in (first, second)}
 
     # The registry itself
 
     async def by_point(self, request: Request) -> Response:
-        if self.itself is not None and not self.itself.take(1, self._today()):
+        if self.direct is not None and not self.direct.take(1, self._today()):
             return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
         lat, lon = request.path_params["lat"], request.path_params["lon"]
-        return self._told(self._at(lat, lon), lat, lon)
+        return self._response(self._at(lat, lon), lat, lon)
 
     async def by_number(self, request: Request) -> Response:
         where = request.path_params
@@ -136,7 +136,7 @@ class Registry:
         return _numbered(found)
 
     async def places(self, request: Request) -> Response:
-        """Provinces, districts or neighbourhoods; there is one of each."""
+        """Return provinces, districts or neighbourhoods, of which there is one each."""
         area = self.cadastre.area()
         number, name = {"ilListe": (56, "İstanbul"), "ilceListe": (521, "Kadıköy")}.get(
             request.path_params["list"], (self.cadastre.parcels[0].mahalle_id, "Tuğlacı Başı")
@@ -151,32 +151,32 @@ class Registry:
     # The endpoints
 
     async def parcel(self, request: Request) -> Response:
-        refused = await self._refusal(request, 1)
-        if refused is not None:
-            return refused
+        refusal = await self._refusal(request, 1)
+        if refusal is not None:
+            return refusal
         lat, lon = request.path_params["lat"], request.path_params["lon"]
         if self._is_unanswerable(lat, lon, request):
             return Response("upstream failed", status_code=503)
-        found = None if self._strikes("lying", request) else self._at(lat, lon)
-        return self._told(found, lat, lon)
+        found = None if self._fault("lying", request) else self._at(lat, lon)
+        return self._response(found, lat, lon)
 
     async def parcel_by_number(self, request: Request) -> Response:
-        refused = await self._refusal(request, 1)
-        return await self.by_number(request) if refused is None else refused
+        refusal = await self._refusal(request, 1)
+        return await self.by_number(request) if refusal is None else refusal
 
     async def batch(self, request: Request) -> Response:
         try:
-            told = await request.json()
-            points = [(float(one["lat"]), float(one["lon"])) for one in told["coordinates"]]
+            body = await request.json()
+            points = [(float(one["lat"]), float(one["lon"])) for one in body["coordinates"]]
         except (ValueError, KeyError, TypeError):
             return JSONResponse({"error": "coordinates are needed"}, status_code=400)
-        if not 1 <= len(points) <= MOST_AT_ONCE:
+        if not 1 <= len(points) <= MAX_BATCH_POINTS:
             return JSONResponse({"error": "at most 20 coordinates"}, status_code=400)
-        refused = await self._refusal(request, len(points))
-        if refused is not None:
-            return refused
-        lying = self._strikes("lying", request)
-        partial = self._strikes("partial", request)
+        refusal = await self._refusal(request, len(points))
+        if refusal is not None:
+            return refusal
+        lying = self._fault("lying", request)
+        partial = self._fault("partial", request)
         results: list[dict[str, Any]] = []
         for number, (lat, lon) in enumerate(points):
             found = None if lying else self._at(lat, lon)
@@ -191,32 +191,32 @@ class Registry:
         return JSONResponse({"results": results, "stats": {**stats, "total": len(results)}})
 
     async def _refusal(self, request: Request, points: int) -> Response | None:
-        """Why an endpoint does not answer, if it does not."""
+        """Return the response of an endpoint that rejects a request, or None."""
         number = request.path_params["endpoint"]
         if not 1 <= number <= len(self.endpoints):
             return Response("Not Found", status_code=404)
         if request.headers.get("x-api-key") != KEY:
             return JSONResponse({"error": "Unauthorized"}, status_code=401)
-        if self._strikes("dead", request):
+        if self._fault("dead", request):
             await asyncio.sleep(3600)
-        slow = self._strikes("tail", request)
+        slow = self._fault("tail", request)
         await asyncio.sleep(self._delay * (float(slow.options.get("factor", 50)) if slow else 1))
-        if fault := self._strikes("busy", request):
+        if fault := self._fault("busy", request):
             seconds = str(fault.options.get("seconds", 5))
             return JSONResponse({"error": "busy"}, 429, {"Retry-After": seconds})
-        if self._strikes("broken", request):
+        if self._fault("broken", request):
             return Response("upstream failed", status_code=503)
-        if self._strikes("forbidden", request):
+        if self._fault("forbidden", request):
             return JSONResponse({"error": "Forbidden"}, status_code=403)
         endpoint = self.endpoints[number - 1]
-        if self._strikes("day-limit", request) or not endpoint.take(points, self._today()):
+        if self._fault("day-limit", request) or not endpoint.take(points, self._today()):
             return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
         return None
 
     def _today(self) -> date:
         return self._sim.clock().astimezone(_ZONE).date()
 
-    def _strikes(self, name: str, request: Request) -> Any:
+    def _fault(self, name: str, request: Request) -> Any:
         for fault in self._sim.faults.on:
             wanted = fault.options.get("endpoint")
             if fault.name == name and wanted in (None, request.path_params["endpoint"]):
@@ -224,14 +224,14 @@ class Registry:
         return None
 
     def _is_unanswerable(self, lat: float, lon: float, request: Request) -> bool:
-        fault = self._strikes("unanswerable", request)
+        fault = self._fault("unanswerable", request)
         return bool(fault) and hash((lat, lon)) % int(fault.options.get("of", 50)) == 0
 
     def _at(self, lat: float, lon: float) -> CadastreParcel | None:
         self.points[lat, lon] += 1
         return self.cadastre.at(lat, lon)
 
-    def _told(self, found: CadastreParcel | None, lat: float, lon: float) -> Response:
+    def _response(self, found: CadastreParcel | None, lat: float, lon: float) -> Response:
         if found is not None:
             return JSONResponse(found.feature())
         where = f"Enlem = {lat} - Boylam={lon}".replace(".", ",")
@@ -248,15 +248,15 @@ def _neighbours(parcels: Sequence[CadastreParcel]) -> tuple[CadastreParcel, Cada
 
 
 def _numbered(found: CadastreParcel | None) -> Response:
-    """By number the registry writes areas the Turkish way, and keeps its ı."""
+    """Return the response by number, which formats areas the Turkish way and keeps the ı."""
     if found is None:
         return JSONResponse({"Message": "Parsel Bulunamadı"}, status_code=404)
     feature = found.feature()
-    told = feature["properties"]
-    told["alan"] = told["alan"].translate(str.maketrans(",.", ".,"))
-    told |= {"ilAd": "İstanbul", "ilceAd": "Kadıköy", "mahalleAd": "Tuğlacı Başı"}
-    told |= {"ozet": f"Tuğlacı Başı-{found.ada}/{found.parsel}"}
-    told |= {"gittigiParselListe": "", "gittigiParselSebep": ""}
+    properties = feature["properties"]
+    properties["alan"] = properties["alan"].translate(str.maketrans(",.", ".,"))
+    properties |= {"ilAd": "İstanbul", "ilceAd": "Kadıköy", "mahalleAd": "Tuğlacı Başı"}
+    properties |= {"ozet": f"Tuğlacı Başı-{found.ada}/{found.parsel}"}
+    properties |= {"gittigiParselListe": "", "gittigiParselSebep": ""}
     return JSONResponse(feature)
 
 
@@ -279,7 +279,7 @@ def _cadastre(simulation: Simulation) -> Cadastre:
 
 
 def _build(simulation: Simulation) -> Starlette:
-    registry = simulation.inside = Registry(simulation)
+    registry = simulation.inside = SimulatedRegistry(simulation)
     return Starlette(
         routes=[
             Route(f"{API}/parsel/{{lat:degrees}}/{{lon:degrees}}", registry.by_point),

@@ -1,4 +1,4 @@
-"""Generated cadastres: towns, villages, strip fields and enclaves, the same for the same seed."""
+"""Generate cadastres of towns, villages, strip fields and enclaves from a seed."""
 
 import math
 from collections.abc import Callable
@@ -20,14 +20,14 @@ Coordinates = NDArray[np.float64]
 def generate_cadastre(
     kind: str, parcels: int, seed: int = 1, lat: float = 39.9, lon: float = 32.8
 ) -> Cadastre:
-    """About so many parcels of a kind (see `KINDS`) around a place."""
+    """Generate a cadastre of about `parcels` parcels of a kind (see `KINDS`) around a place."""
     dice = np.random.default_rng(seed)
     grounds = [ground for ground in KINDS[kind](parcels, dice) if ground.area > 1.0]
     return assemble(grounds, number_parcels(grounds, seed), Plane(lon, lat))
 
 
 def _town(parcels: int, dice: Generator) -> Grounds:
-    """Blocks of two rows of lots between streets, bent and turned; some tiny lots, some parks."""
+    """Generate blocks of two rows of lots between bent streets, with tiny lots and parks."""
     side = math.ceil(math.sqrt(parcels / 16))
     lots: Grounds = []
     y = 0.0
@@ -61,7 +61,7 @@ def _row(x: float, y: float, length: float, depth: float, dice: Generator) -> Gr
 
 
 def _village(parcels: int, dice: Generator) -> Grounds:
-    """Irregular plots, smaller towards the middle, cut by crooked lanes."""
+    """Generate irregular plots, smaller towards the centre, cut by crooked lanes."""
     reach = math.sqrt(parcels * 900.0) / 2
     spots = dice.normal(0, 0.45, (parcels, 2)) * reach
     spots = spots[(np.abs(spots) < reach).all(axis=1)]
@@ -80,7 +80,7 @@ def _village(parcels: int, dice: Generator) -> Grounds:
 
 
 def _strips(parcels: int, dice: Generator) -> Grounds:
-    """Long narrow fields side by side, with a track between the rows."""
+    """Generate long narrow fields side by side, with a track between the rows."""
     across = math.ceil(math.sqrt(parcels / 10))
     fields: Grounds = []
     y = 0.0
@@ -97,7 +97,7 @@ def _strips(parcels: int, dice: Generator) -> Grounds:
 
 
 def _enclaves(parcels: int, dice: Generator) -> Grounds:
-    """Large estates with holes in which others own a plot, some in two parts."""
+    """Generate large estates with holes that contain other plots, some in two parts."""
     side = math.ceil(math.sqrt(parcels / 3))
     estates: Grounds = []
     for row in range(side):
@@ -121,7 +121,7 @@ def _enclaves(parcels: int, dice: Generator) -> Grounds:
 
 
 def _mixed(parcels: int, dice: Generator) -> Grounds:
-    """A town, a village, fields and estates, each beside the others."""
+    """Generate a town, a village, fields and estates next to each other."""
     quarters = [make(parcels // 4, dice) for make in (_town, _village, _strips, _enclaves)]
     everything: Grounds = []
     x = 0.0
@@ -133,10 +133,6 @@ def _mixed(parcels: int, dice: Generator) -> Grounds:
     return everything
 
 
-def _moved(grounds: Grounds, by: Coordinates) -> Grounds:
-    return list(shapely.transform(np.array(grounds), lambda xy: xy + by))
-
-
 def _cells(spots: Coordinates, reach: float) -> Grounds:
     frame = shapely.box(-reach, -reach, reach, reach)
     cells = shapely.voronoi_polygons(shapely.multipoints(spots), extend_to=frame)
@@ -144,7 +140,7 @@ def _cells(spots: Coordinates, reach: float) -> Grounds:
 
 
 def _bent(grounds: Grounds, dice: Generator) -> Grounds:
-    """The same plots turned and gently curved, so that nothing runs along the axes."""
+    """Turn and curve plots, so that no edge runs along the axes."""
     turn = dice.uniform(0, math.pi)
     turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
     dense = shapely.segmentize(np.array(grounds), 30.0)

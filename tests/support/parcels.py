@@ -1,10 +1,10 @@
-"""Parcels for tests: a street of squares, one bent around a corner, one that is passive."""
+"""Parcels for tests: a street of squares, an L-shaped one, and a passive one."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from hasat.sources.tkgm.features import key_text, publish
-from hasat.sources.tkgm.registry.wire import Registered, read_feature
+from hasat.sources.tkgm.features import format_key, publish_parcels
+from hasat.sources.tkgm.registry.wire import parse_parcel
 from hasat.store import Store
 
 WEST, SOUTH, STEP = 32.85, 39.9, 0.001
@@ -35,22 +35,20 @@ def square(column: int, row: int = 0, size: float = STEP) -> list[list[float]]:
     return [[west, south], [east, south], [east, north], [west, north], [west, south]]
 
 
-def corner() -> list[list[float]]:
-    """North of the street, bent around a piece of ground that belongs to nobody."""
+def l_shape() -> list[list[float]]:
+    """Return an L-shaped outline north of the street."""
     w, s = WEST, SOUTH + 5 * STEP
-    ways = [(0, 0), (4, 0), (4, 1), (1, 1), (1, 4), (0, 4), (0, 0)]
-    return [[w + x * STEP, s + y * STEP] for x, y in ways]
+    corners = [(0, 0), (4, 0), (4, 1), (1, 1), (1, 4), (0, 4), (0, 0)]
+    return [[w + x * STEP, s + y * STEP] for x, y in corners]
 
 
 def street(count: int = 25) -> list[Any]:
-    """So many squares from west to east, the bent one, and one without ground."""
+    """Return squares from west to east, an L-shaped parcel, and a passive one."""
     squares = [parcel(number + 1, square(number)) for number in range(count)]
-    return [*squares, parcel(1, corner(), ada="102"), parcel(9, None, ada="103")]
+    return [*squares, parcel(1, l_shape(), ada="102"), parcel(9, None, ada="103")]
 
 
 async def publish_features(store: Store, features: Iterable[Any]) -> None:
-    told: dict[str, Registered] = {}
-    for feature in features:
-        found = read_feature(feature)
-        told[key_text(found.key)] = found
-    await publish(store, told, run=None)
+    """Publish parcels in the form of the registry."""
+    parcels = [parse_parcel(feature) for feature in features]
+    await publish_parcels(store, {format_key(one.key): one for one in parcels}, run=None)

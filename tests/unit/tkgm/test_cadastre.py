@@ -1,4 +1,4 @@
-"""The practice registry answers as the real one: rounded outlines, nothing in roads, numbers."""
+"""A simulated cadastre responds as the real one: rounded outlines, nothing in roads, numbers."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_numbers_are_unique_and_found() -> None:
     assert cadastre.numbered(1, "1", "1") is None
 
 
-def test_of_overlapping_parcels_in_a_file_the_smaller_keeps_the_ground(tmp_path: Path) -> None:
+def test_the_smaller_of_overlapping_parcels_keeps_the_overlap(tmp_path: Path) -> None:
     large, small = (
         shapely.box(32.0, 39.0, 32.002, 39.002),
         shapely.box(32.001, 39.001, 32.0012, 39.0012),
@@ -56,10 +56,10 @@ def test_of_overlapping_parcels_in_a_file_the_smaller_keeps_the_ground(tmp_path:
     file = tmp_path / "two.geojson"
     file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     cadastre = read_cadastre(file)
-    amid = cadastre.at(39.0011, 32.0011)
-    beside = cadastre.at(39.0001, 32.0001)
-    assert amid is not None
-    assert beside is not None
-    assert amid.square_metres < beside.square_metres
-    assert isinstance(beside.outline, shapely.Polygon)
-    assert len(beside.outline.interiors) == 1
+    inner = cadastre.at(39.0011, 32.0011)
+    outer = cadastre.at(39.0001, 32.0001)
+    assert inner is not None
+    assert outer is not None
+    assert inner.square_metres < outer.square_metres
+    assert isinstance(outer.outline, shapely.Polygon)
+    assert len(outer.outline.interiors) == 1

@@ -1,4 +1,4 @@
-"""Scans of an upstream that sends anything: the scan ends, good parcels arrive, none is removed.
+"""Scans of an upstream that sends malformed responses end, find good parcels and remove none.
 
 HASAT_FUZZ_SEED repeats a run.
 """
@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -18,20 +18,20 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from hasat.errors import BrokenAnswerError
-from hasat.fetch import RequestContext, health
-from hasat.fetch import endpoint_store as shared
+from hasat.fetch import RequestContext, endpoint_store, health
 from hasat.http.connections import ConnectionLimits
 from hasat.http.listener import Listener, bind
 from hasat.settings import Settings, load_settings
 from hasat.sources.tkgm.export import export
-from hasat.sources.tkgm.features import key_text
-from hasat.sources.tkgm.queries import known_parcels
-from hasat.sources.tkgm.registry.client import direct, registry
+from hasat.sources.tkgm.features import format_key
+from hasat.sources.tkgm.queries import load_parcels
+from hasat.sources.tkgm.registry.client import open_direct, open_registry
 from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
-from hasat.sources.tkgm.registry.wire import read_parcel
+from hasat.sources.tkgm.registry.wire import parse_object, parse_parcel
 from hasat.sources.tkgm.scan import runner
-from hasat.sources.tkgm.scan.runner import Course, Scan
-from hasat.sources.tkgm.scan.scan_request import Wish
+from hasat.sources.tkgm.scan.progress import ScanProgress
+from hasat.sources.tkgm.scan.runner import Scan
+from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.simulator.cadastre import Cadastre
 from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 from hasat.store import MigrationSet, Store, open_store
@@ -49,7 +49,7 @@ ATOMS: Sequence[Any] = (
     1e308, NAN, INF, -INF, "\0", "a\0b", "\ud800", "\udc00\ud800", "0000-00-00", "9" * 5000, DEEP,
     "\x01\x1f\ufffe\U0010ffff", "1e400", "NaN", "../../etc", "<script>", {"a\0": 1}, {"\ud800": 2},
 )  # fmt: skip
-FORMS = ("geojson", "gpkg", "fgb", "shp", "kml", "kmz", "dxf", "parquet", "csv")
+FORMATS = ("geojson", "gpkg", "fgb", "shp", "kml", "kmz", "dxf", "parquet", "csv")
 
 
 @pytest.fixture
@@ -65,15 +65,15 @@ def dice() -> random.Random:
 
 
 @pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_FAILING_SECONDS", 0.01)
-    monkeypatch.setattr(shared, "_UPSTREAM_REST_SECONDS", 0.005)
+    monkeypatch.setattr(endpoint_store, "_UPSTREAM_REST_SECONDS", 0.005)
     monkeypatch.setattr(runner, "_WAITS", (0.05,) * 12)
     monkeypatch.setattr(runner, "_CONTROL_WAITS", (0.2,) * 10)
 
 
 def outlines(ring: list[list[float]]) -> list[Any]:
-    """Geometries that are no outline of the parcel with this ring, or hardly one."""
+    """Return geometries that are not the outline of the parcel with this ring, or hardly."""
 
     def polygon(*rings: Any) -> dict[str, Any]:
         return {"type": "Polygon", "coordinates": list(rings)}
@@ -119,8 +119,8 @@ def outlines(ring: list[list[float]]) -> list[Any]:
     ]
 
 
-def damaged(dice: random.Random, feature: dict[str, Any]) -> str:
-    """The JSON of a parcel with something wrong; never the JSON of another parcel."""
+def damaged_feature(dice: random.Random, feature: dict[str, Any]) -> str:
+    """Return the JSON of a parcel with a defect, but never that of another parcel."""
     key = tuple(feature["properties"][name] for name in ("mahalleId", "adaNo", "parselNo"))
     while True:
         one = copy.deepcopy(feature)
@@ -142,15 +142,15 @@ def damaged(dice: random.Random, feature: dict[str, Any]) -> str:
             # The last of two members of one name counts.
             text = text[:-1] + ', "geometry": 5}'
         try:
-            told = read_parcel(text.encode())
+            parcel = parse_parcel(parse_object(text.encode()))
         except BrokenAnswerError:
             return text
-        if told.key == (key[0], str(key[1]), str(key[2])):
+        if parcel.key == (key[0], str(key[1]), str(key[2])):
             return text
 
 
-def spoiled(dice: random.Random, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """A body that is no longer what it was, and its headers."""
+def damaged_body(dice: random.Random, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a damaged body and its headers."""
     cut = dice.randrange(len(body))
     noise = bytes([dice.randrange(256)])
     return dice.choice(
@@ -176,33 +176,33 @@ def spoiled(dice: random.Random, body: bytes) -> tuple[bytes, dict[str, str]]:
     )
 
 
-class Hostile:
-    """A cadastre behind a server that damages parcels (always the same) and bodies (any)."""
+class DamagingUpstream:
+    """A cadastre behind a server that damages some parcels always, and any body at random."""
 
     def __init__(self, cadastre: Cadastre, dice: random.Random) -> None:
         self.cadastre = cadastre
         self.dice = dice
         self.on = True
-        keys = sorted(key_text(one.key) for one in cadastre.parcels)
+        keys = sorted(format_key(one.key) for one in cadastre.parcels)
         self.victims = set(dice.sample(keys, len(keys) // 4))
 
     def parcel(self, lat: float, lon: float) -> str | None:
         found = self.cadastre.at(lat, lon)
         if found is None:
             return None
-        if self.on and key_text(found.key) in self.victims:
-            return damaged(self.dice, found.feature())
+        if self.on and format_key(found.key) in self.victims:
+            return damaged_feature(self.dice, found.feature())
         return json.dumps(found.feature())
 
     async def __call__(self, asked: ReceivedRequest, reply: Reply) -> None:
         if asked.method == "POST":
             points = json.loads(asked.body)["coordinates"]
-            told = [self.parcel(one["lat"], one["lon"]) for one in points]
+            parcels = [self.parcel(one["lat"], one["lon"]) for one in points]
             results = [
                 '{"status": "empty", "data": null}'
                 if one is None
                 else f'{{"status": "found", "data": {one}}}'
-                for one in told
+                for one in parcels
             ]
             if self.on and self.dice.random() < 0.1:
                 odd = ["5", "null", '{"status": "found"}', '{"status": ["error"]}', "[]"]
@@ -215,26 +215,30 @@ class Hostile:
             text = one or '{"Message": "Parsel Bulunamad\\u0131"}'
         body, headers = text.encode(), dict[str, str]()
         if self.on and self.dice.random() < 0.1:
-            body, headers = spoiled(self.dice, body)
+            body, headers = damaged_body(self.dice, body)
         await reply.send(status, body, headers)
 
 
 class World:
-    """The mirror of a hostile upstream."""
+    """The mirror of a damaging upstream."""
 
-    def __init__(self, store: Store, settings: Settings, hostile: Hostile, workers: Path) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, upstream: DamagingUpstream, workers: Path
+    ) -> None:
         self.store = store
         self.settings = settings
-        self.hostile = hostile
+        self.upstream = upstream
         self.workers = workers
 
-    async def scan(self, *, hostile: bool) -> Course:
-        self.hostile.on = hostile
-        wish = Wish(self.hostile.cadastre.area())
-        async with registry(self.store, self.settings, self.workers) as asked:
-            course = await Scan(self.store, asked, wish, RequestContext("daily", "tkgm_scan")).run()
-        assert course.complete
-        return course
+    async def scan(self, *, damaged: bool) -> ScanProgress:
+        self.upstream.on = damaged
+        request = ScanRequest(self.upstream.cadastre.area())
+        async with open_registry(self.store, self.settings, self.workers) as registry:
+            progress = await Scan(
+                self.store, registry, request, RequestContext("daily", "tkgm_scan")
+            ).run()
+        assert progress.complete
+        return progress
 
     async def mirrored(self) -> dict[str, Any]:
         async with self.store.connection() as conn:
@@ -250,10 +254,10 @@ class World:
 
 @asynccontextmanager
 async def behind_an_endpoint(store: Store, settings: Settings) -> AsyncIterator[str]:
-    """`hasat tkgm endpoint` in front of the upstream; what it fails with fails the test."""
+    """Serve `hasat tkgm endpoint` in front of the upstream; its exceptions fail the test."""
     errors: list[Exception] = []
-    async with direct(store, settings) as asked:
-        app = endpoint_app(asked, settings, KEY)
+    async with open_direct(store, settings) as direct:
+        app = endpoint_app(direct, settings, KEY)
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             try:
@@ -278,8 +282,8 @@ async def behind_an_endpoint(store: Store, settings: Settings) -> AsyncIterator[
 async def world(
     database: ThrowAwayDatabase, home: Path, dice: random.Random, form: str
 ) -> AsyncIterator[World]:
-    hostile = Hostile(generate_cadastre("town", 16, 4), dice)
-    async with faulty_server(hostile) as server:
+    upstream = DamagingUpstream(generate_cadastre("town", 16, 4), dice)
+    async with faulty_server(upstream) as server:
         environ = {
             "HASAT_HOME": str(home),
             "HASAT_DATABASE_URL": database.url,
@@ -295,7 +299,7 @@ async def world(
                 entries = [{"url": url, "min_interval_ms": 0, "daily": 100_000} for url in urls]
                 workers.write_text(json.dumps({"api_key": KEY, "workers": entries}))
 
-            found = World(store, settings, hostile, workers)
+            found = World(store, settings, upstream, workers)
             if form == "worker":
                 declare(f"{server.url}/e1", f"{server.url}/e2", f"{server.url}/e3")
                 yield found
@@ -306,28 +310,28 @@ async def world(
 
 
 @pytest.mark.parametrize("form", ["worker", "direct"])
-async def test_a_scan_survives_whatever_is_sent(
+async def test_a_scan_survives_malformed_responses(
     database: ThrowAwayDatabase, tmp_path: Path, dice: random.Random, form: str
 ) -> None:
     async with world(database, tmp_path, dice, form) as place:
-        victims = place.hostile.victims
-        first = await place.scan(hostile=True)
+        victims = place.upstream.victims
+        first = await place.scan(damaged=True)
         assert (first.quarantined > 0) <= (await place.count("raw.set_aside") > 0)
-        await place.scan(hostile=False)
+        await place.scan(damaged=False)
         clean = await place.mirrored()
-        everybody = {key_text(one.key) for one in place.hostile.cadastre.parcels}
-        assert clean.keys() == everybody
-        # What is known is not removed by damage, and others are as they were.
-        await place.scan(hostile=True)
+        all_keys = {format_key(one.key) for one in place.upstream.cadastre.parcels}
+        assert clean.keys() == all_keys
+        # Damage removes no known parcel, and the others are unchanged.
+        await place.scan(damaged=True)
         now = await place.mirrored()
-        assert now.keys() == everybody
-        assert {key: now[key] for key in everybody - victims} == {
-            key: clean[key] for key in everybody - victims
+        assert now.keys() == all_keys
+        assert {key: now[key] for key in all_keys - victims} == {
+            key: clean[key] for key in all_keys - victims
         }
-        parcels = await known_parcels(place.store)
-        for form_name in FORMS:
-            assert export(parcels, tmp_path / f"out.{form_name}") == len(everybody)
-        await place.scan(hostile=False)
+        parcels = await load_parcels(place.store)
+        for extension in FORMATS:
+            assert export(parcels, tmp_path / f"out.{extension}") == len(all_keys)
+        await place.scan(damaged=False)
         repaired = await place.mirrored()
         assert {key: without_extra(one) for key, one in repaired.items()} == {
             key: without_extra(one) for key, one in clean.items()
@@ -335,24 +339,27 @@ async def test_a_scan_survives_whatever_is_sent(
 
 
 def without_extra(body: dict[str, Any]) -> dict[str, Any]:
-    """A parcel without the property that only damage adds, and that nothing takes away again."""
+    """Return a parcel without the property that damage adds and nothing removes."""
     properties = {**body["properties"]}
     properties.pop("gittigiParselListe", None)
     return {**body, "properties": properties}
 
 
 @pytest.mark.parametrize("atom", ["\ud800", "\0", 10**400, NAN], ids=["half", "nul", "huge", "nan"])
-async def test_a_scan_of_nothing_but_rubbish_stops_and_goes_on_when_it_is_over(
+async def test_a_scan_without_readable_responses_stops_and_can_be_resumed(
     database: ThrowAwayDatabase, tmp_path: Path, dice: random.Random, atom: Any
 ) -> None:
     async with world(database, tmp_path, dice, "worker") as place:
-        hostile = place.hostile
-        rubbish: Callable[[float, float], str | None] = lambda lat, lon: json.dumps({"type": atom})  # noqa: E731
-        good, hostile.parcel = hostile.parcel, rubbish  # type: ignore[method-assign]
+        upstream = place.upstream
+
+        def malformed(lat: float, lon: float) -> str | None:
+            return json.dumps({"type": atom})
+
+        good, upstream.parcel = upstream.parcel, malformed  # type: ignore[method-assign]
         with pytest.raises(BrokenAnswerError, match="cannot be read"):
-            await place.scan(hostile=False)
+            await place.scan(damaged=False)
         assert await place.mirrored() == {}
         assert await place.count("raw.set_aside") > 0
-        hostile.parcel = good  # type: ignore[method-assign]
-        await place.scan(hostile=False)
-        assert len(await place.mirrored()) == len(hostile.cadastre.parcels)
+        upstream.parcel = good  # type: ignore[method-assign]
+        await place.scan(damaged=False)
+        assert len(await place.mirrored()) == len(upstream.cadastre.parcels)

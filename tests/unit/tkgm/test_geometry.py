@@ -1,4 +1,4 @@
-"""The area of a scan is read from whatever people draw it in."""
+"""Areas are read from files, boxes, GeoJSON and drawn corners."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from pyproj import Transformer
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.geometry import area_of, read_area
+from hasat.sources.tkgm.geometry import parse_area, parse_drawn_area, read_area
 
 SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
 OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)
@@ -33,15 +33,15 @@ def write(path: Path, *shapes: shapely.Geometry, crs: str = "EPSG:4326") -> Path
     return path
 
 
-@pytest.mark.parametrize("ending", ["geojson", "kml", "gpkg", "fgb", "shp"])
-def test_an_area_in_any_file(tmp_path: Path, ending: str) -> None:
-    path = write(tmp_path / f"Çalışma alanı.{ending}", SQUARE)
+@pytest.mark.parametrize("extension", ["geojson", "kml", "gpkg", "fgb", "shp"])
+def test_an_area_in_any_file(tmp_path: Path, extension: str) -> None:
+    path = write(tmp_path / f"Çalışma alanı.{extension}", SQUARE)
     assert shapely.equals_exact(
         read_area(str(path)).envelope, SQUARE, tolerance=1e-9, normalize=True
     )
 
 
-def test_several_areas_are_one(tmp_path: Path) -> None:
+def test_several_polygons_are_one_area(tmp_path: Path) -> None:
     area = read_area(str(write(tmp_path / "two.gpkg", SQUARE, OTHER)))
     assert isinstance(area, MultiPolygon)
     assert area.area == pytest.approx(SQUARE.area + OTHER.area)
@@ -62,7 +62,7 @@ def test_a_box() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nowhere.geojson", "1,2,3", "32.81,39.90,32.80,39.91", "1,2,3,95", "a,b,c,d"]
 )
-def test_what_is_no_area_is_refused_with_a_remedy(text: str) -> None:
+def test_an_invalid_area_is_rejected_with_a_remedy(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_area(text)
     assert caught.value.remedy
@@ -70,7 +70,7 @@ def test_what_is_no_area_is_refused_with_a_remedy(text: str) -> None:
 
 def test_points_are_no_area(tmp_path: Path) -> None:
     path = write(tmp_path / "points.geojson", shapely.Point(32.8, 39.9))
-    with pytest.raises(UsageError, match="no area"):
+    with pytest.raises(UsageError, match="no polygon"):
         read_area(str(path))
 
 
@@ -82,21 +82,47 @@ def test_a_broken_file(tmp_path: Path) -> None:
 
 
 def test_an_area_in_a_request() -> None:
-    told = json.loads(shapely.to_geojson(SQUARE))
-    feature = {"type": "Feature", "geometry": told, "properties": {}}
+    geometry = json.loads(shapely.to_geojson(SQUARE))
+    feature = {"type": "Feature", "geometry": geometry, "properties": {}}
     for form in (
         "32.80,39.90,32.81,39.91",
-        told,
+        geometry,
         feature,
         {"type": "FeatureCollection", "features": [feature]},
-        json.dumps(told),
+        json.dumps(geometry),
     ):
-        assert area_of(form).equals(SQUARE)
+        assert parse_area(form).equals(SQUARE)
 
 
-def test_a_request_names_no_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_request_cannot_name_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "alan.geojson", SQUARE)
     point = {"type": "Point", "coordinates": [1, 2]}
     for form in (str(path), "", "1,2", 7, [], {"type": "Polygon", "coordinates": "x"}, point):
         with pytest.raises(UsageError):
-            area_of(form)
+            parse_area(form)
+
+
+def test_a_drawn_area_is_a_box_or_corners() -> None:
+    assert parse_drawn_area("32.84,39.89,32.86,39.91").bounds == (32.84, 39.89, 32.86, 39.91)
+    assert parse_drawn_area("32.84,39.89 32.86,39.89 32.86,39.91").area == pytest.approx(0.0002)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Ankara",
+        "1,2,3",
+        "32.86,39.89,32.84",
+        "32.84,39.89 32.86,39.91",
+        "0,0 1,1 0,1 1,0",
+        "1,1 1,1 1,1",
+        "nan,39,33,40",
+        "32,39,inf,40",
+        "0,0,40,40",
+        " ".join(["1,1"] * 600),
+    ],
+)
+def test_an_invalid_drawn_area_is_rejected(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_drawn_area(text)

@@ -1,6 +1,6 @@
-"""`hasat tkgm scan` killed at random moments: the result is the undisturbed one, paid for once.
+"""`hasat tkgm scan` killed at random moments ends with the same result, paid for once.
 
-HASAT_TEST_KILLS sets how often it is killed; two times by default.
+HASAT_TEST_KILLS sets how often it is killed; twice by default.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import shapely
 from hasat.fetch import RequestContext
 from hasat.sim import Simulation, simulate
 from hasat.sources.tkgm.geometry import read_area
-from hasat.sources.tkgm.registry.client import registry
+from hasat.sources.tkgm.registry.client import open_registry
 from hasat.sources.tkgm.scan.runner import Scan
-from hasat.sources.tkgm.scan.scan_request import Wish
+from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.simulator.server import TKGM
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 KILLS = int(os.environ.get("HASAT_TEST_KILLS", "2"))
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
-ABREAST = 2
+ENDPOINTS = 2
 BATCH = 20
 
 
@@ -39,10 +39,10 @@ def migrations() -> list[MigrationSet]:
     return [MIGRATIONS]
 
 
-async def told(store: Store) -> set[str]:
+async def answered(store: Store) -> set[str]:
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT question FROM tkgm.told")
-        return {question for (question,) in await cursor.fetchall()}
+        return {text for (text,) in await cursor.fetchall()}
 
 
 async def mirrored(store: Store) -> dict[str, bytes]:
@@ -51,9 +51,9 @@ async def mirrored(store: Store) -> dict[str, bytes]:
         return dict(await cursor.fetchall())
 
 
-def asked(points: Counter[tuple[float, float]], questions: set[str]) -> dict[str, int]:
-    """How often each of these questions has reached the registry."""
-    return {one: points[tuple(map(float, one.split(",")))] for one in questions}  # type: ignore[index]
+def received(points: Counter[tuple[float, float]], queries: set[str]) -> dict[str, int]:
+    """Return how often each query has reached the registry."""
+    return {one: points[tuple(map(float, one.split(",")))] for one in queries}  # type: ignore[index]
 
 
 async def test_a_killed_scan_ends_like_an_undisturbed_one(
@@ -62,7 +62,7 @@ async def test_a_killed_scan_ends_like_an_undisturbed_one(
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    world = {"parcels": max(60, 8 * KILLS), "endpoints": ABREAST, "daily": 100_000}
+    world = {"parcels": max(60, 8 * KILLS), "endpoints": ENDPOINTS, "daily": 100_000}
     simulation = Simulation(TKGM, seed=4, options=world)
     settings = database.settings(tmp_path)
     area_file, workers = tmp_path / "area.geojson", tmp_path / "workers.json"
@@ -70,12 +70,10 @@ async def test_a_killed_scan_ends_like_an_undisturbed_one(
         upstream = simulation.inside
         workers.write_text(json.dumps(upstream.workers_json(address, min_interval_ms=0)))
         area_file.write_text(shapely.to_geojson(upstream.cadastre.area()))
-        async with registry(store, settings, workers) as open_registry:
-            wish = Wish(read_area(str(area_file)))
-            whole = await Scan(
-                store, open_registry, wish, RequestContext("daily", "tkgm_scan")
-            ).run()
-        questions, expected = await told(store), await mirrored(store)
+        async with open_registry(store, settings, workers) as registry:
+            request = ScanRequest(read_area(str(area_file)))
+            whole = await Scan(store, registry, request, RequestContext("daily", "tkgm_scan")).run()
+        queries, expected = await answered(store), await mirrored(store)
         async with store.connection() as conn:
             await conn.execute("TRUNCATE core.parcels, tkgm.scan, tkgm.parcel_told CASCADE")
             await conn.execute("TRUNCATE feed.head, feed.change, feed.version_dataset")
@@ -96,23 +94,23 @@ async def test_a_killed_scan_ends_like_an_undisturbed_one(
         paid: list[dict[str, int]] = []
         for _ in range(KILLS):
             process = await scan()
-            # In all fewer than the scan needs: one that is complete would be scanned again.
-            most = int(0.7 * len(questions)) // KILLS
-            enough = upstream.points.total() + dice.randrange(1, max(2, most))
+            # Fewer in total than the scan needs: a complete scan would be started again.
+            limit = int(0.7 * len(queries)) // KILLS
+            enough = upstream.points.total() + dice.randrange(1, max(2, limit))
             ended = asyncio.ensure_future(process.communicate())
             while not ended.done() and upstream.points.total() < enough:
                 await asyncio.wait([ended], timeout=0.005)
             if not ended.done():
                 process.send_signal(signal.SIGKILL)
             await ended
-            paid.append(asked(upstream.points, await told(store)))
+            paid.append(received(upstream.points, await answered(store)))
         process = await scan()
-        said, remarks = await process.communicate()
-        assert process.returncode == 0, remarks.decode()
-        result = json.loads(said)
+        output, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        result = json.loads(output)
         assert result["complete"]
         assert result["parcels"] == whole.found
-        assert await told(store) >= questions
+        assert await answered(store) >= queries
         assert (await mirrored(store)).items() >= expected.items()
         for before in paid:
-            assert asked(upstream.points, set(before)) == before
+            assert received(upstream.points, set(before)) == before
