@@ -1,4 +1,4 @@
-"""The original's way to synchronise: parse every User, COPY them all, let SQL find the changes."""
+"""The original's pipeline: parse every User, COPY all of them, find the changes in SQL."""
 
 import json
 import zipfile
@@ -52,7 +52,7 @@ ON CONFLICT (identifier) DO UPDATE
 
 
 async def seed_pipeline(conn: AsyncConnection[Any], paths: Sequence[Path]) -> None:
-    """One whole run, into tables of its own, committed."""
+    """Run the pipeline once, into separate tables, and commit."""
     await conn.execute(
         "CREATE TABLE IF NOT EXISTS peer_changelog (dataset text, identifier text, aliases jsonb)"
     )

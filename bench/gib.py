@@ -1,18 +1,18 @@
-"""What synchronising the taxpayer lists costs, beside the least that any reader of them must do.
+"""Cost of a sync of the taxpayer lists, relative to the minimum work of any reader.
 
-Every figure comes from this one run, so that the ratios hold on any machine. The yardsticks are
-taken before and after each, in one process, one list after the other: unzipping both, and expat
+All figures come from one run, so that the ratios hold on any machine. The baselines are measured
+before and after each sync, in one process, one list after the other: unzipping both, and expat
 tokenising both without a handler (fed from the ZIPs, less the unzipping). Hasat is the command
-`hasat gib sync` against its own embedded PostgreSQL, and its time is what its JSON calls seconds:
-from the lists on disk to the commit. The peer is the original's pipeline: parse everything, COPY to
-temporary tables, diff in SQL.
+`hasat gib sync` with an embedded PostgreSQL; its time is `seconds` of its JSON, from the lists on
+disk to the commit. The peer is the original's pipeline: parse everything, COPY to temporary
+tables, diff in SQL.
 
     python bench/gib.py                       # a million taxpayers, HASAT_BENCH_USERS for others
     python bench/gib.py --users 100000 --peer
     python bench/gib.py --thrice              # also three times as many
 
-The memory is that of all processes of the command and of PostgreSQL, as proportional set size
-without the shared buffers.
+Memory is the proportional set size of all processes of the command and of PostgreSQL, without the
+shared buffers.
 """
 
 import argparse
@@ -47,7 +47,7 @@ MEGABYTE = 1 << 20
 
 @dataclass
 class Lists:
-    """Both lists, in one of the states that are measured."""
+    """Both lists in one of the measured states."""
 
     pk: Path
     gb: Path
@@ -58,8 +58,8 @@ class Lists:
 
 
 @dataclass(frozen=True)
-class World:
-    """The lists of one size: as first seen, the same in another order, a step on, and thinned."""
+class ListStates:
+    """The lists of one size: first, shuffled, changed by one step, and with 15 % removed."""
 
     users: int
     first: Lists
@@ -68,17 +68,17 @@ class World:
     thinned: Lists
 
 
-def write_world(folder: Path, users: int) -> World:
-    """Write all lists that the measurements need; kept ones of an earlier run are taken."""
+def write_lists(folder: Path, users: int) -> ListStates:
+    """Write all lists that the measurements need; reuse those of an earlier run."""
     publisher = Publisher(users)
     found = {}
 
-    def lists(name: str, wish: ListVariant) -> None:
+    def lists(name: str, variant: ListVariant) -> None:
         place = folder / f"{users}-{name}"
         paths = {box: place / f"newUser{box.title()}Listxml.zip" for box in BOXES}
         if not all(path.exists() for path in paths.values()):
             place.mkdir(parents=True, exist_ok=True)
-            publisher.write(place, wish)
+            publisher.write(place, variant)
         found[name] = Lists(paths["PK"], paths["GB"])
 
     lists("first", ListVariant())
@@ -87,7 +87,7 @@ def write_world(folder: Path, users: int) -> World:
     lists("changed", ListVariant(shuffle=2))
     publisher.change(removed=users * 15 // 100)
     lists("thinned", ListVariant(shuffle=3))
-    return World(users, **found)
+    return ListStates(users, **found)
 
 
 def unzip(lists: Lists) -> None:
@@ -113,7 +113,7 @@ def seconds_of(action: Callable[[], object]) -> float:
 
 
 class Memory:
-    """The most that the processes of a command and of PostgreSQL hold together, sampled."""
+    """Peak memory of the processes of a command and of PostgreSQL, sampled."""
 
     def __init__(self, server: int) -> None:
         self._server = server
@@ -142,14 +142,14 @@ class Memory:
 def _tree(pid: int) -> int:
     try:
         process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
+        processes = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return 0
-    return sum(_own_memory(one.pid) for one in family)
+    return sum(_own_memory(one.pid) for one in processes)
 
 
 def _own_memory(pid: int) -> int:
-    """Linux's account of a process's share, without shared memory: that is the shared buffers."""
+    """Return the proportional set size of a process without shared memory (shared buffers)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -160,14 +160,14 @@ def _own_memory(pid: int) -> int:
 
 @dataclass
 class Hasat:
-    """A house of its own in which syncs are run as a person runs them."""
+    """Runs syncs with the command line in a separate HASAT_HOME."""
 
     settings: Settings
     memory: Memory
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     async def sync(self, lists: Lists, expected: str) -> tuple[float, float]:
-        """Seconds of the sync itself, and of the whole command."""
+        """Return the seconds of the sync and of the whole command."""
         return self._command(["sync", "--pk", str(lists.pk), "--gb", str(lists.gb)], expected)
 
     async def approve(self) -> tuple[float, float]:
@@ -182,67 +182,67 @@ class Hasat:
             text=True,
         )
         with self.memory.watching(process.pid):
-            told, _ = process.communicate()
+            output, _ = process.communicate()
         whole = time.perf_counter() - began
-        result = json.loads(told)
+        result = json.loads(output)
         if result["outcome"] != expected:
-            raise SystemExit(f"expected {expected}: {told}")
+            raise SystemExit(f"expected {expected}: {output}")
         self.runs.append(result)
         return result["seconds"] or whole, whole
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; seconds and yardstick are of the same minutes of the machine."""
+    """One row of the table; the baseline was measured right before and after."""
 
     what: str
     seconds: float
     whole: float
-    yardstick: str
-    beside: float
+    baseline: str
+    baseline_seconds: float
     goal: float | None
 
     @property
     def ratio(self) -> float:
-        return self.seconds / self.beside
+        return self.seconds / self.baseline_seconds
 
     def __str__(self) -> str:
         verdict = ""
         if self.goal is not None:
-            verdict = f"goal {self.goal:.0f}: {'kept' if self.ratio <= self.goal else 'MISSED'}"
+            verdict = f"goal {self.goal:.0f}: {'met' if self.ratio <= self.goal else 'MISSED'}"
         return (
             f"{self.what:28} {self.seconds:8.2f} s (command {self.whole:7.2f} s) "
-            f"{self.ratio:7.2f} x {self.yardstick} of {self.beside:5.2f} s  {verdict}"
+            f"{self.ratio:7.2f} x {self.baseline} of {self.baseline_seconds:5.2f} s  {verdict}"
         )
 
 
 Action = Callable[[], Awaitable[tuple[float, float]]]
 
 
-class Measuring:
-    """Takes the yardsticks before and after everything that is held against them."""
+class Measurements:
+    """Measures actions, with the baselines before and after each."""
 
     def __init__(self, lists: Lists) -> None:
         self._lists = lists
-        self._last = self._yardsticks()
+        self._last = self._baselines()
         self.rows: list[Row] = []
 
-    async def take(self, what: str, action: Action, yardstick: str, goal: float | None) -> None:
+    async def take(self, what: str, action: Action, baseline: str, goal: float | None) -> None:
         seconds, whole = await action()
-        before, self._last = self._last, self._yardsticks()
-        beside = (before[yardstick] + self._last[yardstick]) / 2
-        self.rows.append(Row(what, seconds, whole, yardstick, beside, goal))
+        before, self._last = self._last, self._baselines()
+        baseline_seconds = (before[baseline] + self._last[baseline]) / 2
+        self.rows.append(Row(what, seconds, whole, baseline, baseline_seconds, goal))
         print(self.rows[-1], flush=True)
 
-    def _yardsticks(self) -> dict[str, float]:
+    def _baselines(self) -> dict[str, float]:
         unzipping = seconds_of(lambda: unzip(self._lists))
         return {"unzip": unzipping, "expat": seconds_of(lambda: tokenise(self._lists)) - unzipping}
 
 
-async def measure(world: World, folder: Path, *, peer: bool) -> list[Row]:
-    """All of the table for one size."""
-    settings = load_settings(environ={"HASAT_HOME": str(folder / f"home-{world.users}")})
-    print(f"{world.users:,} taxpayers")
+async def measure(states: ListStates, folder: Path, *, peer: bool) -> list[Row]:
+    """Measure all rows of the table for one size."""
+    settings = load_settings(environ={"HASAT_HOME": str(folder / f"home-{states.users}")})
+    print(f"{states.users:,} taxpayers")
     async with open_migrated_store(settings) as store:
         async with store.connection() as conn:
             row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
@@ -250,30 +250,30 @@ async def measure(world: World, folder: Path, *, peer: bool) -> list[Row]:
             memory = Memory(psutil.Process(row[0]).ppid())
         hasat = Hasat(settings, memory)
 
-        async def by_the_peer() -> tuple[float, float]:
+        async def run_peer() -> tuple[float, float]:
             began = time.perf_counter()
             async with store.connection() as conn:
-                await seed_pipeline(conn, world.first.paths)
+                await seed_pipeline(conn, states.first.paths)
             taken = time.perf_counter() - began
             return taken, taken
 
         takes: list[tuple[str, Action, str, float | None]] = [
-            ("first sync", partial(hasat.sync, world.first, "committed"), "expat", 4.0),
-            ("nothing changed", partial(hasat.sync, world.shuffled, "unchanged"), "unzip", 3.0),
-            ("0.03 % changed", partial(hasat.sync, world.changed, "committed"), "unzip", 5.0),
-            ("15 % removed, held", partial(hasat.sync, world.thinned, "held"), "unzip", None),
+            ("first sync", partial(hasat.sync, states.first, "committed"), "expat", 4.0),
+            ("nothing changed", partial(hasat.sync, states.shuffled, "unchanged"), "unzip", 3.0),
+            ("0.03 % changed", partial(hasat.sync, states.changed, "committed"), "unzip", 5.0),
+            ("15 % removed, held", partial(hasat.sync, states.thinned, "held"), "unzip", None),
             ("15 % removed, approved", hasat.approve, "unzip", None),
         ]
         if peer:
-            takes.append(("the original's way, first", by_the_peer, "unzip", None))
-            takes.append(("the original's way, unchanged", by_the_peer, "unzip", None))
-        measuring = Measuring(world.first)
+            takes.append(("the original, first sync", run_peer, "unzip", None))
+            takes.append(("the original, unchanged", run_peer, "unzip", None))
+        measurements = Measurements(states.first)
         for take in takes:
             memory.last_peak = 0
-            await measuring.take(*take)
+            await measurements.take(*take)
             print(f"{'':28} {memory.last_peak / MEGABYTE:8.0f} MB", flush=True)
     print(f"{'peak memory':28} {memory.peak / MEGABYTE:8.0f} MB, goal 400\n")
-    return measuring.rows
+    return measurements.rows
 
 
 def main() -> None:
@@ -283,17 +283,17 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=users)
     parser.add_argument("--thrice", action="store_true", help="also three times as many")
     parser.add_argument("--peer", action="store_true", help="also the original's pipeline (slow)")
-    parser.add_argument("--lists", type=Path, help="where lists are, or will be kept")
+    parser.add_argument("--lists", type=Path, help="folder of the lists; written if missing")
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         scratch = Path(name)
-        # The server's own user must be able to get there.
+        # The user of the PostgreSQL server needs access to the folder.
         scratch.chmod(0o711)
         found = []
         for users in (arguments.users, *([3 * arguments.users] if arguments.thrice else [])):
-            world = write_world(arguments.lists or scratch / "lists", users)
-            found.append(asyncio.run(measure(world, scratch, peer=arguments.peer)))
+            states = write_lists(arguments.lists or scratch / "lists", users)
+            found.append(asyncio.run(measure(states, scratch, peer=arguments.peer)))
         if arguments.thrice:
             for once, thrice in zip(*found, strict=True):
                 print(f"{once.what:28} {thrice.seconds / once.seconds:.2f} x for 3 x as many")

@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--taxpayers", type=int, default=200_000)
     parser.add_argument("--layout", choices=LAYOUTS, default="published")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--lists", type=Path, help="where lists are, or will be fingerprints")
+    parser.add_argument("--lists", type=Path, help="folder of the lists; written if missing")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         lists = options.lists or Path(scratch) / "lists"

@@ -22,7 +22,7 @@ import pytest
 from hasat.cli.runtime import open_migrated_store
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
-from support.gib_town import KINDS, Town, bodies, simple_bodies
+from support.gib_lists import KINDS, Taxpayers, expected_bodies, mirrored_bodies
 
 pytestmark = [
     pytest.mark.anyio,
@@ -60,12 +60,12 @@ def filled(disk: Path, *, leave: int = 0) -> Iterator[None]:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Town:
+def taxpayers(tmp_path: Path) -> Taxpayers:
     seed = int(os.environ.get("HASAT_FUZZ_SEED") or random.randrange(2**32))
     print(f"HASAT_FUZZ_SEED={seed}")
     folder = tmp_path / "lists"
     folder.mkdir()
-    return Town(seed, folder)
+    return Taxpayers(seed, folder)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -88,55 +88,59 @@ async def hasat(home: Path, *arguments: str, **more: str) -> tuple[int, str]:
     return process.returncode or 0, text
 
 
-def lists(town: Town) -> list[str]:
-    paths = town.publish()
+def lists(taxpayers: Taxpayers) -> list[str]:
+    paths = taxpayers.publish()
     return ["--pk", str(paths["PK"]), "--gb", str(paths["GB"])]
 
 
-async def holds(home: Path, town: Town) -> None:
+async def holds(home: Path, taxpayers: Taxpayers) -> None:
     """The mirror is what the lists say."""
     async with open_migrated_store(settings_of(home)) as store:
         for dataset in KINDS:
-            assert await bodies(store, dataset) == simple_bodies(town.lists, dataset)
+            assert await mirrored_bodies(store, dataset) == expected_bodies(
+                taxpayers.lists, dataset
+            )
 
 
 def settings_of(home: Path) -> Settings:
     return load_settings(environ={"HASAT_HOME": str(home)})
 
 
-async def test_a_sync_into_a_full_database(disk: Path, town: Town) -> None:
+async def test_a_sync_into_a_full_database(disk: Path, taxpayers: Taxpayers) -> None:
     home = disk / "home"
-    town.grow(50)
-    code, _ = await hasat(home, "gib", "sync", *lists(town))
+    taxpayers.grow(50)
+    code, _ = await hasat(home, "gib", "sync", *lists(taxpayers))
     assert code == 0
-    await holds(home, town)
-    before = {box: dict(users) for box, users in town.lists.items()}
-    town.grow(20_000)
-    more = lists(town)
+    await holds(home, taxpayers)
+    before = {box: dict(users) for box, users in taxpayers.lists.items()}
+    taxpayers.grow(20_000)
+    more = lists(taxpayers)
     with filled(disk, leave=8_000_000):
         code, text = await hasat(home, "gib", "sync", *more)
         assert code != 0
         assert "disk is full" in text
         assert str(disk) in text
         assert "Free some space" in text
-    after, town.lists = town.lists, before
-    await holds(home, town)
-    town.lists = after
+    after, taxpayers.lists = taxpayers.lists, before
+    await holds(home, taxpayers)
+    taxpayers.lists = after
     code, text = await hasat(home, "gib", "sync", *more)
     if code == 4:
         held = re.search(r"Run (\d+): held", text)
         assert held
         code, _ = await hasat(home, "gib", "approve", held[1])
     assert code == 0
-    await holds(home, town)
+    await holds(home, taxpayers)
 
 
-async def test_a_download_into_a_full_folder(disk: Path, tmp_path: Path, town: Town) -> None:
+async def test_a_download_into_a_full_folder(
+    disk: Path, tmp_path: Path, taxpayers: Taxpayers
+) -> None:
     home = disk / "home"
-    town.grow(3_000)
+    taxpayers.grow(3_000)
     served = tmp_path / "served"
     served.mkdir()
-    for box, path in town.publish().items():
+    for box, path in taxpayers.publish().items():
         with zipfile.ZipFile(served / f"{box}.zip", "w") as archive:
             archive.write(path, "list.xml")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
@@ -153,16 +157,18 @@ async def test_a_download_into_a_full_folder(disk: Path, tmp_path: Path, town: T
         assert str(disk) in text
         code, _ = await hasat(home, "gib", "sync", *options)
         assert code == 0
-        await holds(home, town)
+        await holds(home, taxpayers)
     finally:
         server.shutdown()
         server.server_close()
 
 
-async def test_a_server_that_cannot_write_its_log_comes_back(disk: Path, town: Town) -> None:
+async def test_a_server_that_cannot_write_its_log_comes_back(
+    disk: Path, taxpayers: Taxpayers
+) -> None:
     home = disk / "home"
-    town.grow(50)
-    code, _ = await hasat(home, "gib", "sync", *lists(town))
+    taxpayers.grow(50)
+    code, _ = await hasat(home, "gib", "sync", *lists(taxpayers))
     assert code == 0
     async with open_migrated_store(settings_of(home)) as store:
 
@@ -189,17 +195,17 @@ async def test_a_server_that_cannot_write_its_log_comes_back(disk: Path, town: T
                 except DatabaseError as error:
                     print(error)
                     await asyncio.sleep(1)
-    await holds(home, town)
+    await holds(home, taxpayers)
 
 
 async def test_archives_backups_and_exports_on_a_full_disk(
-    disk: Path, tmp_path: Path, town: Town
+    disk: Path, tmp_path: Path, taxpayers: Taxpayers
 ) -> None:
     home = tmp_path / "home"
     archives = disk / "archives"
     elsewhere: dict[str, Any] = {"HASAT_ARCHIVES_BASE_PATH": str(archives)}
-    town.grow(2_000)
-    code, _ = await hasat(home, "gib", "sync", *lists(town), **elsewhere)
+    taxpayers.grow(2_000)
+    code, _ = await hasat(home, "gib", "sync", *lists(taxpayers), **elsewhere)
     assert code == 0
     commands = [
         ("archive", "write", "einvoice", "--anew"),
@@ -217,7 +223,7 @@ async def test_archives_backups_and_exports_on_a_full_disk(
         code, _ = await hasat(home, *command, **elsewhere)
         assert code == 0
     assert (disk / "backup").stat().st_size > 0
-    await holds(home, town)
+    await holds(home, taxpayers)
 
 
 async def test_the_doctor_warns_before(disk: Path) -> None:

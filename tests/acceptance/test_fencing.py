@@ -1,4 +1,4 @@
-"""A worker that is frozen in mid-sync: another one finishes its run."""
+"""A worker is frozen during a sync, and another one finishes its run."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from hasat.jobs.runs import get_run
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
-from support.gib_town import MIGRATIONS
+from support.gib_lists import MIGRATIONS
 from support.house import eventually
 from support.pgbouncers import pgbouncer
 from support.sync_workers import HOLD, Lists, check_feed, finished, settings_for, workers_on
@@ -53,7 +53,7 @@ async def test_another_worker_finishes_the_sync_of_a_frozen_one(
             assert first.outcome == "done"
             params = lists.publish()
             queued = await queue_run(store, catalogue, SYNC.name, params)
-            # Its session does not end by itself: only its successor can end it in time.
+            # Its session does not end on its own: only its successor can end it in time.
             frozen = workers.start(**{HOLD: point, "HASAT_DATABASE_FROZEN_SECONDS": "300"})
             await asyncio.to_thread(workers.wait_for_entry, frozen)
             frozen.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Held lists are approved and rejected from any machine: two homes over one PostgreSQL."""
+"""Held runs are approved and rejected from any machine: two homes on one PostgreSQL."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 from hasat.store import MigrationSet
 from hasat.testing.database import ThrowAwayDatabase
 from support import s3_server
-from support.gib_town import MIGRATIONS
+from support.gib_lists import MIGRATIONS
 from support.house import eventually
 
 pytestmark = pytest.mark.any_server
@@ -28,7 +28,7 @@ def migrations() -> list[MigrationSet]:
 
 
 class Machine:
-    """A HASAT_HOME of its own over a shared database."""
+    """A machine with its own HASAT_HOME on a shared database."""
 
     def __init__(self, home: Path, url: str, bucket: str | None, stack: ExitStack) -> None:
         home.mkdir()
@@ -79,7 +79,7 @@ class Machine:
 
 
 class Machines:
-    """Machines that share a database, and perhaps a bucket; `here` holds a run."""
+    """Machines that share a database and optionally a bucket; `here` has a held run."""
 
     def __init__(self, folder: Path, url: str, bucket: str | None, stack: ExitStack) -> None:
         self.url = url
@@ -153,7 +153,7 @@ def test_with_an_object_store_every_machine_rejects(sharing: Machines) -> None:
     assert sharing.one("SELECT count(*) FROM gib.held_input") == 0
 
 
-def test_without_one_the_approval_waits_for_the_machine_that_has_the_lists(
+def test_without_object_store_the_approval_waits_for_its_machine(
     alone: Machines,
 ) -> None:
     name = (alone.here.home / "machine").read_text()
@@ -164,7 +164,7 @@ def test_without_one_the_approval_waits_for_the_machine_that_has_the_lists(
     code, done = alone.there("approve", alone.held)
     assert (code, done["outcome"]) == (0, "queued"), done
     assert f"a worker on the machine {name}" in done["message"]
-    # Meanwhile the job goes on elsewhere: what waits for a machine does not block it.
+    # Meanwhile the job runs on other machines: a run that waits for its machine blocks nothing.
     whole = str(alone.here.home.parent / "100.xml")
     code, later = alone.there("sync", "--pk", whole, "--gb", whole)
     assert (code, later["outcome"]) == (0, "unchanged"), later
@@ -194,7 +194,7 @@ def test_an_approval_that_is_killed_is_executed_again_on_the_same_machine(
     assert alone.taxpayers() == 50
 
 
-def test_lists_that_changed_since_are_not_applied(alone: Machines) -> None:
+def test_changed_lists_are_not_applied(alone: Machines) -> None:
     victim = alone.here.stored()[0]
     victim.write_bytes(victim.read_bytes().replace(b"T 1<", b"T 9<"))
     code, done = alone.here("approve", alone.held)

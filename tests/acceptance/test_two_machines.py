@@ -1,6 +1,6 @@
 """Two machines on one PostgreSQL: one is cut off, frozen or killed, the other finishes its run.
 
-A machine is a network namespace with one link to here, where PgBouncer stands before PostgreSQL.
+A machine is a network namespace with one link to here, where PgBouncer runs in front of PostgreSQL.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hasat.jobs.runs import get_run
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
-from support.gib_town import MIGRATIONS
+from support.gib_lists import MIGRATIONS
 from support.house import eventually
 from support.pgbouncers import pgbouncer
 from support.sync_workers import (
@@ -83,7 +83,7 @@ def machine(number: int) -> Iterator[Machine]:
                 pytest.skip(f"this machine allows no virtual links: {done.stderr.strip()}")
         yield Machine(name, link, f"{net}.1")
     finally:
-        # The namespace itself goes with the last of its sockets.
+        # The namespace is removed with the last of its sockets.
         subprocess.run(["ip", "link", "del", link], check=False)
         subprocess.run(["ip", "netns", "del", name], check=True)
 

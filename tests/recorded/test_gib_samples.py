@@ -1,4 +1,4 @@
-"""Fragments of lists as they were really published: every oddity in them is read rightly."""
+"""Fragments of really published lists, with all their irregularities."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from hasat.sources.gib.lists.records import DOCUMENT_OF, Part, merge, published_
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
 pytestmark = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the recorded lists are kept beside the repository, not in it"
+    not SAMPLES.is_dir(), reason="the recorded lists are not part of the repository"
 )
 ODDITIES = SAMPLES / "gibtest_pk_oddities_subset_vkn_only.xml"
 
@@ -38,9 +38,9 @@ def _tagged(tag: str) -> list[str]:
     return [entry["identifier"] for entry in index if tag in entry["tags"]]
 
 
-def test_every_record_says_what_elementtree_finds_in_it() -> None:
+def test_every_record_equals_what_elementtree_finds() -> None:
     parts = _parts(ODDITIES)
-    users = ElementTree.parse(ODDITIES).getroot().findall("User")  # noqa: S314 - a kept sample
+    users = ElementTree.parse(ODDITIES).getroot().findall("User")  # noqa: S314 - a recorded sample
     assert list(parts) == [user.findtext("Identifier") for user in users]
     for user in users:
         part = parts[user.findtext("Identifier", "")]
@@ -62,7 +62,7 @@ def test_every_record_says_what_elementtree_finds_in_it() -> None:
         assert not part.extra
 
 
-def test_the_oddities_are_there_and_read() -> None:
+def test_irregular_records_are_read() -> None:
     parts = _parts(ODDITIES)
     assert all(parts[one].type == "KAMU" for one in _tagged("kamu"))
     assert all(one.startswith("0") for one in _tagged("leading_zero"))
@@ -89,8 +89,8 @@ def test_lines_are_published_as_their_parts_are() -> None:
         assert published_bodies([encode_part(part)], [encode_part(part)]) == expected
 
 
-def test_order_and_closed_aliases_change_nothing_that_is_published() -> None:
-    root = ElementTree.parse(ODDITIES).getroot()  # noqa: S314 - a kept sample
+def test_order_and_closed_aliases_do_not_change_parts() -> None:
+    root = ElementTree.parse(ODDITIES).getroot()  # noqa: S314 - a recorded sample
     for user in root:
         for document in user.iterfind("Documents/Document"):
             closed = [one for one in document if one.find("DeletionTime") is not None]

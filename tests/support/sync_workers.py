@@ -25,7 +25,7 @@ from hasat.settings.platform_sections import JobOverride
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import Store, open_store
-from support.gib_town import MIGRATIONS
+from support.gib_lists import MIGRATIONS
 from support.house import eventually
 
 TAXPAYERS = 300
@@ -41,7 +41,7 @@ def quick(settings: Settings) -> Settings:
     return settings.model_copy(update={"jobs": settings.jobs.model_copy(update=jobs)})
 
 
-# What the processes run.
+# The program of the worker processes.
 
 
 async def gate() -> None:
@@ -79,11 +79,11 @@ async def program() -> None:
         await engine.run()
 
 
-# What the tests use.
+# Helpers for the tests.
 
 
 class Workers:
-    """Worker processes on one database; none outlives the test."""
+    """Worker processes on one database, all killed at the end of the test."""
 
     def __init__(self, url: str, home: Path) -> None:
         self._environment = os.environ | {
@@ -148,7 +148,7 @@ class Lists:
         self._publisher = Publisher(TAXPAYERS, seed=7)
 
     def publish(self) -> dict[str, str]:
-        """Change the lists; returns the parameters of a sync of them."""
+        """Change the lists and return the parameters of a sync of them."""
         self._publisher.step(churn=200)
         return {box.lower(): str(path) for box, path in self._publisher.write(self._folder).items()}
 
@@ -170,7 +170,7 @@ async def value(store: Store, query: str, *values: Any) -> Any:
 
 
 async def check_feed(store: Store, run: Run, settings: Settings, params: dict[str, str]) -> None:
-    """The run is in the feed once, and the mirror is what the lists say."""
+    """Assert that the run is in the feed once, and that the mirror matches the lists."""
     assert await value(store, "SELECT count(*) FROM feed.version WHERE run = %s", run.id) == 1
     dense = (
         "SELECT bool_and(c.n = h.seq - h.floor) FROM feed.head AS h CROSS JOIN LATERAL"

@@ -1,4 +1,4 @@
-"""What the taxpayer lists announce: the original's events, each with the commit it speaks of."""
+"""Events of the taxpayer lists: those of the original, each in the commit that it is about."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,7 @@ def migrations() -> list[MigrationSet]:
 
 
 def a_list(folder: Path, *users: int, title: str = "A") -> str:
-    """A list with these users, all of them active for invoices."""
+    """Write a list with these users, all of them active for invoices."""
     body = "".join(
         f"<User><Identifier>{user:010d}</Identifier><Title>{title}</Title><Type>OZEL</Type>"
         "<FirstCreationTime>2020-01-01T00:00:00</FirstCreationTime><Documents>"
@@ -48,7 +48,7 @@ async def events(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
         return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 
-async def test_a_sync_announces_what_became_of_it(
+async def test_a_sync_publishes_its_outcome(
     store: Store, settings: Settings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lists"
@@ -89,7 +89,7 @@ async def test_a_sync_announces_what_became_of_it(
     assert failed[2]["Error"]
 
 
-async def test_what_runs_left_behind_is_swept(
+async def test_stale_files_of_runs_are_removed(
     store: Store, settings: Settings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lists"
@@ -97,7 +97,7 @@ async def test_what_runs_left_behind_is_swept(
     whole, few = a_list(folder, *range(100)), a_list(folder, *range(50))
     await sync(store, settings, whole, whole)
     held = await sync(store, settings, few, few)
-    # As runs leave them that were stopped after their worker had died.
+    # As left by runs that were stopped after their worker had died.
     left = [settings.home / "gib" / name for name in ("work-900", "held/901")]
     for one in left:
         one.mkdir(parents=True)
@@ -114,9 +114,7 @@ async def test_what_runs_left_behind_is_swept(
     assert len(list((settings.home / "held" / "gib").glob(f"{held.id}-*"))) == 2
 
 
-async def test_a_sync_that_was_not_needed_is_partial(
-    store: Store, settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_skipped_sync_is_partial(store: Store, settings: Settings, tmp_path: Path) -> None:
     folder = tmp_path / "lists"
     folder.mkdir()
     pk = a_list(folder, 1)
@@ -128,7 +126,7 @@ async def test_a_sync_that_was_not_needed_is_partial(
     assert (kind, severity, payload["Status"]) == ("SyncPartial", "Warning", "Atlandı")
 
 
-def test_durations_are_spelled_as_the_original_spells_them() -> None:
+def test_durations_have_the_form_of_the_original() -> None:
     assert duration(0.0071) == "00:00:00.007"
     assert duration(3 * 3600 + 42 * 60 + 1.5) == "03:42:01.500"
     assert duration(59.9999) == "00:01:00.000"

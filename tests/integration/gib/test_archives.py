@@ -1,4 +1,4 @@
-"""A synchronisation writes no archives: the platform does, after its commit."""
+"""A sync writes no archives; the platform does so after the commit."""
 
 from datetime import timedelta
 from itertools import count
@@ -59,6 +59,6 @@ async def test_a_sync_ends_at_its_commit_and_its_archives_follow(
 
 
 async def written(job: Job, store: Store, settings: Settings) -> dict[str, int]:
-    """How many files a run of the job writes, by dataset."""
+    """Return the number of files that a run of the job writes, by dataset."""
     outcome = await perform(job, store, settings)
     return {name: len(files) for name, files in outcome.detail["written"].items()}

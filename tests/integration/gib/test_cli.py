@@ -1,4 +1,4 @@
-"""`hasat gib lookup` and `hasat gib search` as a person types them."""
+"""The commands `hasat gib lookup` and `hasat gib search`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.feed_toys import run
-from support.gib_people import MIGRATIONS, load, people, person
+from support.gib_lists import MIGRATIONS, by_identifier, load_mirror, taxpayer_body
 from support.house import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -25,14 +25,18 @@ def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Commands:
     return Commands("gib", database.url, tmp_path, columns=200)
 
 
-async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
+async def test_lookup_now_and_at_a_given_time(hasat: Commands, store: Store) -> None:
     empty = hasat("lookup", "1234567890")
     assert (empty.returncode, "has no data yet" in empty.stderr) == (1, True)
-    await load(store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")))
-    first = await run(
-        store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")), dataset=EINVOICE
+    await load_mirror(
+        store, by_identifier(taxpayer_body("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x"))
     )
-    await run(store, people(person("1234567890", "GÜNEŞ A.Ş.")), dataset=EINVOICE)
+    first = await run(
+        store,
+        by_identifier(taxpayer_body("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")),
+        dataset=EINVOICE,
+    )
+    await run(store, by_identifier(taxpayer_body("1234567890", "GÜNEŞ A.Ş.")), dataset=EINVOICE)
     assert hasat.json("lookup", "1234567890")["einvoice"]["title"] == "GÜNEŞ A.Ş."
     then = hasat("lookup", "1234567890", "--as-of", local_time(first.committed_at))
     assert "IŞIK A.Ş." in then.stdout
@@ -47,10 +51,10 @@ async def test_a_taxpayer_now_and_then(hasat: Commands, store: Store) -> None:
     assert (gone.returncode, "no history before" in gone.stderr) == (1, True)
 
 
-async def test_a_search_finds_and_says_what_would_make_it_faster(
-    hasat: Commands, store: Store
-) -> None:
-    await load(store, people(person("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x")))
+async def test_search_reports_what_would_make_it_faster(hasat: Commands, store: Store) -> None:
+    await load_mirror(
+        store, by_identifier(taxpayer_body("1234567890", "IŞIK A.Ş.", "urn:mail:pk@x"))
+    )
     slow = hasat("search", "isik")
     assert (slow.returncode, "1234567890" in slow.stdout) == (0, True)
     assert "hasat jobs run gib_search" in slow.stderr

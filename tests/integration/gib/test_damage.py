@@ -1,4 +1,4 @@
-"""Damage that reads as "not there" removes nobody, and a list's size is guarded both ways."""
+"""Damage that reads as absence removes no taxpayer; a list's size is guarded both ways."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 from hasat.settings import Settings
 from hasat.sources.gib.sync.sync import SyncHeldError
 from hasat.store import MigrationSet, Store
-from support.gib_town import MIGRATIONS, Sync, Town, User, lenient
+from support.gib_lists import MIGRATIONS, SyncRunner, Taxpayers, User, lenient
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ LEFT = (
 
 
 def one(old: str, new: str) -> Damage:
-    """Replace the first of what a User has at least once."""
+    """Replace the first occurrence of a text that every User has."""
 
     def damage(xml: str) -> str:
         assert re.search(old, xml, re.DOTALL)
@@ -33,7 +33,7 @@ def one(old: str, new: str) -> Damage:
     return damage
 
 
-# Whose record it is stays clear.
+# The identifier remains readable.
 DAMAGES: dict[str, Damage] = {
     "a misspelt attribute": one(" type=", " ype="),
     "an attribute in capitals": one(" type=", " Type="),
@@ -82,7 +82,7 @@ DAMAGES: dict[str, Damage] = {
     "a namespace": one("<User>", "<User xmlns='urn:x'>"),
 }
 
-# It may be anybody's.
+# The identifier is lost.
 ANONYMOUS: dict[str, Damage] = {
     "a digit less": one("<Identifier>(.)", "<Identifier>"),
     "a letter in it": one("<Identifier>.", "<Identifier>O"),
@@ -102,21 +102,21 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Town:
+def taxpayers(tmp_path: Path) -> Taxpayers:
     seed = int(os.environ.get("HASAT_FUZZ_SEED", "13"))
     print(f"HASAT_FUZZ_SEED={seed}")
-    town = Town(seed, tmp_path)
-    town.grow(200)
-    return town
+    taxpayers = Taxpayers(seed, tmp_path)
+    taxpayers.grow(200)
+    return taxpayers
 
 
 @pytest.fixture
-def sync(store: Store, settings: Settings) -> Sync:
-    return Sync(store, settings)
+def sync(store: Store, settings: Settings) -> SyncRunner:
+    return SyncRunner(store, settings)
 
 
 def damaging(victims: dict[str, Damage]) -> Callable[[str, str], str]:
-    """Damage Users of the PK list by their identifiers."""
+    """Return a function that damages Users of the PK list."""
 
     def tamper(box: str, xml: str) -> str:
         if box == "GB":
@@ -130,65 +130,65 @@ def damaging(victims: dict[str, Damage]) -> Callable[[str, str], str]:
     return tamper
 
 
-def invoicing(town: Town) -> list[str]:
-    """Who is in the PK list with an open alias for invoices, in any order."""
-    found = [name for name, user in town.lists["PK"].items() if "Invoice" in user.documents]
-    return town.dice.sample(found, len(found))
+def invoicing(taxpayers: Taxpayers) -> list[str]:
+    """Return taxpayers of the PK list with an open alias for invoices, in random order."""
+    found = [name for name, user in taxpayers.lists["PK"].items() if "Invoice" in user.documents]
+    return taxpayers.dice.sample(found, len(found))
 
 
 @pytest.mark.parametrize("max_new", [50_000, 0])
-async def test_damage_that_reads_as_absence_changes_nobody(
-    store: Store, sync: Sync, town: Town, max_new: int
+async def test_damage_that_reads_as_absence_changes_no_taxpayer(
+    store: Store, sync: SyncRunner, taxpayers: Taxpayers, max_new: int
 ) -> None:
-    await sync(town.publish())
-    before = deepcopy(town.lists)
-    victims = dict(zip(invoicing(town), DAMAGES.values(), strict=False))
+    await sync(taxpayers.publish())
+    before = deepcopy(taxpayers.lists)
+    victims = dict(zip(invoicing(taxpayers), DAMAGES.values(), strict=False))
     assert len(victims) == len(DAMAGES)
     sync.settings = lenient(sync.settings)
-    # Whoever is not damaged is removed as the list says.
-    gone = next(name for name in town.lists["PK"] if name not in victims)
+    # Removals of undamaged taxpayers still count.
+    gone = next(name for name in taxpayers.lists["PK"] if name not in victims)
     for box in ("PK", "GB"):
-        town.lists[box].pop(gone, None)
+        taxpayers.lists[box].pop(gone, None)
         before[box].pop(gone, None)
-    report = await sync(town.publish(damaging(victims)), max_new=max_new)
+    report = await sync(taxpayers.publish(damaging(victims)), max_new=max_new)
     assert report.lists["pk"].rejected == len(victims)
-    await sync.matches(before)
+    await sync.check_mirror(before)
     async with store.connection() as conn:
         rows = await (await conn.execute("SELECT key, reason FROM raw.set_aside")).fetchall()
     assert {key for key, _ in rows} == set(victims)
     assert all(reason for _, reason in rows)
-    # The same again, next to a user who changes; and then all is legible again.
-    await sync(town.publish(damaging(victims)), max_new=max_new)
-    await sync.matches(before)
-    town.churn()
-    await sync(town.publish(), max_new=max_new)
-    await sync.matches(town.lists)
+    # Again with another change, and then with a readable list.
+    await sync(taxpayers.publish(damaging(victims)), max_new=max_new)
+    await sync.check_mirror(before)
+    taxpayers.churn()
+    await sync(taxpayers.publish(), max_new=max_new)
+    await sync.check_mirror(taxpayers.lists)
 
 
 @pytest.mark.parametrize("damage", ANONYMOUS)
-async def test_who_may_be_anybody_lets_nobody_be_removed(
-    sync: Sync, town: Town, damage: str
+async def test_damage_without_identifier_prevents_removals(
+    sync: SyncRunner, taxpayers: Taxpayers, damage: str
 ) -> None:
-    await sync(town.publish())
-    before = deepcopy(town.lists)
-    victim = invoicing(town)[0]
+    await sync(taxpayers.publish())
+    before = deepcopy(taxpayers.lists)
+    victim = invoicing(taxpayers)[0]
     for max_new in (50_000, 0):
-        tampered = town.publish(damaging({victim: ANONYMOUS[damage]}))
+        tampered = taxpayers.publish(damaging({victim: ANONYMOUS[damage]}))
         report = await sync(tampered, max_new=max_new)
         assert report.lists["pk"].rejected == 1
-        await sync.matches(before)
-    del town.lists["PK"][victim]
-    await sync(town.publish())
-    await sync.matches(town.lists)
+        await sync.check_mirror(before)
+    del taxpayers.lists["PK"][victim]
+    await sync(taxpayers.publish())
+    await sync.check_mirror(taxpayers.lists)
 
 
 @pytest.mark.parametrize("max_new", [50_000, 0])
-async def test_two_of_two_hundred_are_not_removed_and_the_guard_counts_them(
-    sync: Sync, town: Town, max_new: int
+async def test_two_damaged_users_are_not_removed_and_counted_by_the_guard(
+    sync: SyncRunner, taxpayers: Taxpayers, max_new: int
 ) -> None:
-    await sync(town.publish())
-    one, two = invoicing(town)[:2]
-    damaged = town.publish(
+    await sync(taxpayers.publish())
+    one, two = invoicing(taxpayers)[:2]
+    damaged = taxpayers.publish(
         damaging({one: DAMAGES["a misspelt attribute"], two: DAMAGES["a misspelt type"]})
     )
     with pytest.raises(SyncHeldError, match="unreadable users"):
@@ -196,35 +196,37 @@ async def test_two_of_two_hundred_are_not_removed_and_the_guard_counts_them(
     report = await sync(damaged, max_new=max_new, approving=2)
     assert report.lists["pk"].rejected == 2
     assert report.outcome == "unchanged"
-    await sync.matches(town.lists)
+    await sync.check_mirror(taxpayers.lists)
 
 
 @pytest.mark.parametrize("max_new", [50_000, 0])
-async def test_a_type_of_document_that_a_third_of_the_list_has_is_the_format(
-    sync: Sync, town: Town, max_new: int
+async def test_a_document_type_of_a_third_of_the_list_is_accepted(
+    sync: SyncRunner, taxpayers: Taxpayers, max_new: int
 ) -> None:
-    await sync(town.publish())
-    everyone = sorted(town.lists["PK"])
+    await sync(taxpayers.publish())
+    everyone = sorted(taxpayers.lists["PK"])
 
     def give(names: list[str]) -> None:
         for name in names:
-            town.lists["PK"][name].documents["Producer"] = {"urn:p": town.moment()}
+            taxpayers.lists["PK"][name].documents["Producer"] = {"urn:p": taxpayers.moment()}
 
     give(everyone[:10])
     sync.settings = lenient(sync.settings)
-    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 10
+    assert (await sync(taxpayers.publish(), max_new=max_new)).lists["pk"].rejected == 10
     give(everyone[: len(everyone) // 2])
-    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 0
-    await sync.matches(town.lists)
-    # Once it is known, one more who gets it is no longer doubted.
+    assert (await sync(taxpayers.publish(), max_new=max_new)).lists["pk"].rejected == 0
+    await sync.check_mirror(taxpayers.lists)
+    # A type that was accepted once causes no more doubts.
     give(everyone[-1:])
-    assert (await sync(town.publish(), max_new=max_new)).lists["pk"].rejected == 0
-    await sync.matches(town.lists)
+    assert (await sync(taxpayers.publish(), max_new=max_new)).lists["pk"].rejected == 0
+    await sync.check_mirror(taxpayers.lists)
 
 
-async def test_a_format_that_reads_as_a_mass_removal_is_held(sync: Sync, town: Town) -> None:
-    await sync(town.publish())
-    renamed = town.publish(lambda _, xml: xml.replace('"Invoice"', '"EInvoice"'))
+async def test_a_format_that_reads_as_a_mass_removal_is_held(
+    sync: SyncRunner, taxpayers: Taxpayers
+) -> None:
+    await sync(taxpayers.publish())
+    renamed = taxpayers.publish(lambda _, xml: xml.replace('"Invoice"', '"EInvoice"'))
     with pytest.raises(SyncHeldError, match="removed"):
         await sync(renamed)
 
@@ -240,49 +242,49 @@ JUNKS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("junk", JUNKS)
 async def test_junk_of_five_megabytes_is_held_and_makes_no_later_list_look_small(
-    sync: Sync, town: Town, junk: str
+    sync: SyncRunner, taxpayers: Taxpayers, junk: str
 ) -> None:
-    await sync(town.publish())
-    victim = invoicing(town)[0]
-    large = town.publish(damaging({victim: JUNKS[junk]}))
+    await sync(taxpayers.publish())
+    victim = invoicing(taxpayers)[0]
+    large = taxpayers.publish(damaging({victim: JUNKS[junk]}))
     with pytest.raises(SyncHeldError, match="PK list: more bytes"):
         await sync(large)
     await sync(large, approving=2)
-    await sync.matches(town.lists)
-    town.churn()
-    assert (await sync(town.publish())).outcome == "committed"
-    await sync.matches(town.lists)
+    await sync.check_mirror(taxpayers.lists)
+    taxpayers.churn()
+    assert (await sync(taxpayers.publish())).outcome == "committed"
+    await sync.check_mirror(taxpayers.lists)
 
 
 @pytest.mark.parametrize("junk", JUNKS)
 async def test_junk_in_the_first_list_makes_no_later_list_look_small(
-    sync: Sync, town: Town, junk: str
+    sync: SyncRunner, taxpayers: Taxpayers, junk: str
 ) -> None:
-    await sync(town.publish(damaging({invoicing(town)[0]: JUNKS[junk]})))
-    await sync(town.publish())
-    await sync.matches(town.lists)
+    await sync(taxpayers.publish(damaging({invoicing(taxpayers)[0]: JUNKS[junk]})))
+    await sync(taxpayers.publish())
+    await sync.check_mirror(taxpayers.lists)
 
 
-async def test_a_list_of_shorter_records_is_held(sync: Sync, town: Town) -> None:
+async def test_a_list_of_shorter_records_is_held(sync: SyncRunner, taxpayers: Taxpayers) -> None:
     sync.settings = lenient(sync.settings)
-    for user in (user for users in town.lists.values() for user in users.values()):
+    for user in (user for users in taxpayers.lists.values() for user in users.values()):
         _lengthen(user)
-    await sync(town.publish())
-    short = town.publish(lambda _, xml: re.sub("<Alias><Name>urn:long.*?</Alias>\n", "", xml))
+    await sync(taxpayers.publish())
+    short = taxpayers.publish(lambda _, xml: re.sub("<Alias><Name>urn:long.*?</Alias>\n", "", xml))
     with pytest.raises(SyncHeldError, match="fewer bytes"):
         await sync(short)
 
 
 async def test_a_list_with_far_more_users_is_held_and_can_be_approved(
-    sync: Sync, town: Town
+    sync: SyncRunner, taxpayers: Taxpayers
 ) -> None:
-    await sync(town.publish())
-    town.grow(150)
-    large = town.publish()
+    await sync(taxpayers.publish())
+    taxpayers.grow(150)
+    large = taxpayers.publish()
     with pytest.raises(SyncHeldError, match="more users"):
         await sync(large)
     await sync(large, approving=2)
-    await sync.matches(town.lists)
+    await sync.check_mirror(taxpayers.lists)
 
 
 def _lengthen(user: User) -> None:

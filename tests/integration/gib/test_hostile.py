@@ -1,4 +1,4 @@
-"""Syncs of lists that hold anything: a sentence at worst, nobody removed by damage, then repaired.
+"""Syncs of arbitrarily damaged lists: at worst an error, no removals, then a repaired mirror.
 
 HASAT_FUZZ_SEED repeats a run.
 """
@@ -18,7 +18,16 @@ import pytest
 from hasat.errors import HasatError
 from hasat.settings import Settings
 from hasat.store import MigrationSet, Store
-from support.gib_town import KINDS, MIGRATIONS, Lists, Sync, Town, bodies, lenient, simple_bodies
+from support.gib_lists import (
+    KINDS,
+    MIGRATIONS,
+    Lists,
+    SyncRunner,
+    Taxpayers,
+    expected_bodies,
+    lenient,
+    mirrored_bodies,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -39,21 +48,21 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Town:
+def taxpayers(tmp_path: Path) -> Taxpayers:
     seed = int(os.environ.get("HASAT_FUZZ_SEED") or random.randrange(2**32))
     print(f"HASAT_FUZZ_SEED={seed}")
-    town = Town(seed, tmp_path)
-    town.grow(150)
-    return town
+    taxpayers = Taxpayers(seed, tmp_path)
+    taxpayers.grow(150)
+    return taxpayers
 
 
 @pytest.fixture
-def sync(store: Store, settings: Settings) -> Sync:
-    return Sync(store, lenient(settings))
+def sync(store: Store, settings: Settings) -> SyncRunner:
+    return SyncRunner(store, lenient(settings))
 
 
 def damaged(dice: random.Random, user: str) -> str:
-    """The XML of one User with something wrong."""
+    """Return the XML of a User with random damage."""
     value, name = dice.choice(VALUES), dice.choice(NAMES)
     content = re.compile(f"(<{name}>).*?(</{name}>)", re.DOTALL)
     match dice.randrange(8):
@@ -85,8 +94,8 @@ def tampering(dice: random.Random, victims: set[str]) -> Callable[[str, str], st
     return tamper
 
 
-def spoiled(dice: random.Random, path: Path) -> Path:
-    """The list as a file that is no, or hardly, a ZIP of one XML."""
+def damaged_file(dice: random.Random, path: Path) -> Path:
+    """Return a file that is not a valid ZIP of one XML file."""
     xml = path.read_bytes()
     file = path.with_suffix(".zip")
 
@@ -126,27 +135,29 @@ def spoiled(dice: random.Random, path: Path) -> Path:
 
 
 async def mirrored(store: Store) -> dict[str, dict[str, object]]:
-    return {dataset: await bodies(store, dataset) for dataset in KINDS}
+    return {dataset: await mirrored_bodies(store, dataset) for dataset in KINDS}
 
 
 def published(lists: Lists) -> dict[str, dict[str, object]]:
-    return {dataset: dict(simple_bodies(lists, dataset)) for dataset in KINDS}
+    return {dataset: dict(expected_bodies(lists, dataset)) for dataset in KINDS}
 
 
 @pytest.mark.parametrize("max_new", [50_000, 0])
-async def test_damaged_users_are_quarantined_and_removed_by_nobody(
-    store: Store, sync: Sync, town: Town, max_new: int
+async def test_damaged_users_are_quarantined_and_never_removed(
+    store: Store, sync: SyncRunner, taxpayers: Taxpayers, max_new: int
 ) -> None:
-    await sync(town.publish())
+    await sync(taxpayers.publish())
     quarantined = 0
     for _ in range(ROUNDS):
-        before = published(deepcopy(town.lists))
-        everybody = sorted(town.lists["PK"].keys() | town.lists["GB"].keys())
-        victims = set(town.dice.sample(everybody, 8))
+        before = published(deepcopy(taxpayers.lists))
+        everyone = sorted(taxpayers.lists["PK"].keys() | taxpayers.lists["GB"].keys())
+        victims = set(taxpayers.dice.sample(everyone, 8))
         try:
-            report = await sync(town.publish(tampering(town.dice, victims)), max_new=max_new)
+            report = await sync(
+                taxpayers.publish(tampering(taxpayers.dice, victims)), max_new=max_new
+            )
         except HasatError as error:
-            # Damage that reaches beyond its User: the list is refused or held, as a whole.
+            # Damage beyond one User: the whole list is rejected or held.
             print(error)
             assert await mirrored(store) == before
         else:
@@ -156,9 +167,9 @@ async def test_damaged_users_are_quarantined_and_removed_by_nobody(
                 assert known.keys() <= now[dataset].keys()
                 for key in known.keys() - victims:
                     assert now[dataset][key] == known[key]
-        town.churn()
-        await sync(town.publish(), max_new=max_new)
-        assert await mirrored(store) == published(town.lists)
+        taxpayers.churn()
+        await sync(taxpayers.publish(), max_new=max_new)
+        assert await mirrored(store) == published(taxpayers.lists)
     async with store.connection() as conn:
         row = await (await conn.execute("SELECT count(*) FROM raw.set_aside")).fetchone()
     assert quarantined > 0
@@ -166,16 +177,18 @@ async def test_damaged_users_are_quarantined_and_removed_by_nobody(
     assert row[0] > 0
 
 
-async def test_a_file_that_is_no_list_changes_nothing(store: Store, sync: Sync, town: Town) -> None:
-    await sync(town.publish())
+async def test_a_file_that_is_not_a_list_changes_nothing(
+    store: Store, sync: SyncRunner, taxpayers: Taxpayers
+) -> None:
+    await sync(taxpayers.publish())
     before = await mirrored(store)
     for _ in range(2 * ROUNDS):
-        paths = town.publish()
-        box = town.dice.choice(["PK", "GB"])
-        paths[box] = spoiled(town.dice, paths[box])
+        paths = taxpayers.publish()
+        box = taxpayers.dice.choice(["PK", "GB"])
+        paths[box] = damaged_file(taxpayers.dice, paths[box])
         with suppress(HasatError):
             await sync(paths)
         assert await mirrored(store) == before
-    town.churn()
-    await sync(town.publish())
-    assert await mirrored(store) == published(town.lists)
+    taxpayers.churn()
+    await sync(taxpayers.publish())
+    assert await mirrored(store) == published(taxpayers.lists)

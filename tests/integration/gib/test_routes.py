@@ -1,4 +1,4 @@
-"""Looking taxpayers up over HTTP, in the original service's form."""
+"""HTTP routes of taxpayers, in the original service's form."""
 
 from collections.abc import AsyncIterator
 from importlib.resources import files
@@ -51,7 +51,7 @@ async def client(
         yield client
 
 
-async def test_a_taxpayer_is_found_as_the_original_shows_him(client: httpx2.AsyncClient) -> None:
+async def test_a_lookup_has_the_form_of_the_original(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/api/v1/einvoice/1234567890")
     assert answer.status_code == 200
     assert answer.headers["X-Last-Sync-At"]
@@ -79,7 +79,7 @@ async def test_a_taxpayer_is_found_as_the_original_shows_him(client: httpx2.Asyn
         ("1234567890", 404, "no-such-path"),
     ],
 )
-async def test_what_is_wrong_with_a_lookup_has_a_code(
+async def test_every_failed_lookup_has_a_code(
     client: httpx2.AsyncClient, path: str, status: int, code: str
 ) -> None:
     answer = await client.get(f"/api/v1/{path}")
@@ -87,7 +87,7 @@ async def test_what_is_wrong_with_a_lookup_has_a_code(
     assert answer.json()["type"] == f"/problems/{code}"
 
 
-async def test_a_mangled_identifier_is_answered_with_the_likely_one(
+async def test_a_mangled_identifier_returns_the_likely_one(
     client: httpx2.AsyncClient,
 ) -> None:
     for path in ("einvoice/864387", "einvoice/864387/history", "einvoice/changes?only=864387"):
@@ -98,14 +98,14 @@ async def test_a_mangled_identifier_is_answered_with_the_likely_one(
     assert problem["code"] == "malformed-identifier"
 
 
-async def test_was_he_registered_by_that_time(client: httpx2.AsyncClient) -> None:
+async def test_lookup_by_registration_time(client: httpx2.AsyncClient) -> None:
     path = "/api/v1/einvoice/1234567890?firstCreationTime="
     assert (await client.get(f"{path}2019-05-01T10:00:00")).status_code == 200
     assert (await client.get(f"{path}2019-05-01 09:59:59")).status_code == 404
     assert (await client.get(f"{path}soon")).status_code == 400
 
 
-async def test_many_are_looked_up_at_once(client: httpx2.AsyncClient) -> None:
+async def test_batch_lookup(client: httpx2.AsyncClient) -> None:
     wanted = ["1234567891", "0000000000", "1234567890", "1234567891"]
     answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
     found = answer.json()
@@ -118,7 +118,7 @@ async def test_many_are_looked_up_at_once(client: httpx2.AsyncClient) -> None:
     assert refused.status_code == 422
 
 
-async def test_malformed_identifiers_come_back_apart_from_those_not_found(
+async def test_batch_lookup_separates_malformed_from_not_found(
     client: httpx2.AsyncClient,
 ) -> None:
     wanted = ["864387", " 0000864387", "123456789", "1234567890", "9999999999", "", "x" * 500]
@@ -138,7 +138,7 @@ async def test_malformed_identifiers_come_back_apart_from_those_not_found(
     assert all(one["reason"] for one in found["malformed"])
 
 
-async def test_a_search_answers_as_the_original(client: httpx2.AsyncClient) -> None:
+async def test_a_search_has_the_form_of_the_original(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/api/v1/einvoice", params={"search": "ışık"})
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -147,30 +147,30 @@ async def test_a_search_answers_as_the_original(client: httpx2.AsyncClient) -> N
     assert [item["title"] for item in found["items"]] == ["IŞIK A.Ş."]
     assert found["items"][0]["aliases"][0]["name"] == "urn:mail:pk@1234567890.tr"
     assert (found["totalCount"], found["page"], found["pageSize"]) == (1, 1, 20)
-    everybody = (await client.get("/api/v1/einvoice", params={"pageSize": 1, "page": 2})).json()
-    assert [item["title"] for item in everybody["items"]] == ["IŞIK A.Ş."]
-    assert everybody["totalCount"] == 2
+    everyone = (await client.get("/api/v1/einvoice", params={"pageSize": 1, "page": 2})).json()
+    assert [item["title"] for item in everyone["items"]] == ["IŞIK A.Ş."]
+    assert everyone["totalCount"] == 2
     by_alias = {"alias": "PK@1234567891.tr"}
     (holder,) = (await client.get("/api/v1/einvoice", params=by_alias)).json()["items"]
     assert holder["title"] == "ÇAĞ LTD"
     assert (await client.get("/api/v1/edespatch", params=by_alias)).json()["totalCount"] == 0
 
 
-async def test_the_first_search_has_the_search_prepared(client: httpx2.AsyncClient) -> None:
-    async def ready() -> bool:
+async def test_the_first_search_builds_the_index(client: httpx2.AsyncClient) -> None:
+    async def is_ready() -> bool:
         (gib,) = (await client.get("/api/v1/status")).json()["sources"]
-        told: bool = gib["searchReady"]
-        assert told == (not gib["remarks"])
-        return told
+        ready: bool = gib["searchReady"]
+        assert ready == (not gib["remarks"])
+        return ready
 
-    assert not await ready()
+    assert not await is_ready()
     first = (await client.get("/api/v1/einvoice", params={"search": "a"})).json()
-    assert await ready()
+    assert await is_ready()
     assert (await client.get("/api/v1/einvoice", params={"search": "a"})).json() == first
 
 
 @pytest.mark.parametrize("query", ["search=" + "x" * 201, "pageSize=0", "pageSize=101", "page=0"])
-async def test_a_search_beyond_the_limits_is_refused(
+async def test_a_search_beyond_the_limits_is_rejected(
     client: httpx2.AsyncClient, query: str
 ) -> None:
     assert (await client.get(f"/api/v1/einvoice?{query}")).status_code == 422
@@ -180,7 +180,7 @@ async def test_a_search_beyond_the_limits_is_refused(
     "path",
     ["?search=%00", "?alias=a%00", "/changes?only=%00", "/%00/history", "?search=%ff", "/%00"],
 )
-async def test_letters_that_the_database_cannot_hold_are_no_fault_of_ours(
+async def test_characters_that_postgresql_cannot_store_are_a_client_error(
     client: httpx2.AsyncClient, path: str
 ) -> None:
     answer = await client.get(f"/api/v1/einvoice{path}")
@@ -193,7 +193,7 @@ async def test_letters_that_the_database_cannot_hold_are_no_fault_of_ours(
             assert refused.status_code == 422, body
 
 
-async def test_a_taxpayer_as_he_was(
+async def test_lookup_at_a_given_time(
     client: httpx2.AsyncClient, store: Store, settings: Settings, tmp_path: Path
 ) -> None:
     path = "/api/v1/einvoice/1234567890"
@@ -223,22 +223,22 @@ async def test_a_taxpayer_as_he_was(
     )
 
 
-async def test_dashboards_of_the_original_find_their_metrics(client: httpx2.AsyncClient) -> None:
+async def test_the_original_metrics_are_exposed(client: httpx2.AsyncClient) -> None:
     def value(text: str, name: str) -> float:
         (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(line.split()[1])
 
     asked = value((await client.get("/metrics")).text, "gibuserlist_queries_total")
     await client.get("/api/v1/einvoice/1234567890")
-    told = (await client.get("/metrics")).text
-    assert value(told, "gibuserlist_queries_total") == asked + 1
-    assert value(told, "gibuserlist_users_einvoice_count") == 2
-    assert value(told, "gibuserlist_users_edespatch_count") == 0
-    assert value(told, "gibuserlist_sync_last_sync_at_unix") > 1.7e9
-    assert 'gibuserlist_sync_changes_total{change_type="removed"} 0.0' in told
+    metrics = (await client.get("/metrics")).text
+    assert value(metrics, "gibuserlist_queries_total") == asked + 1
+    assert value(metrics, "gibuserlist_users_einvoice_count") == 2
+    assert value(metrics, "gibuserlist_users_edespatch_count") == 0
+    assert value(metrics, "gibuserlist_sync_last_sync_at_unix") > 1.7e9
+    assert 'gibuserlist_sync_changes_total{change_type="removed"} 0.0' in metrics
 
 
-async def test_status_and_health_speak_of_the_lists(client: httpx2.AsyncClient) -> None:
+async def test_status_and_health_include_the_lists(client: httpx2.AsyncClient) -> None:
     status = (await client.get("/api/v1/status")).json()
     assert (status["eInvoiceUserCount"], status["eDespatchUserCount"]) == (2, 0)
     assert status["lastSyncAt"]

@@ -1,4 +1,4 @@
-"""Searching taxpayers: what is found, in which order, and that it is never behind the mirror."""
+"""Search of taxpayers: results, order, and consistency with the mirror."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from hasat.sources.gib.search import (
 from hasat.store import MigrationSet, Store
 from hasat.text import fold
 from support.feed_toys import run
-from support.gib_people import MIGRATIONS, load, people, person
+from support.gib_lists import MIGRATIONS, by_identifier, load_mirror, taxpayer_body
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def _folded(store: Store, texts: list[str]) -> list[str]:
 
 
 async def test_python_and_sql_fold_alike(store: Store) -> None:
-    # Every letter of the first plane, some of the others, and all beside letters that do fold.
+    # All characters of the first plane and some others, each next to letters that fold.
     points = [chr(n) for n in range(1, 0x10000) if not 0xD800 <= n < 0xE000]
     points += [chr(n) for n in range(0x10000, 0x110000, 251)]
     texts = ["".join(points[n : n + 100]) for n in range(0, len(points), 100)]
@@ -79,12 +79,12 @@ async def test_python_and_sql_fold_alike(store: Store) -> None:
 async def test_a_title_is_found_in_any_case_and_without_turkish_letters(
     store: Store, prepared: bool
 ) -> None:
-    await load(
+    await load_mirror(
         store,
-        people(
-            person("1000000001", "IŞIK İNŞAAT LİMİTED ŞİRKETİ"),
-            person("1000000002", "Çağdaş  Ölçüm\tAletleri %50_A\\Ş"),
-            person("1000000003", None),
+        by_identifier(
+            taxpayer_body("1000000001", "IŞIK İNŞAAT LİMİTED ŞİRKETİ"),
+            taxpayer_body("1000000002", "Çağdaş  Ölçüm\tAletleri %50_A\\Ş"),
+            taxpayer_body("1000000003", None),
         ),
     )
     if prepared:
@@ -95,14 +95,16 @@ async def test_a_title_is_found_in_any_case_and_without_turkish_letters(
         assert await _found(store, text) == ["1000000002"], text
     assert await _found(store, "0000000") == ["1000000003", "1000000002", "1000000001"]
     assert await _found(store, "00003") == ["1000000003"]
-    # Neither a wildcard nor the end of a title and the start of a number is a match.
+    # Wildcards do not match, nor do the end of a title and the start of a number together.
     for text in ("%", "i_ik", "sirketi1000", "sirketi 1000"):
         assert await _found(store, text) == (["1000000002"] if text == "%" else []), text
 
 
 async def test_pages_are_stable_and_complete(store: Store) -> None:
     titles = ["ZEKİ", "ali", "ALİ", "Çınar", "cinar", "DENİZ", "veli"]
-    state = people(*(person(f"{3000000000 + n}", title) for n, title in enumerate(titles)))
+    state = by_identifier(
+        *(taxpayer_body(f"{3000000000 + n}", title) for n, title in enumerate(titles))
+    )
     await run(store, state, dataset=EINVOICE)
     expected = sorted(state, key=lambda key: (fold(state[key]["title"]), key))
     paged = []
@@ -114,14 +116,14 @@ async def test_pages_are_stable_and_complete(store: Store) -> None:
     assert paged == expected
 
 
-async def test_an_alias_leads_to_all_who_have_it(store: Store) -> None:
+async def test_an_alias_finds_all_its_taxpayers(store: Store) -> None:
     await run(
         store,
-        people(
-            person("4000000001", "A", "urn:mail:defaultpk@x.com", "urn:mail:DefaultPK"),
-            person("4000000002", "B", "defaultpk"),
-            person("4000000003", "C", "urn:pk:9999999999", 'od"d\\urn:mail:x'),
-            person("4000000004", "D"),
+        by_identifier(
+            taxpayer_body("4000000001", "A", "urn:mail:defaultpk@x.com", "urn:mail:DefaultPK"),
+            taxpayer_body("4000000002", "B", "defaultpk"),
+            taxpayer_body("4000000003", "C", "urn:pk:9999999999", 'od"d\\urn:mail:x'),
+            taxpayer_body("4000000004", "D"),
         ),
         dataset=EINVOICE,
     )
@@ -133,25 +135,27 @@ async def test_an_alias_leads_to_all_who_have_it(store: Store) -> None:
     assert await _found(store, alias="urn:mail:") == []
 
 
-async def test_personal_numbers_can_be_left_out(store: Store) -> None:
-    state = people(person("10000000146", "AYŞE", "pk"), person("5000000001", "AYŞE LTD", "pk"))
+async def test_personal_numbers_can_be_excluded(store: Store) -> None:
+    state = by_identifier(
+        taxpayer_body("10000000146", "AYŞE", "pk"), taxpayer_body("5000000001", "AYŞE LTD", "pk")
+    )
     await run(store, state, dataset=EINVOICE)
     assert await _found(store, "ayse") == ["10000000146", "5000000001"]
     assert await _found(store, "ayse", personal=False) == ["5000000001"]
     assert await _found(store, alias="pk", personal=False) == ["5000000001"]
 
 
-async def test_the_search_is_exactly_as_new_as_the_mirror(store: Store) -> None:
+async def test_the_search_is_always_consistent_with_the_mirror(store: Store) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
 
-    def somebody(n: int) -> dict[str, Any]:
+    def numbered(n: int) -> dict[str, Any]:
         title = "".join(dice.choices(LETTERS + ODDITIES, k=dice.randrange(1, 12)))
-        return person(f"{6000000000 + n}", title, f"urn:mail:{dice.randrange(5)}@x")
+        return taxpayer_body(f"{6000000000 + n}", title, f"urn:mail:{dice.randrange(5)}@x")
 
-    truth = people(*map(somebody, range(40)))
-    await load(store, truth)
+    truth = by_identifier(*map(numbered, range(40)))
+    await load_mirror(store, truth)
     for step in range(6):
         if step == 3:
             await build_search_index(store, _quiet)
@@ -159,7 +163,7 @@ async def test_the_search_is_exactly_as_new_as_the_mirror(store: Store) -> None:
             if dice.random() < 0.3:
                 truth.pop(f"{6000000000 + n}", None)
             else:
-                truth |= people(somebody(n))
+                truth |= by_identifier(numbered(n))
         await run(store, truth, dataset=EINVOICE)
         wanted = dice.choice(LETTERS)
         hits = [k for k, body in truth.items() if fold(wanted) in fold(body["title"])]
@@ -172,8 +176,8 @@ async def test_the_search_is_exactly_as_new_as_the_mirror(store: Store) -> None:
         assert {row[0] for row in await cursor.fetchall()} == truth.keys()
 
 
-async def test_a_change_of_very_many_is_left_to_the_job(store: Store) -> None:
-    await load(store, people(person("9000000001", "IŞIK")))
+async def test_a_mass_change_is_left_to_the_job(store: Store) -> None:
+    await load_mirror(store, by_identifier(taxpayer_body("9000000001", "IŞIK")))
     await build_search_index(store, _quiet)
     async with store.connection() as conn:
         await conn.execute(
@@ -191,25 +195,25 @@ async def test_a_change_of_very_many_is_left_to_the_job(store: Store) -> None:
         assert await cursor.fetchall() == [("9000000001",)]
 
 
-async def test_a_change_during_the_preparation_is_not_lost(store: Store) -> None:
-    await load(store, people(person("9000000001", "IŞIK")))
+async def test_a_change_during_the_build_is_not_lost(store: Store) -> None:
+    await load_mirror(store, by_identifier(taxpayer_body("9000000001", "IŞIK")))
     async with store.connection() as conn:
         await conn.execute(
             "UPDATE core.einvoice SET body = jsonb_set(body, '{title}', '\"GÜNEŞ\"')"
         )
         preparing = asyncio.create_task(build_search_index(store, _quiet))
         async with asyncio.timeout(60):
-            while not await _somebody_waits(conn):  # noqa: ASYNC110 - PostgreSQL knows
+            while not await _is_waiting(conn):  # noqa: ASYNC110 - PostgreSQL knows
                 await asyncio.sleep(0.02)
     await preparing
     assert await _found(store, "güneş") == ["9000000001"]
     assert await _found(store, "ışık") == []
 
 
-async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
+async def test_the_first_sync_queues_the_index_and_a_worker_builds_it(
     store: Store, settings: Settings
 ) -> None:
-    await load(store, people(person("7000000001", "IŞIK")))
+    await load_mirror(store, by_identifier(taxpayer_body("7000000001", "IŞIK")))
     await enqueue_search_index(store)
     await enqueue_search_index(store)
     assert await _ordered(store) == 1
@@ -233,10 +237,10 @@ async def test_a_first_sync_orders_the_rows_and_a_worker_makes_them(
     assert await _found(store, "isik") == ["7000000001"]
 
 
-async def test_without_pg_trgm_the_search_works_and_says_so(store: Store) -> None:
+async def test_without_pg_trgm_the_search_works_and_reports_it(store: Store) -> None:
     async with store.connection() as conn:
         assert (await load_search_state(conn)).remark() is None
-    await load(store, people(person("8000000001", "IŞIK")))
+    await load_mirror(store, by_identifier(taxpayer_body("8000000001", "IŞIK")))
     async with store.connection() as conn:
         await conn.execute(FORBID_EXTENSIONS)
     await build_search_index(store, _quiet)
@@ -245,7 +249,7 @@ async def test_without_pg_trgm_the_search_works_and_says_so(store: Store) -> Non
         state = await load_search_state(conn)
         assert state.missing == ()
         assert "CREATE EXTENSION pg_trgm" in (state.remark() or "")
-        # An administrator installs it: the next order makes the indexes.
+        # After an administrator installs it, the job builds the indexes.
         await conn.execute("DROP EVENT TRIGGER forbid_extensions")
         await conn.execute("CREATE EXTENSION pg_trgm")
         assert (await load_search_state(conn)).missing == ("einvoice", "edespatch")
@@ -261,7 +265,7 @@ async def _ordered(store: Store) -> int:
     return cursor.rowcount
 
 
-async def _somebody_waits(conn: AsyncConnection[Any]) -> bool:
+async def _is_waiting(conn: AsyncConnection[Any]) -> bool:
     cursor = await conn.execute(
         "SELECT FROM pg_locks WHERE NOT granted AND relation = 'gib.search_einvoice'::regclass"
     )

@@ -1,4 +1,4 @@
-"""The simulated publisher against the real job: lists fetched, synchronised, with each fault."""
+"""The simulator and the real job: lists fetched and synchronised, with each fault."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,7 +39,7 @@ def migrations() -> list[MigrationSet]:
 
 
 def simple_body(one: Taxpayer, kind: str) -> dict[str, Any] | None:
-    """What must be published about a taxpayer, by the issue's words and nothing else."""
+    """Return the expected body of a taxpayer, by a second, simple implementation."""
     earliest: dict[tuple[str, str], str] = {}
     for box, documents in (("PK", one.pk), ("GB", one.gb)):
         for alias in documents.get(kind, []):
@@ -63,7 +63,7 @@ def simple_body(one: Taxpayer, kind: str) -> dict[str, Any] | None:
 
 @dataclass
 class Mirror:
-    """A store that follows the simulated publisher, and how often it has moved on."""
+    """A store that follows the simulator, and the number of steps so far."""
 
     simulation: Simulation
     store: Store
@@ -81,17 +81,17 @@ class Mirror:
         return await perform(SYNC, self.store, self.settings, run_id=next(self._runs))
 
     async def holds(self, steps: int) -> bool:
-        """Whether both datasets are what the lists say after so many steps."""
+        """Return whether both datasets match the lists after a number of steps."""
         publisher = Publisher(USERS, SEED)
         for _ in range(steps):
             publisher.step()
-        everybody = list(publisher.taxpayers())
+        everyone = list(publisher.taxpayers())
         async with self.store.connection() as conn:
             for dataset, kind in KINDS.items():
                 rows = await (
                     await conn.execute(f"SELECT key, body FROM core.{dataset}")
                 ).fetchall()
-                bodies = {one.identifier: simple_body(one, kind) for one in everybody}
+                bodies = {one.identifier: simple_body(one, kind) for one in everyone}
                 if dict(rows) != {key: body for key, body in bodies.items() if body}:
                     return False
         return True
@@ -101,7 +101,7 @@ class Mirror:
 async def mirrored(
     database: ThrowAwayDatabase, home: Path, environ: dict[str, str] | None = None
 ) -> AsyncIterator[Mirror]:
-    """A mirror after its first run."""
+    """Open a mirror after its first run."""
     simulation = Simulation(GIB, seed=SEED, options={"users": USERS})
     async with simulate(simulation) as address:
         settings = load_settings(
@@ -126,7 +126,7 @@ async def mirror(database: ThrowAwayDatabase, tmp_path: Path) -> AsyncIterator[M
         yield mirror
 
 
-async def test_the_mirror_follows_step_by_step_and_asks_only_for_what_is_new(
+async def test_the_mirror_follows_each_step_with_conditional_requests(
     mirror: Mirror,
 ) -> None:
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_the_mirror_follows_step_by_step_and_asks_only_for_what_is_new(
         assert (await mirror.sync()).kind == "nothing"
 
 
-async def test_another_order_is_no_change(mirror: Mirror) -> None:
+async def test_a_different_order_is_not_a_change(mirror: Mirror) -> None:
     mirror.simulation.faults.switch_on("shuffled")
     for _ in range(2):
         assert (await mirror.sync()).kind == "nothing"
@@ -160,7 +160,7 @@ async def test_a_damaged_list_fails_changes_nothing_and_is_fetched_again(
     with pytest.raises(error, match=which.upper()):
         await mirror.sync()
     assert await mirror.holds(0)
-    # Also when the damaged file came under the marks of the whole one.
+    # Also if the damaged file had the ETag of the complete one.
     assert (await mirror.sync()).kind == "done"
     assert await mirror.holds(1)
 
@@ -178,13 +178,13 @@ async def test_half_a_list_is_held(mirror: Mirror, options: dict[str, Any]) -> N
     assert await mirror.holds(1)
 
 
-async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
+async def test_lists_of_held_runs_are_stored_until_the_decision(
     mirror: Mirror,
 ) -> None:
-    kept = mirror.settings.home / "held" / "gib"
+    folder = mirror.settings.home / "held" / "gib"
 
     def waiting() -> list[str]:
-        return sorted({path.name.partition("-")[0] for path in kept.iterdir()})
+        return sorted({path.name.partition("-")[0] for path in folder.iterdir()})
 
     mirror.simulation.faults.switch_on("half-list")
     for _ in range(3):
@@ -195,7 +195,7 @@ async def test_lists_that_were_held_are_kept_as_long_as_they_wait_and_no_longer(
     mirror.next_step()
     assert (await mirror.sync()).kind == "held"
     assert waiting() == ["2", "4", "5"]
-    # Where nobody decides, only the newest three wait.
+    # Without a decision, only the newest three wait.
     mirror.next_step()
     assert (await mirror.sync()).kind == "held"
     assert waiting() == ["4", "5", "6"]
@@ -216,7 +216,7 @@ async def test_a_missing_list_fails_with_its_name_and_changes_nothing(mirror: Mi
     assert await mirror.holds(1)
 
 
-async def test_a_stale_list_is_caught_up_with(mirror: Mirror) -> None:
+async def test_a_stale_list_is_followed_by_the_newest(mirror: Mirror) -> None:
     mirror.next_step()
     assert (await mirror.sync()).kind == "done"
     mirror.simulation.faults.switch_on("stale", list="pk")
@@ -229,7 +229,7 @@ async def test_a_stale_list_is_caught_up_with(mirror: Mirror) -> None:
 
 
 @pytest.mark.parametrize(("fault", "options"), [("reset", {}), ("error", {"status": 500})])
-async def test_a_passing_fault_is_tried_again_within_the_run(
+async def test_a_transient_fault_is_retried_within_the_run(
     mirror: Mirror, fault: str, options: dict[str, Any]
 ) -> None:
     mirror.next_step()
@@ -238,7 +238,7 @@ async def test_a_passing_fault_is_tried_again_within_the_run(
     assert await mirror.holds(1)
 
 
-async def test_a_publisher_too_slow_for_the_time_out_changes_nothing(
+async def test_a_download_timeout_changes_nothing(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     environ = {"HASAT_GIB_DOWNLOAD_TIMEOUT": "00:00:02"}
@@ -266,7 +266,7 @@ async def test_the_same_seed_publishes_the_same_bytes_at_every_step() -> None:
     assert len(set(found)) == 3
 
 
-async def test_an_unchanged_list_is_not_sent_and_a_part_of_it_can_be_asked_for() -> None:
+async def test_conditional_and_range_requests() -> None:
     simulation = Simulation(GIB, seed=3, options={"users": 50})
     async with simulate(simulation) as address, httpx2.AsyncClient(base_url=address) as client:
         whole = await client.get(PATHS["GB"])

@@ -1,6 +1,6 @@
-"""Syncs that are killed, cut off or misled by the clock: nothing is lost, nothing happens by half.
+"""Syncs that are killed, disconnected or confused by the clock: nothing is lost or half done.
 
-HASAT_CAMPAIGN says how many syncs are killed.
+HASAT_CAMPAIGN is the number of syncs to kill.
 """
 
 import os
@@ -43,7 +43,7 @@ def migrations() -> list[MigrationSet]:
 
 
 class Publishing:
-    """Lists of a few hundred taxpayers that change from step to step."""
+    """A publisher of 300 taxpayers whose lists change with each call."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class Publishing:
         self._steps = 0
 
     def __call__(self) -> dict[str, Path]:
-        """The lists of the next step."""
+        """Return the lists of the next step."""
         if self._steps:
             self._publisher.change(added=5, modified=9, removed=4)
         self._steps += 1
@@ -74,7 +74,7 @@ async def _mirror(store: Store, dataset: str) -> dict[str, Any]:
 
 
 async def _is_sound(store: Store, dataset: str, start: dict[str, Any]) -> bool:
-    """Numbers without a gap, a follower that began at `start` equal to the mirror, its digest."""
+    """Check for dense numbers and the digest; return whether a follower from `start` matches."""
     mirror = await _mirror(store, dataset)
     async with store.connection() as conn:
         head = await head_of(conn, dataset)
@@ -92,7 +92,7 @@ async def _is_sound(store: Store, dataset: str, start: dict[str, Any]) -> bool:
     return follower == mirror
 
 
-async def test_a_sync_that_is_killed_has_happened_or_has_not(
+async def test_a_killed_sync_is_committed_completely_or_not_at_all(
     store: Store, database: ThrowAwayDatabase, publish: Publishing, tmp_path: Path
 ) -> None:
     house = House(tmp_path / "home")
@@ -130,7 +130,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
 ) -> None:
     first = publish()
     cut = []
-    # Small partitions: what is cut has copied some of them, into all tables, and not the others.
+    # Small partitions: the connection is cut after some of them were copied to all tables.
     small = settings.gib.model_copy(update={"batch_size": 50})
     settings = settings.model_copy(update={"gib": small})
 
@@ -151,7 +151,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
     report = await synchronise(store, settings, first, run=2)
     assert report.outcome == "committed"
     before = {dataset: await _mirror(store, dataset) for dataset in DATASETS}
-    # The same when everything is read anew over a mirror that is filled already.
+    # The same for a full load over a mirror with records.
     cut.clear()
     second = publish()
     with pytest.raises((psycopg.Error, HasatError)):
@@ -185,7 +185,7 @@ async def test_a_clock_set_back_an_hour_loses_no_change(
     store: Store, settings: Settings, publish: Publishing
 ) -> None:
     await synchronise(store, settings, publish(), run=1)
-    # To the versions to come it is the same whether they were committed in an hour's time.
+    # Versions committed in the future are equivalent to a clock that was set back.
     async with store.connection() as conn:
         for table in ("head", "version", "version_dataset"):
             await conn.execute(
@@ -197,12 +197,12 @@ async def test_a_clock_set_back_an_hour_loses_no_change(
     for run in (2, 3):
         report = await synchronise(store, settings, publish(), run=run)
         assert report.version.committed_at > last
-        assert await _seen_since(store, last, report)
+        assert await _returned_since(store, last, report)
         last = report.version.committed_at
 
 
-async def _seen_since(store: Store, since: datetime, report: SyncReport) -> bool:
-    """Whether whoever asks by time is given exactly the changes of the newest version."""
+async def _returned_since(store: Store, since: datetime, report: SyncReport) -> bool:
+    """Return whether a request by time returns exactly the changes of the newest version."""
     async with store.connection() as conn:
         span = await changes_between(conn, "einvoice", since, None, page=1, size=1000)
     return span.total == report.version.counts["einvoice"].total > 0

@@ -30,7 +30,7 @@ from hasat.web import add_pages
 from hasat.web.pages import PAGES
 from hasat.web.story import SCENES
 from support import feed_toys
-from support.gib_people import people, person
+from support.gib_lists import by_identifier, taxpayer_body
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -88,8 +88,8 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
 
 
 async def _live_a_little(store: Store) -> None:
-    before = people(person("1234567890", "IŞIK <b>A.Ş.</b>", "urn:mail:pk@isik.tr"))
-    after = people(person("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
+    before = by_identifier(taxpayer_body("1234567890", "IŞIK <b>A.Ş.</b>", "urn:mail:pk@isik.tr"))
+    after = by_identifier(taxpayer_body("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
     for state in (before, after):
         await feed_toys.run(store, state, dataset=DATASETS[0])
     await subscribe(store, [Endpoint("http", "https://hooks.example", "http")])
@@ -156,7 +156,7 @@ async def test_a_record_shows_what_was_before_and_after(
     ]
     begun = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
     assert (begun["body"], begun["alike"]) == (None, ["1234567890"])
-    await feed_toys.run(store, people(), dataset=DATASETS[0])
+    await feed_toys.run(store, by_identifier(), dataset=DATASETS[0])
     removed = (await client.get("/changes.json?dataset=einvoice")).json()["changes"][0]
     # A list has room for a few: names first, then numbers.
     assert [one["name"] for one in removed["fields"]][:2] == ["type", "title"]
@@ -257,8 +257,8 @@ async def test_a_search_that_goes_on_in_one_list_tells_where_the_others_are(
 ) -> None:
     """121 in one list, 15 in the other; seven pages, and no eighth."""
     for dataset, count in zip(DATASETS, (121, 15), strict=True):
-        found = [person(f"{1_000_000_000 + n}", f"DENİZ {n:03}") for n in range(count)]
-        await feed_toys.run(store, people(*found), dataset=dataset)
+        found = [taxpayer_body(f"{1_000_000_000 + n}", f"DENİZ {n:03}") for n in range(count)]
+        await feed_toys.run(store, by_identifier(*found), dataset=dataset)
     second = (await _get(client, "/taxpayers?q=deniz&page=2")).text
     assert "15 found" in second
     assert "All of them are on earlier pages." in second
@@ -425,7 +425,7 @@ async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(
         assert [(one["name"], one["dataset"], one["lag"]) for one in found] == [
             ("the shop", "einvoice", 0)
         ]
-        await feed_toys.run(store, people(), dataset=DATASETS[0])
+        await feed_toys.run(store, by_identifier(), dataset=DATASETS[0])
         found = (await client.get("/delivery.json")).json()["followers"]
         assert found[0]["lag"] == 1
 

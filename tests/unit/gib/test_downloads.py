@@ -1,4 +1,4 @@
-"""Where a list may come from."""
+"""Sources that a list may be fetched from."""
 
 from pathlib import Path
 
@@ -10,9 +10,7 @@ from hasat.sources.gib.sync.downloads import fetch_list
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("source", ["ftp://example.org/pk.zip", "s3://lists/pk.zip", "://"])
-async def test_an_address_that_nobody_here_speaks_is_refused_at_once(
-    source: str, tmp_path: Path
-) -> None:
+async def test_an_unsupported_scheme_is_rejected_at_once(source: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only http"):
         await fetch_list(source, "PK", tmp_path, timeout_seconds=5, pauses=())
     assert not list(tmp_path.iterdir())

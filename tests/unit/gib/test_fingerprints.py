@@ -1,4 +1,4 @@
-"""Which records are new, which are gone: exactly, whatever the order and however often."""
+"""Detection of new and gone records by fingerprints, independent of order and repetition."""
 
 import io
 import os
@@ -14,13 +14,13 @@ def _each(fingerprints: bytes) -> set[bytes]:
     return {fingerprints[at : at + 16] for at in range(0, len(fingerprints), 16)}
 
 
-def test_fingerprints_are_split_as_sets_are() -> None:
+def test_new_and_gone_fingerprints_equal_set_differences() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     for _ in range(200):
         pool = [dice.randbytes(16) for _ in range(dice.randint(1, 60))]
-        # Ends of the range, and halves shared by several.
+        # The limits of the range, and halves that several share.
         pool += [bytes(16), b"\xff" * 16, b"\xff" * 8 + bytes(8), pool[0][:8] + bytes(8)]
         last = dice.choices(pool, k=dice.randint(0, 80))
         current = dice.choices(pool, k=dice.randint(0, 80))
@@ -37,7 +37,7 @@ def test_fingerprints_are_split_as_sets_are() -> None:
         assert gone <= set(last) - set(current) | twins
 
 
-def test_a_fingerprint_met_once_or_twice_is_not_gone() -> None:
+def test_a_repeated_fingerprint_is_not_gone() -> None:
     a, b, c, d = (os.urandom(16) for _ in range(4))
     known = KnownFingerprints(a + b + a + c)
     assert len(known) == 3
@@ -64,7 +64,7 @@ def _titles(reader: Reader) -> list[str | None]:
     return [decode_part(line).title for batch in reader for _, line in batch.new]
 
 
-def test_only_records_with_other_bytes_are_read_again() -> None:
+def test_only_changed_records_are_parsed_again() -> None:
     known = KnownFingerprints(b"")
     assert _run(_list("A", "B & C".replace("&", "&amp;")), known) == ["A", "B & C"]
     first = Reader(open_list(io.BytesIO(_list("A", "B", "C"))), 5)
@@ -76,6 +76,6 @@ def test_only_records_with_other_bytes_are_read_again() -> None:
     assert known.gone() == seen[16:32]
 
 
-def test_another_seed_knows_nothing() -> None:
+def test_fingerprints_depend_on_the_seed() -> None:
     assert fingerprints_of([b"a", b"b"], 1) != fingerprints_of([b"a", b"b"], 2)
     assert len(fingerprints_of([b"a", b"b"], 1)) == 32

@@ -16,7 +16,7 @@ from hasat.sources.gib.identifiers import find_malformation, has_valid_checksum,
         "17291716060",
     ],
 )
-def test_numbers_whose_check_digits_fit(number: str) -> None:
+def test_valid_checksums(number: str) -> None:
     assert has_valid_checksum(number)
 
 
@@ -34,11 +34,11 @@ def test_numbers_whose_check_digits_fit(number: str) -> None:
         "١٢٣٤٥٦٧٨٩٠",
     ],
 )
-def test_numbers_whose_check_digits_do_not(number: str) -> None:
+def test_invalid_checksums(number: str) -> None:
     assert not has_valid_checksum(number)
 
 
-def test_the_length_tells_the_kind() -> None:
+def test_the_kind_follows_from_the_length() -> None:
     assert [kind_of(n) for n in ("1" * 10, "1" * 11, "1" * 12, "x" * 10)] == [
         "VKN",
         "TCKN",
@@ -84,7 +84,7 @@ def test_the_length_tells_the_kind() -> None:
         ("9" * 5000, None),
     ],
 )
-def test_what_was_likely_meant(text: str, likely: str | None) -> None:
+def test_the_likely_identifier_is_suggested(text: str, likely: str | None) -> None:
     found = find_malformation(text)
     assert found is not None
     assert found.reason
@@ -93,5 +93,5 @@ def test_what_was_likely_meant(text: str, likely: str | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["0000864387", "0000000000", "10000000146", "1111111111"])
-def test_what_can_be_an_identifier_is_not_malformed(text: str) -> None:
+def test_well_formed_identifiers(text: str) -> None:
     assert find_malformation(text) is None

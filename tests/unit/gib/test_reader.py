@@ -1,4 +1,4 @@
-"""Opening and reading lists: what is read in full, what is set aside, what is refused and why."""
+"""Reading of lists: files, records, quarantined Users and rejected lists."""
 
 import io
 import struct
@@ -106,12 +106,12 @@ def test_a_zip_with_sizes_after_the_data_and_utf8_names_is_read() -> None:
     assert len(identifiers(read(bytes(data))[1])) == 2
 
 
-def test_files_beside_the_only_xml_file_do_not_matter() -> None:
+def test_other_files_in_the_archive_are_ignored() -> None:
     assert read(packed(xml(users(1)), more=("readme.txt",)))[0].tally.users == 1
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "says"),
+    ("data", "kind", "text"),
     [
         (b"", errors.NotAListError, "an empty file"),
         (b"PK\x03\x04", errors.ArchiveError, "not a complete ZIP"),
@@ -141,18 +141,18 @@ def test_files_beside_the_only_xml_file_do_not_matter() -> None:
         (xml("<User><Identifier/></User>"), errors.DamagedListError, "is damaged"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused_with_a_reason(
-    data: bytes, kind: type[ListError], says: str
+def test_an_unusable_list_is_rejected_with_a_reason(
+    data: bytes, kind: type[ListError], text: str
 ) -> None:
     with pytest.raises(HasatError) as caught:
         read(data)
     assert type(caught.value) is kind
-    assert says in caught.value.message
+    assert text in caught.value.message
     assert "pk.zip" in caught.value.message
     assert "Nothing was changed" in (caught.value.remedy or "")
 
 
-def test_a_wrong_checksum_refuses_the_whole_archive() -> None:
+def test_a_wrong_checksum_rejects_the_archive() -> None:
     data = bytearray(packed(xml(users(50))))
     at = data.index(b"PK\x01\x02") + 16
     data[at] ^= 1
@@ -160,7 +160,7 @@ def test_a_wrong_checksum_refuses_the_whole_archive() -> None:
         read(bytes(data))
 
 
-def test_archives_that_unpack_too_far_are_refused_before_and_while_unpacking() -> None:
+def test_archives_that_expand_too_far_are_rejected() -> None:
     tight = packed(b"<UserList>" + b" " * 5_000_000 + b"</UserList>")
     with pytest.raises(errors.TooLargeError, match="times its size"):
         read(tight)
@@ -172,12 +172,12 @@ def test_archives_that_unpack_too_far_are_refused_before_and_while_unpacking() -
         read(xml(users(50)), Limits(max_bytes=5000))
 
 
-def test_a_file_that_is_not_there_is_an_error_of_hasat(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_list_error(tmp_path: Path) -> None:
     with pytest.raises(ListError, match="No such file"):
         list(Reader(open_list(tmp_path / "pk.zip"), 1))
 
 
-def test_a_record_without_end_does_not_fill_the_memory() -> None:
+def test_an_endless_record_does_not_fill_the_memory() -> None:
     endless = b"<UserList><User>" + b"x" * 100_000
     with pytest.raises(errors.DamagedListError, match="more than 5000 bytes"):
         read(endless, Limits(max_record=5000))
@@ -223,20 +223,18 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch, block: int) ->
         (user("0000000001").replace("</User>", "</User\n>"), ["0000000001"]),
     ],
 )
-def test_markup_that_looks_like_the_end_of_a_user_is_not_taken_for_one(
-    content: str, expected: list[str]
-) -> None:
+def test_closing_tags_in_comments_and_cdata_are_not_cuts(content: str, expected: list[str]) -> None:
     _, batches = read(xml(content))
     assert identifiers(batches) == expected
     assert not quarantined(batches)
 
 
-def test_what_stands_between_users_is_counted() -> None:
+def test_content_between_users_is_counted() -> None:
     reader, _ = read(xml(f"<Made>2026</Made>{user('0000000001')}text{user('0000000002')}<Made/>"))
     assert reader.tally.unknown == {"Made": 2, "text": 1}
 
 
-# ── set aside ──────────────────────────────────────────────────────────────────────────────────
+# ── quarantined ──────────────────────────────────────────────────────────────────────────────────
 
 DAMAGES = {
     "a bare ampersand": (user("1111113261", "A & B"), "1111113261"),
@@ -264,7 +262,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_user_that_cannot_be_read_is_set_aside_and_costs_nobody_else_anything(
+def test_an_unreadable_user_is_quarantined_alone(
     damage: str,
 ) -> None:
     broken, identifier = DAMAGES[damage]
@@ -276,7 +274,7 @@ def test_a_user_that_cannot_be_read_is_set_aside_and_costs_nobody_else_anything(
         assert reader.tally.quarantined == 1
 
 
-def test_what_is_set_aside_keeps_its_bytes_its_place_and_its_reason() -> None:
+def test_a_quarantined_user_has_bytes_offset_and_reason() -> None:
     data = xml(user("0000000001") + user("1111113261", "A & B") + user("0000000002"))
     _, batches = read(data)
     (one,) = [one for batch in batches for one in batch.quarantined]
@@ -286,7 +284,7 @@ def test_what_is_set_aside_keeps_its_bytes_its_place_and_its_reason() -> None:
     assert "not well-formed" in one.reason
 
 
-def test_one_user_in_another_encoding_is_set_aside() -> None:
+def test_one_user_in_another_encoding_is_quarantined() -> None:
     bad = user("1111113261", "DİŞ").encode("cp1254")
     data = xml(users(3)).replace(b"\n</UserList>", bad + b"\n</UserList>")
     _, batches = read(data)
@@ -294,7 +292,7 @@ def test_one_user_in_another_encoding_is_set_aside() -> None:
     assert quarantined(batches) == [("1111113261", "its byte 67 is not UTF-8")]
 
 
-def test_a_list_of_which_most_is_illegible_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mostly_unreadable_list_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hasat.sources.gib.lists.tally.MAX_QUARANTINED", 5)
     broken = "".join(user(f"{number:010d}", "A & B") for number in range(8))
     with pytest.raises(errors.DamagedListError, match="is damaged"):

@@ -1,4 +1,4 @@
-"""Broken lists by the thousand: no crash, nobody lost, and the shortcut hides nothing.
+"""Thousands of damaged lists: no crash, no lost taxpayer, and fingerprints hide no change.
 
 What the reader finds is held against a second, simple reading of the same bytes (a DOM of the whole
 document). A hundred times HASAT_CAMPAIGN lists are tried; HASAT_FUZZ_SEED repeats a run.
@@ -128,7 +128,7 @@ def _mutated(data: bytes, dice: random.Random) -> bytes:
 
 
 def _wrapped(data: bytes, dice: random.Random) -> bytes:
-    """Something between two tags put into a comment, a CDATA section or another element."""
+    """Wrap a part between two tags in a comment, a CDATA section or another element."""
     gaps = [match.end() for match in re.finditer(rb"</?User>", data)] or [0]
     start, end = sorted(dice.choices(gaps, k=2))
     opening_, closing = dice.choice(WRAPPINGS)
@@ -137,7 +137,7 @@ def _wrapped(data: bytes, dice: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Found:
-    """A list as some reading found it."""
+    """The content of a list as a reader found it."""
 
     parts: Counter[Any]
     quarantined: list[QuarantinedUser]
@@ -148,7 +148,7 @@ class Found:
         return read | {one.identifier for one in self.quarantined if one.identifier}
 
     @property
-    def may_be_anybody(self) -> bool:
+    def has_unidentified(self) -> bool:
         return any(one.identifier is None for one in self.quarantined)
 
 
@@ -159,7 +159,7 @@ def _key(part: Part) -> Any:
 def _read(
     data: bytes, known: KnownFingerprints | None = None, parts: dict[bytes, Part] | None = None
 ) -> Found:
-    """What the reader finds; with `known`, parts of records seen before come from `parts`."""
+    """Read a list; with `known`, parts of records seen before come from `parts`."""
     reader = Reader(open_list(io.BytesIO(data)), 7, known)
     found: Counter[Any] = Counter()
     quarantined: list[QuarantinedUser] = []
@@ -175,7 +175,7 @@ def _read(
 
 
 def _reference(data: bytes) -> Counter[Any] | None:
-    """The same by a DOM: None if this is no list, and None as a key for what is unreadable."""
+    """Read a list with a DOM: None if it is not a list; the key None counts unreadable Users."""
     try:
         document = expatbuilder.parseString(data, namespaces=False)  # noqa: S316 - made here
     except (ExpatError, LookupError, ValueError):
@@ -285,7 +285,7 @@ def _reference_part(user: minidom.Element) -> Any:
     )
 
 
-# What each element may hold: other elements, or "" for text.
+# The allowed content of each element: other elements, or "" for text.
 FORMAT = {
     "User": "Identifier Title Type FirstCreationTime AccountType Documents",
     "Documents": "Document",
@@ -296,7 +296,7 @@ FLAT = {**FORMAT, "User": FORMAT["User"] + " Alias AliasCreationTime DeletionTim
 
 
 def _reference_doubts(user: minidom.Element, *, flat: bool) -> bool:
-    """Whether a User is anything but complete, by the format's table."""
+    """Return whether a User differs from the format's table."""
     form = FLAT if flat else FORMAT
     for node in [user, *user.getElementsByTagName("*")]:
         hidden = (minidom.Node.COMMENT_NODE, minidom.Node.PROCESSING_INSTRUCTION_NODE)
@@ -347,7 +347,7 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
     try:
         found = _read(data)
     except ListError:
-        # A list that a DOM reads is refused only where no User in it can be read.
+        # A list that a DOM can read is rejected only if no User in it can be read.
         assert not reference or set(reference) <= {None, OUTSIDE}
         assert _read_by_three(data) is None
         state["refused"] += 1
@@ -362,7 +362,7 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
         state["well-formed"] += 1
     else:
         there = {match.decode() for match in IDENTIFIER.findall(HIDDEN.sub(b"", data))}
-        assert found.may_be_anybody or there <= found.identifiers
+        assert found.has_unidentified or there <= found.identifiers
         state["damaged"] += 1
     _check_shortcut(data, before, found)
     if (shared := _read_by_three(data)) is not None:
@@ -372,7 +372,7 @@ def _try(data: bytes, before: bytes, state: dict[str, int]) -> None:
 
 
 def _read_by_three(data: bytes) -> Any:
-    """What readers who share the list find; None if one reader is to judge it."""
+    """Read a list by three readers; None if one reader must read it all."""
     doubtful = [io.BytesIO() for _ in range(3)]
     readers = [
         Reader(open_list(io.BytesIO(data)), 7, share=(share, 3), doubtful=file)
@@ -400,7 +400,7 @@ def _all_of(batches: list[Batch]) -> Any:
 
 
 def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
-    """With every record of the list before known, the same is found as without."""
+    """Check that known fingerprints of the last list do not change the result."""
     parts = {
         print_: decode_part(line)
         for batch in Reader(open_list(io.BytesIO(before)), 7)
@@ -412,7 +412,7 @@ def _check_shortcut(data: bytes, before: bytes, found: Found) -> None:
     assert again.quarantined == found.quarantined
 
 
-def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
+def test_damaged_lists_never_crash_lose_users_or_hide_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
@@ -425,13 +425,13 @@ def test_damaged_lists_crash_nothing_lose_nobody_and_hide_no_change(
         data = _mutated(before, dice)
         try:
             _try(data, before, state)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed must be told
+        except Exception as error:  # noqa: BLE001 - every failure must print the seed
             pytest.fail(f"HASAT_FUZZ_SEED={seed}, list {number}: {error!r}\n{data!r}")
     print(state)
     assert all(state.values())
 
 
-# What the quick reader reads and what it must leave to the careful one, in one pot.
+# Records for the fast path, and records that it must leave to the slow one.
 TEXTS = (
     [
         "Invoice",
@@ -491,7 +491,7 @@ NAMES = [
 
 
 def _changed(record: str, dice: random.Random) -> str:
-    """A well-formed record with other texts, names and attributes here and there."""
+    """Change some texts, names and attributes of a well-formed record."""
     for _ in range(dice.choice((1, 1, 2, 3))):
         kind = dice.randrange(5)
         if kind == 0:
@@ -513,7 +513,7 @@ def _changed(record: str, dice: random.Random) -> str:
     return record
 
 
-def test_the_quick_reader_reads_nothing_that_the_careful_one_doubts() -> None:
+def test_the_fast_path_accepts_nothing_that_is_doubtful() -> None:
     seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
     print(f"HASAT_FUZZ_SEED={seed}")
     dice = random.Random(seed)
@@ -529,7 +529,7 @@ def test_the_quick_reader_reads_nothing_that_the_careful_one_doubts() -> None:
     assert quick
 
 
-def test_a_cut_across_two_users_hides_neither() -> None:
+def test_a_gap_across_two_users_hides_neither() -> None:
     seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
     print(f"HASAT_FUZZ_SEED={seed}")
     dice = random.Random(seed)
@@ -546,11 +546,11 @@ def test_a_cut_across_two_users_hides_neither() -> None:
         start = dice.randrange(first + len("</Title>"), whole.index(b"</User>") + len("</User>"))
         end = dice.randrange(second - len("<User>  <Identifier>"), whole.index(b"<Title>", second))
         found = _read(whole[:start] + whole[end:])
-        assert found.may_be_anybody or "2222222222" in found.identifiers, (seed, start, end)
-        assert found.may_be_anybody or "1111111111" in found.identifiers, (seed, start, end)
+        assert found.has_unidentified or "2222222222" in found.identifiers, (seed, start, end)
+        assert found.has_unidentified or "1111111111" in found.identifiers, (seed, start, end)
 
 
-def test_a_damaged_archive_is_refused_or_read_unharmed() -> None:
+def test_a_damaged_archive_is_rejected_or_read_correctly() -> None:
     seed = int(os.environ.get("HASAT_FUZZ_SEED", random.randrange(1 << 32)))
     print(f"HASAT_FUZZ_SEED={seed}")
     dice = random.Random(seed)
@@ -569,7 +569,7 @@ def test_a_damaged_archive_is_refused_or_read_unharmed() -> None:
             found = _read(bytes(data))
         except ListError:
             refused += 1
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed must be told
+        except Exception as error:  # noqa: BLE001 - every failure must print the seed
             pytest.fail(f"HASAT_FUZZ_SEED={seed}, archive {number}: {error!r}\n{bytes(data)!r}")
         else:
             assert found == expected, f"HASAT_FUZZ_SEED={seed}, archive {number}"

@@ -1,4 +1,4 @@
-"""What a record says, and what is published of it: aliases, times, both lists, one digest."""
+"""Records: parsing, merging of both lists, and the published body."""
 
 import io
 import random
@@ -34,7 +34,7 @@ EARLY, LATE = "2014-03-19T10:54:25", "2019-07-22T13:58:28"
 
 
 def part_in(inside: str) -> Part:
-    """The part in one User, by the usual way where it is that, and always by expat too."""
+    """Return the part in a User; parsed by both paths where the fast one applies."""
     record = f"<User>{inside}</User>".encode()
     (element,), _ = parse_elements(record)
     part, doubts = read_user(element)
@@ -108,11 +108,11 @@ def test_the_active_aliases_of_a_record(documents: str, expected: dict[str, Any]
         ("", None),
     ],
 )
-def test_titles_are_kept_verbatim(written: str, title: str | None) -> None:
+def test_titles_are_stored_verbatim(written: str, title: str | None) -> None:
     assert part_in(user(title=written)).title == title
 
 
-def test_unknown_values_and_elements_are_kept() -> None:
+def test_unknown_values_and_elements_are_stored() -> None:
     part = part_in(
         user(document(alias("a")), account="<AccountType>Özel 2</AccountType><Note>x</Note>")
     )
@@ -121,7 +121,7 @@ def test_unknown_values_and_elements_are_kept() -> None:
     assert part_in(user()).account_type is None
 
 
-def test_the_older_format_has_one_record_an_alias() -> None:
+def test_the_older_format_has_one_record_per_alias() -> None:
     def record(name: str, created: str, more: str = "") -> Part:
         return part_in(
             f"<Identifier>0010030481</Identifier><Alias>{name}</Alias><Title>T</Title>"
@@ -161,11 +161,11 @@ def test_the_older_format_has_one_record_an_alias() -> None:
         ("", "None"),
     ],
 )
-def test_published_times_become_moments_where_they_are_legible(text: str, expected: str) -> None:
+def test_times_are_parsed_in_every_known_format(text: str, expected: str) -> None:
     assert str(parse_time(text)) == expected
 
 
-def test_the_earlier_time_is_the_same_whichever_comes_first() -> None:
+def test_earlier_is_independent_of_the_order() -> None:
     times = [None, EARLY, LATE, "01.01.2015 00:00:00", "yesterday", "2014-03-19T07:00:00Z"]
     for one, two in permutations(times, 2):
         assert earlier(one, two) == earlier(two, one)
@@ -178,7 +178,7 @@ def _part(**changes: Any) -> Part:
     return usual._replace(**changes)
 
 
-def test_pk_wins_but_the_earlier_first_creation_counts_and_both_boxes_are_listed() -> None:
+def test_merge_prefers_pk_and_the_earliest_creation_time() -> None:
     gb = _part(title="T2", type="KAMU", account_type="X", first_creation_time=EARLY)
     found = published_body(merge([_part()], [gb]), "einvoice")
     assert found == {
@@ -219,7 +219,7 @@ def _check_published(pk: list[Part], gb: list[Part]) -> None:
     assert found == {name: body for name, body in bodies.items() if body is not None}
 
 
-def test_the_order_of_a_taxpayers_records_makes_no_difference() -> None:
+def test_merge_is_independent_of_the_order() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -259,7 +259,7 @@ def test_published_lines_are_canonical_json() -> None:
     assert published_bodies([encode_part(_part(documents={}))], []) == {}
 
 
-def test_every_published_field_moves_the_canonical_body() -> None:
+def test_every_published_field_is_in_the_canonical_body() -> None:
     bodies = {
         _canonical_body(merge([part], []))
         for part in (
@@ -304,7 +304,7 @@ def test_partitions_group_the_lines_of_both_lists(tmp_path: Any) -> None:
     assert found["0000000499"] == (0, 1)
 
 
-def test_a_record_reads_the_same_with_and_without_white_space() -> None:
+def test_white_space_does_not_change_a_record() -> None:
     text = user(document(alias("a"), closed("b")) + document(alias("c"), kind="DespatchAdvice"))
     spread = text.replace("><", ">\n \t<")
     assert part_in(text) == part_in(spread)

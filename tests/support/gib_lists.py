@@ -1,4 +1,4 @@
-"""A town of taxpayers whose lists change from a seed, and what the mirror must then hold."""
+"""Taxpayer lists generated from a seed, the expected mirror, and taxpayers loaded directly."""
 
 import random
 from collections.abc import Callable
@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from hasat.feed.encoding import canonical, pack
+from hasat.feed.reconcile import Reconcile
 from hasat.settings import Settings
+from hasat.sources.gib.datasets import DATASETS, EDESPATCH, EINVOICE
 from hasat.sources.gib.sync.sync import synchronise
 from hasat.sources.gib.sync.task import SyncReport
 from hasat.store import MigrationSet, Store
@@ -30,32 +33,32 @@ class User:
     def xml(self, identifier: str, dice: random.Random) -> str:
         documents = list(self.documents.items()) or [("Invoice", {})]
         dice.shuffle(documents)
-        inside = ""
+        content = ""
         for kind, aliases in documents:
             entries = list(aliases.items())
             dice.shuffle(entries)
-            inside += f'<Document type="{kind}">'
+            content += f'<Document type="{kind}">'
             for alias, created in entries:
-                inside += f"<Alias><Name>{alias}</Name><CreationTime>{created}</CreationTime>"
-                inside += "</Alias>\n"
+                content += f"<Alias><Name>{alias}</Name><CreationTime>{created}</CreationTime>"
+                content += "</Alias>\n"
             if not entries or dice.random() < 0.2:
-                inside += (
+                content += (
                     "<Alias><Name>urn:mail:eski</Name><CreationTime>2015-01-01T00:00:00"
                     "</CreationTime><DeletionTime>2016-01-01T00:00:00</DeletionTime></Alias>"
                 )
-            inside += "</Document>"
+            content += "</Document>"
         return (
             f"<User><Identifier>{identifier}</Identifier><Title>{escape(self.title)}</Title>"
             f"<Type>OZEL</Type><FirstCreationTime>{self.created}</FirstCreationTime>"
-            f"<AccountType>GIBPORTAL</AccountType><Documents>{inside}</Documents></User>"
+            f"<AccountType>GIBPORTAL</AccountType><Documents>{content}</Documents></User>"
         )
 
 
 Lists = dict[str, dict[str, User]]
 
 
-def simple_bodies(lists: Lists, dataset: str) -> dict[str, dict[str, Any]]:
-    """What a dataset must hold, by the issue's words and nothing else."""
+def expected_bodies(lists: Lists, dataset: str) -> dict[str, dict[str, Any]]:
+    """Return the expected bodies of a dataset, by a second, simple implementation."""
     found = {}
     for identifier in lists["PK"].keys() | lists["GB"].keys():
         users = {box: lists[box][identifier] for box in ("PK", "GB") if identifier in lists[box]}
@@ -77,8 +80,8 @@ def simple_bodies(lists: Lists, dataset: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-class Town:
-    """Taxpayers that come, change and go; everything from one seed."""
+class Taxpayers:
+    """Taxpayers that are added, changed and removed at random, from one seed."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.dice = random.Random(seed)
@@ -93,7 +96,7 @@ class Town:
     def user(self, number: int) -> User:
         kinds = self.dice.choice([["Invoice"], ["Invoice", "DespatchAdvice"], ["DespatchAdvice"]])
         if number % 2:
-            # A type of document that Hasat does not know, and half the list does.
+            # A document type that Hasat does not know, and that half of the list has.
             kinds = [*kinds, "Receipt"]
         return User(
             self.dice.choice(["IŞIK & OĞLU", "ÇAĞ <LTD>", "İnci", "a\tb"]) + f" {number}",
@@ -125,7 +128,7 @@ class Town:
         self.grow(self.dice.randrange(4))
 
     def publish(self, tamper: Callable[[str, str], str] = lambda box, xml: xml) -> dict[str, Path]:
-        """Write both lists, in any order and with any indentation."""
+        """Write both lists, in random order and with random indentation."""
         paths = {}
         for box, users in self.lists.items():
             entries = list(users.items())
@@ -137,14 +140,14 @@ class Town:
         return paths
 
 
-async def bodies(store: Store, dataset: str) -> dict[str, Any]:
+async def mirrored_bodies(store: Store, dataset: str) -> dict[str, Any]:
     async with store.connection() as conn:
         rows = await (await conn.execute(f"SELECT key, body FROM core.{dataset}")).fetchall()
     return dict(rows)
 
 
-class Sync:
-    """Runs with numbers of their own; what most tests repeat."""
+class SyncRunner:
+    """Runs syncs with consecutive run numbers."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
@@ -154,14 +157,44 @@ class Sync:
     async def __call__(self, lists: dict[str, Path], **options: Any) -> SyncReport:
         return await synchronise(self.store, self.settings, lists, run=next(self._runs), **options)
 
-    async def matches(self, lists: Lists) -> bool:
+    async def check_mirror(self, lists: Lists) -> None:
+        """Assert that both datasets are what the lists contain."""
         for dataset in KINDS:
-            assert await bodies(self.store, dataset) == simple_bodies(lists, dataset)
-        return True
+            assert await mirrored_bodies(self.store, dataset) == expected_bodies(lists, dataset)
 
 
 def lenient(settings: Settings) -> Settings:
-    """One unreadable User of a hundred would be held by the guard."""
+    """Return settings with which the guard lets unreadable Users pass."""
     return settings.model_copy(
         update={"gib": settings.gib.model_copy(update={"max_rejects_percent": 50.0})}
     )
+
+
+def taxpayer_body(identifier: str, title: str | None, *aliases: str) -> dict[str, Any]:
+    """Return a published body."""
+    return {
+        "identifier": identifier,
+        "title": title,
+        "accountType": "GIBPORTAL",
+        "type": "OZEL",
+        "firstCreationTime": "2019-05-01T10:00:00",
+        "aliases": [
+            {"alias": alias, "type": "PK", "creationTime": "2019-05-01T10:00:00"}
+            for alias in aliases
+        ],
+    }
+
+
+def by_identifier(*bodies: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {body["identifier"]: body for body in bodies}
+
+
+async def load_mirror(store: Store, state: dict[str, dict[str, Any]]) -> None:
+    """Load the mirror as the first sync does: everything at once, without triggers."""
+    rows = pack((key, canonical(body)) for key, body in state.items())
+    async with Reconcile.begin(store, DATASETS) as work:
+        async with work.loading(EINVOICE) as write:
+            await write(rows)
+        async with work.loading(EDESPATCH):
+            pass
+        await work.write(run=None, retention_days=30)
