@@ -21,7 +21,7 @@ from uuid import UUID
 import structlog
 from psycopg import AsyncConnection
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import canonical

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue

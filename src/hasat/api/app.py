@@ -1,4 +1,4 @@
-"""The app: every room's routes behind the same door."""
+"""The FastAPI app: state, routers, exception handlers and middleware."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,19 +9,19 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from hasat import __version__
-from hasat.api import audit, deliver, describe, health, jobs, metrics, problems, quota, status
-from hasat.api.archives import archive_router
-from hasat.api.expired import on_expired_cursor
-from hasat.api.feed import feed_router
-from hasat.api.flight import SingleFlight
-from hasat.api.gate import AuthenticationMiddleware, HostMiddleware, is_open
+from hasat.api import exception_handlers, health, metrics, openapi, problems
+from hasat.api.routes import audit, deliveries, jobs, quota, status
+from hasat.api.routes.archives import archive_router
+from hasat.api.routes.feed import feed_router
+from hasat.api.health import SingleFlight
+from hasat.api.authentication import AuthenticationMiddleware, HostMiddleware, is_open
 from hasat.api.keys import KeyCache
-from hasat.api.limits import DatabaseLeases
-from hasat.api.observe import RequestMiddleware, security_headers
-from hasat.api.places import FollowerPositions
-from hasat.api.routes import RouteTable
-from hasat.api.shape import BodyLimitMiddleware, HeadMiddleware
-from hasat.api.signatures import SignatureVerifier
+from hasat.api.rate_limits import DatabaseLeases
+from hasat.api.middleware import RequestMiddleware, security_headers
+from hasat.api.routes.feed_requests import FollowerPositions
+from hasat.api.middleware import RouteTable
+from hasat.api.middleware import BodyLimitMiddleware, HeadMiddleware
+from hasat.api.authentication import SignatureVerifier
 from hasat.feed.archive import storage_of
 from hasat.feed.changes import ExpiredError
 from hasat.feed.notifier import ChangeNotifier
@@ -32,8 +32,8 @@ from hasat.sources.registry import Source
 from hasat.store import Store
 
 _DESCRIPTION = (
-    "Mirrors of public sources, and every change to them. What goes wrong is answered as an "
-    "RFC 9457 problem with a code, an explanation and what to do next."
+    "Mirrors of public sources, and every change to them. Errors are RFC 9457 problems with a "
+    "code, an explanation and a remedy."
 )
 
 
@@ -52,9 +52,9 @@ def create_app(
         # A redirect would change the path that a signature covers.
         redirect_slashes=False,
         exception_handlers={
-            ExpiredError: on_expired_cursor,
-            HTTPException: problems.on_http_exception,
-            RequestValidationError: problems.on_invalid_request,
+            ExpiredError: exception_handlers.on_expired_cursor,
+            HTTPException: exception_handlers.on_http_exception,
+            RequestValidationError: exception_handlers.on_invalid_request,
         },
     )
     app.state.settings = settings
@@ -63,13 +63,13 @@ def create_app(
     app.state.sources = sources
     app.state.readiness = health.Readiness(store, sources)
     app.state.health_checks = SingleFlight()
-    for own in (health, metrics, problems, describe):
-        app.include_router(own.router)
+    for module in (health, metrics, problems, openapi):
+        app.include_router(module.router)
     checked = [Depends(check_parameters)]
-    for of_the_house in (status, jobs, deliver, quota, audit):
-        app.include_router(of_the_house.router, prefix="/api/v1", dependencies=checked)
+    for router in (m.router for m in (status, jobs, deliveries, quota, audit)):
+        app.include_router(router, prefix="/api/v1", dependencies=checked)
     app.state.notifier = ChangeNotifier(store)
-    app.state.places = FollowerPositions(store)
+    app.state.follower_positions = FollowerPositions(store)
     app.state.archive_storage = storage_of(settings)
     app.state.storage = health.StorageProbe(app.state.archive_storage)
     for source in sources:
@@ -81,7 +81,7 @@ def create_app(
 
 
 def add_middleware(app: FastAPI, settings: Settings, store: Store) -> None:
-    """Let nobody in who may not be, and nothing out that is not a proper answer."""
+    """Install the middleware, outermost first."""
     app.state.metrics = metrics.HttpMetrics()
     app.state.routes = RouteTable(app)
     app.state.keys = KeyCache(store)
@@ -108,4 +108,4 @@ def add_middleware(app: FastAPI, settings: Settings, store: Store) -> None:
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        return describe.openapi_of(self, open_to_all=is_open(self.state.settings))
+        return openapi.openapi_document_of(self, open_to_all=is_open(self.state.settings))

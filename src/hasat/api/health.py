@@ -1,19 +1,22 @@
-"""Whether this server lives, whether it can work, and the original's way of asking for both."""
+"""Liveness, readiness and /health."""
 
 import asyncio
-import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from fastapi import Depends, Request
+from hasat.settings import Settings
+from hasat.sources.registry import Source
+from hasat.store import Store
+import time
 from functools import partial
 from typing import Annotated, Literal, get_args
-
 import psycopg
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
-
-from hasat.api.flight import SingleFlight
 from hasat.api.problems import hide_database_details
-from hasat.api.reports import SourcesDep, source_report
 from hasat.deliver.sink_state import describe_degraded, load_sink_states
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Storage
@@ -21,11 +24,37 @@ from hasat.feed.archive.catalog import failures
 from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses, exchange_of
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import msg
-from hasat.settings import Settings
-from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
 from hasat.store.migrate import known_migrations
 from hasat.store.store import connect
+
+T = TypeVar("T")
+
+
+class SingleFlight(Generic[T]):
+    """Runs one coroutine at a time; a call during its execution gets its result."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[T] | None = None
+
+    async def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(work())
+        # Shielded: the others need the result when one caller disconnects.
+        return await asyncio.shield(self._task)
+
+
+async def _sources(request: Request) -> Sequence[Source]:
+    sources: Sequence[Source] = request.app.state.sources
+    return sources
+
+
+SourcesDep = Annotated[Sequence[Source], Depends(_sources)]
+
+
+async def source_report(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
+    """The source's own report; `checks` in it are its part of /health."""
+    return {} if source.status is None else await source.status(store, settings)
 
 _PATIENCE_SECONDS = 3.0
 _KEPT_SECONDS = 1.0

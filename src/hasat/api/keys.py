@@ -14,17 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
-
 import psycopg
 import structlog
 from psycopg.rows import class_row
-
-from hasat.api.refusals import (
-    CredentialsMalformedError,
-    KeyExpiredError,
-    KeyRevokedError,
-    KeyUnknownError,
-)
+from hasat.api.problems import CredentialsMalformedError, KeyExpiredError, KeyRevokedError, KeyUnknownError
 from hasat.errors import DatabaseError, NotFoundError, NothingToDoError, UsageError
 from hasat.http.routes import Access, Caller
 from hasat.messages import msg

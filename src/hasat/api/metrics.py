@@ -1,4 +1,4 @@
-"""What Prometheus reads: counters of this process, and the state of the jobs in the database."""
+"""Prometheus metrics of this process, the database, deliveries and quotas."""
 
 import asyncio
 from collections import defaultdict
@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-
 import psycopg
 import structlog
 from fastapi import APIRouter, Request
@@ -26,12 +25,9 @@ from prometheus_client.samples import Sample
 from psycopg.rows import class_row
 from starlette.datastructures import State
 from starlette.responses import Response
-
 from hasat import __version__
-from hasat.api.deliver import delivery_metrics, sink_metrics
-from hasat.api.findings import disk_folders
-from hasat.api.flight import SingleFlight
-from hasat.api.quota import QuotaMetrics, quotas_for_metrics
+from hasat.api.diagnostics import disk_folders
+from hasat.api.health import SingleFlight
 from hasat.errors import DatabaseError
 from hasat.http.routes import declare_responses
 from hasat.jobs.recovery import MIN_SKIPS, find_blockages
@@ -40,6 +36,24 @@ from hasat.sources.registry import Source, Traffic
 from hasat.store import Store
 from hasat.store.home import free_bytes
 from hasat.store.queries import load_query
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries, replay
+from hasat.deliver.sink_state import load_sink_states
+from hasat.errors import ConflictError, DatabaseError, NotFoundError
+from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from typing import Any
+from fastapi import APIRouter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from pydantic.alias_generators import to_camel
+from hasat.budget import Quota, read_quota, reopen
+from hasat.errors import DatabaseError, NotFoundError
+from hasat.http.routes import SettingsDep, StoreDep, audited, declare_responses
+from hasat.sources.upstreams import read_all_quotas
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _PATIENCE_SECONDS = 3.0
@@ -208,6 +222,123 @@ def _disk_space(settings: Settings) -> Metric:
         with suppress(OSError):
             family.add_metric((use,), free_bytes(folder))
     return family
+
+
+async def delivery_metrics(store: Store) -> Iterable[Metric]:
+    """The deliveries at the moment of the scrape; nothing if the database does not answer."""
+    counts = GaugeMetricFamily(
+        "hasat_deliveries", "Webhook deliveries on record.", labels=("endpoint", "state")
+    )
+    oldest = GaugeMetricFamily(
+        "hasat_delivery_oldest_waiting_seconds",
+        "For how long the oldest delivery waits.",
+        labels=("endpoint",),
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            found = await count_deliveries(store)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("the metrics of deliveries could not be read", reason=str(error))
+        return ()
+    for tally in found:
+        for state in ("waiting", "delivered", "dead"):
+            counts.add_metric((tally.endpoint, state), getattr(tally, state))
+        oldest.add_metric((tally.endpoint,), tally.oldest_seconds)
+    return counts, oldest
+
+
+async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
+    """Return how far the NATS streams are behind; nothing if the database does not respond."""
+    lag = GaugeMetricFamily(
+        "hasat_nats_lag_changes", "Changes not published to NATS yet.", labels=("dataset",)
+    )
+    age = GaugeMetricFamily(
+        "hasat_nats_lag_seconds",
+        "Age of the oldest change not published to NATS yet.",
+        labels=("dataset",),
+    )
+    failing = GaugeMetricFamily(
+        "hasat_nats_failing", "1 if publishing to NATS fails.", labels=("dataset",)
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            states = await load_sink_states(store, settings)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.sinks_unreadable", reason=str(error))
+        return ()
+    for state in states:
+        lag.add_metric((state.dataset,), state.lag)
+        age.add_metric((state.dataset,), state.lag_seconds)
+        failing.add_metric((state.dataset,), float(state.error is not None))
+    return lag, age, failing
+
+
+async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:
+    """The budgets; none if the database does not say, which another metric tells."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await read_all_quotas(store, settings)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("the metrics of the budget could not be read", reason=str(error))
+        return []
+
+
+class QuotaMetrics(Collector):
+    """The budgets in the database at the moment of the scrape; counters begin anew each day."""
+
+    def __init__(self, quotas: Sequence[Quota]) -> None:
+        self._quotas = quotas
+
+    def collect(self) -> Iterator[Metric]:
+        limit = GaugeMetricFamily(
+            "hasat_quota_limit", "Requests that a window allows.", labels=("upstream", "window")
+        )
+        remaining = GaugeMetricFamily(
+            "hasat_quota_remaining",
+            "Requests that a window still allows.",
+            labels=("upstream", "window"),
+        )
+        foreign = GaugeMetricFamily(
+            "hasat_quota_foreign_use",
+            "Requests of today that somebody else sent with the same key.",
+            labels=("upstream",),
+        )
+        paused = GaugeMetricFamily(
+            "hasat_quota_paused", "1 while an upstream is paused.", labels=("upstream",)
+        )
+        lanes = {
+            name: CounterMetricFamily(f"hasat_quota_{name}", text, labels=("upstream", "lane"))
+            for name, text in (
+                ("spent", "What today's grants cost."),
+                ("grants", "Requests granted today."),
+                ("waits", "Requests granted today after a wait."),
+                ("waited_seconds", "How long they waited."),
+                ("refusals", "Requests refused today."),
+            )
+        }
+        for quota in self._quotas:
+            w = quota.windows
+            foreign.add_metric((w.upstream,), w.foreign_use)
+            paused.add_metric((w.upstream,), float(w.paused_until is not None))
+            for window, most, left in _windows(quota):
+                limit.add_metric((w.upstream, window), most)
+                remaining.add_metric((w.upstream, window), left)
+            for lane in quota.lanes:
+                for name, family in lanes.items():
+                    family.add_metric((w.upstream, lane.name), getattr(lane, name))
+        yield from (limit, remaining, foreign, paused, *lanes.values())
+
+
+def _windows(quota: Quota) -> Iterator[tuple[str, int, int]]:
+    w = quota.windows
+    if w.day_limit is not None and w.remaining is not None:
+        yield "day", w.day_limit, w.remaining
+    if w.minute_limit is not None:
+        yield "minute", w.minute_limit, max(0, w.minute_limit - w.last_minute)
+    for endpoint in quota.endpoints:
+        if endpoint.day_limit is not None:
+            left = 0 if endpoint.exhausted_at else max(0, endpoint.day_limit - endpoint.spent)
+            yield f"day of {endpoint.name}", endpoint.day_limit, left
 
 
 class _Given(Collector):

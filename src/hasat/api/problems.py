@@ -1,25 +1,24 @@
-"""Everything that goes wrong leaves as an RFC 9457 problem, and every problem can be looked up."""
+"""RFC 9457 problems: the errors of the HTTP server, and the response to each error."""
 
+from hasat.errors import (
+    AuthenticationError,
+    HasatError,
+    NotAllowedError,
+    NotFoundError,
+    UsageError,
+)
+from hasat.messages import template
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-
 import psycopg
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-
-from hasat.api.refusals import (
-    BodyTooLargeError,
-    InvalidInputError,
-    MethodNotAllowedError,
-    NoSuchPathError,
-    UnexpectedError,
-)
-from hasat.api.routes import RouteTable
+from hasat.api.middleware import RouteTable
 from hasat.errors import (
     DatabaseError,
     HasatError,
@@ -39,6 +38,104 @@ from hasat.http.routes import (
 )
 from hasat.messages import Message, change_text, msg, translate
 from hasat.text import mask_addresses
+
+
+class CredentialsMalformedError(AuthenticationError):
+    """The credentials do not have the form that Hasat hands out, or came in more than one way."""
+
+    code = "credentials-malformed"
+    title = template("The credentials cannot be read")
+
+
+class KeyUnknownError(AuthenticationError):
+    """No API key of this server has this value."""
+
+    code = "key-unknown"
+    title = template("This API key is not known")
+
+
+class KeyExpiredError(AuthenticationError):
+    """The API key was made for a limited time, and that time is over."""
+
+    code = "key-expired"
+    title = template("This API key has expired")
+
+
+class KeyRevokedError(AuthenticationError):
+    """The API key was revoked by an operator."""
+
+    code = "key-revoked"
+    title = template("This API key was revoked")
+
+
+class SignatureWrongError(AuthenticationError):
+    """No client has this access key, or the signature was not made with its secret."""
+
+    code = "signature-wrong"
+    title = template("The signature is not valid")
+
+
+class TimestampOutsideError(AuthenticationError):
+    """The request was signed too long ago, or in the future: the two clocks must agree."""
+
+    code = "timestamp-outside"
+    title = template("The timestamp is outside of the tolerance")
+
+
+class HostNotAllowedError(NotAllowedError):
+    """The request was sent to a name that this server does not answer for.
+
+    A server on loopback answers only for loopback names, so that no web page can reach it
+    through a name of its own.
+    """
+
+    code = "host-not-allowed"
+    title = template("This server does not answer for that name")
+
+
+class OriginNotAllowedError(NotAllowedError):
+    """A page of another site tried to change something here."""
+
+    code = "origin-not-allowed"
+    title = template("Requests of other sites change nothing")
+
+
+class NoSuchPathError(NotFoundError):
+    """No operation of this server has the path: the address is wrong, whatever it asks about."""
+
+    code = "no-such-path"
+    title = template("There is nothing at this address")
+
+
+class MethodNotAllowedError(UsageError):
+    """The path exists, but not for this method; the header Allow lists those it has."""
+
+    status = 405
+    code = "method-not-allowed"
+    title = template("Not with this method")
+
+
+class BodyTooLargeError(UsageError):
+    """The body of the request is larger than this route takes in."""
+
+    status = 413
+    code = "body-too-large"
+    title = template("The body is too large")
+
+
+class InvalidInputError(UsageError):
+    """Values of the request cannot be used; `errors` lists each with its place and reason."""
+
+    status = 422
+    code = "invalid-input"
+    title = template("Some values cannot be used")
+
+
+class UnexpectedError(HasatError):
+    """A fault in Hasat itself; its log holds the details under the answer's requestId."""
+
+    code = "unexpected"
+    title = template("Something went wrong inside Hasat")
 
 
 @dataclass(frozen=True)
@@ -76,7 +173,7 @@ def _families(error: type[HasatError]) -> Iterator[type[HasatError]]:
 def problem_response(error: Exception, exchange: Exchange) -> Response:
     """The answer to a request that ended in this error."""
     known = hide_database_details(to_hasat_error(error, exchange), exchange)
-    return _answer(
+    return make_problem(
         ProblemType.of(type(known)),
         exchange,
         known.message,
@@ -122,84 +219,6 @@ def hide_database_details(error: HasatError, exchange: Exchange) -> HasatError:
     )
 
 
-async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Problems for what the router and the framework refuse by themselves."""
-    assert isinstance(error, HTTPException)
-    exchange = exchange_of(request.scope)
-    headers = dict(error.headers or {})
-    routes: RouteTable = request.app.state.routes
-    match error.status_code:
-        case 404 if error.detail == HTTPStatus.NOT_FOUND.phrase:
-            similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
-            return problem_response(
-                NoSuchPathError(
-                    msg("There is nothing at {path}.", path=exchange.path),
-                    remedy=(
-                        msg(
-                            "Did you mean {similar}? GET /docs lists what there is.",
-                            similar=similar,
-                        )
-                        if similar
-                        else msg("GET /docs lists what there is.")
-                    ),
-                ),
-                exchange,
-            )
-        case 405:
-            allowed = ", ".join(routes.methods(exchange.path))
-            answer = problem_response(
-                MethodNotAllowedError(
-                    msg(
-                        "{path} does not take {method}.", path=exchange.path, method=exchange.method
-                    ),
-                    remedy=msg("Use {allowed}.", allowed=allowed),
-                ),
-                exchange,
-            )
-            answer.headers["Allow"] = allowed
-            return answer
-        case 413:
-            return problem_response(BodyTooLargeError(error.detail), exchange)
-        case 400:
-            return problem_response(UsageError(error.detail), exchange)
-        case status if status < 400:
-            return Response(status_code=status, headers=headers)
-        case status:
-            return _answer(
-                ProblemType.of_status(HTTPStatus(status)), exchange, error.detail, headers=headers
-            )
-
-
-async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """A 422 with one entry for each value that cannot be used; values are not repeated."""
-    assert isinstance(error, RequestValidationError)
-    exchange = exchange_of(request.scope)
-    fields = [
-        FieldProblem(place=place, field=field, message=message)
-        for place, field, message in _fields(error.errors())
-    ]
-    return _answer(
-        ProblemType.of(InvalidInputError),
-        exchange,
-        "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
-        remedy=msg("See `errors` for each value, and /docs for what this operation takes."),
-        errors=fields,
-    )
-
-
-def _fields(errors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    for error in errors:
-        place, *rest = [str(part) for part in error["loc"]] or ["request"]
-        if error["type"] == "json_invalid":
-            yield place, "", f"not valid JSON at character {rest[0]}"
-        else:
-            yield place, ".".join(rest), str(error["msg"])
-
-
-def _named(field: FieldProblem) -> str:
-    return f"{field.place}.{field.field}" if field.field else field.place
-
-
 def _headers(error: HasatError) -> dict[str, str]:
     if isinstance(error, TooManyRequestsError | UnavailableError):
         return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
@@ -208,7 +227,7 @@ def _headers(error: HasatError) -> dict[str, str]:
     return {}
 
 
-def _answer(
+def make_problem(
     kind: ProblemType,
     exchange: Exchange,
     detail: str,

@@ -43,7 +43,7 @@ def source_migrations() -> tuple[MigrationSet, ...]:
 
 def health_checks(store: Store, settings: Settings) -> "Health":
     """Return a function that runs the health checks of all sources."""
-    from hasat.api.reports import source_report
+    from hasat.api.health import source_report
 
     async def check() -> dict[str, Mapping[str, Any]]:
         reports = [await source_report(source, store, settings) for source in all_sources()]

@@ -1,26 +1,32 @@
-"""The tools as a server of the protocol: one for who may only read, one for who may operate.
+"""MCP servers of the platform's and the sources' tools, over stdio or HTTP.
 
-So a caller is shown exactly what it may do, and nothing has to be checked a second time.
+A caller without the scope `operate` gets a server with the reading tools only, so that it is shown
+exactly what it may use.
 """
 
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ValidationError
-
 from hasat import __version__
 from hasat.errors import HasatError, NotAllowedError, UsageError
 from hasat.http.routes import Caller, actor_of
-from hasat.mcp.operating import PlatformTools
+from hasat.mcp.tools import PlatformTools
 from hasat.messages import msg
 from hasat.sources.registry import Source, Tool, ToolContext
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from fastapi import FastAPI
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from hasat.http.routes import exchange_of
 
 _INSTRUCTIONS = (
     "Hasat mirrors public sources and keeps every change. Ask get_job_status how collecting goes, "
@@ -163,3 +169,54 @@ def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaita
             raise _refused(error) from error
 
     return answer
+
+SSE_PATH = "/sse"
+_MESSAGES_PATH = "/messages/"
+# Names and origins are the business of the gate in front of this.
+_NO_SECOND_GUARD = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+class _Door:
+    """Leads each caller to the server that has what it may use."""
+
+    def __init__(self, assistant: ToolServers, reading: ASGIApp, operating: ASGIApp) -> None:
+        self._assistant = assistant
+        self._apps = {assistant.reading.name: reading, assistant.operating.name: operating}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server = self._assistant.for_caller(exchange_of(scope).caller)
+        await self._apps[server.name](scope, receive, send)
+
+
+@asynccontextmanager
+async def serve_streamable(app: FastAPI, assistant: ToolServers, path: str) -> AsyncIterator[None]:
+    """Answer at `path` of the app. No session is kept: any process can answer any request."""
+    reading, operating = (
+        server.streamable_http_app(
+            streamable_http_path=path,
+            json_response=True,
+            stateless_http=True,
+            transport_security=_NO_SECOND_GUARD,
+        )
+        for server in assistant.servers
+    )
+    _add(app, [path], _Door(assistant, reading, operating))
+    async with AsyncExitStack() as stack:
+        for server in assistant.servers:
+            await stack.enter_async_context(server.session_manager.run())
+        yield
+
+
+def add_sse(app: FastAPI, assistant: ToolServers) -> None:
+    """Answer at /sse, for clients of the older transport."""
+    reading, operating = (
+        server.sse_app(
+            sse_path=SSE_PATH, message_path=_MESSAGES_PATH, transport_security=_NO_SECOND_GUARD
+        )
+        for server in assistant.servers
+    )
+    _add(app, [SSE_PATH, _MESSAGES_PATH], _Door(assistant, reading, operating))
+
+
+def _add(app: FastAPI, paths: Sequence[str], door: _Door) -> None:
+    app.router.routes.extend(Route(path, door, include_in_schema=False) for path in paths)

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from hasat.api.gate import check_same_site
+from hasat.api.authentication import check_same_site
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.web.frame import Frame

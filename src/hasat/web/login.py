@@ -3,9 +3,9 @@
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
-from hasat.api.gate import is_open, login_cookie
+from hasat.api.authentication import is_open, login_cookie
 from hasat.api.keys import LOGIN_LIFETIME, KeyCache, log_in, log_out
-from hasat.api.limits import RateLimits
+from hasat.api.rate_limits import RateLimits
 from hasat.errors import AuthenticationError
 from hasat.http.routes import actor_of
 from hasat.store.audit import audited

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings

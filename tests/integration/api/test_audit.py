@@ -19,14 +19,14 @@ from psycopg.types.json import Jsonb
 from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.cli import app as command_line
 from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import run_in_foreground
 from hasat.jobs.queue import queue_run
-from hasat.mcp import ToolServers
+from hasat.mcp.server import ToolServers
 from hasat.settings import Settings
 from hasat.sources.registry import Tool, ToolContext, all_sources
 from hasat.store import MigrationSet, Store, open_store

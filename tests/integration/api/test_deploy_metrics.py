@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.cli.runtime import source_migrations
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from structlog.testing import capture_logs
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext, platform_jobs

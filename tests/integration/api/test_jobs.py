@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import Field
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.errors import AlreadyRunningError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker, platform_jobs

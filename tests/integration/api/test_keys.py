@@ -12,15 +12,11 @@ import pytest
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 
-from hasat.api import (
-    Caller,
-    check_authentication_configured,
-    create_app,
-    declare_responses,
-    require,
-)
+from hasat.http.routes import Caller, declare_responses, require
+from hasat.api.authentication import check_authentication_configured
+from hasat.api.app import create_app
 from hasat.api.keys import KeyCache, create_key, list_keys, revoke_key
-from hasat.api.refusals import KeyExpiredError, KeyRevokedError, KeyUnknownError
+from hasat.api.problems import KeyExpiredError, KeyRevokedError, KeyUnknownError
 from hasat.errors import NotFoundError, NothingToDoError, SettingsError, UsageError
 from hasat.jobs import Catalogue
 from hasat.logs import configure_logging

@@ -11,9 +11,11 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from structlog.testing import capture_logs
 
-from hasat.api import create_app, declare_responses, limits
+from hasat.api.app import create_app
+from hasat.http.routes import declare_responses
+from hasat.api import rate_limits
 from hasat.api.keys import create_key, limit_key
-from hasat.api.limits import DatabaseLeases, block_of
+from hasat.api.rate_limits import DatabaseLeases, block_of
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
@@ -38,7 +40,7 @@ async def look() -> str:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loaded machine is not a database that is away."""
-    monkeypatch.setattr(limits, "MAX_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(rate_limits, "MAX_WAIT_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import all_sources

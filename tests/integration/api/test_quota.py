@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.budget import Budget
 from hasat.cli import app
 from hasat.jobs import Catalogue, platform_jobs

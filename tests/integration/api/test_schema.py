@@ -17,7 +17,8 @@ from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
 from schemathesis.core.result import Ok
 
-from hasat.api import Caller, create_app, declare_responses, require
+from hasat.http.routes import Caller, declare_responses, require
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.errors import GoneError, NotFoundError
 from hasat.http.listener import Listener, bind

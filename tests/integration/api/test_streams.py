@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.api import create_app, streams
+from hasat.api.app import create_app
+from hasat.api.routes import feed_pages
 from hasat.feed.archive import write_archives
 from hasat.feed.notifier import ChangeNotifier
 from hasat.http.listener import Listener, bind
@@ -111,7 +112,7 @@ async def test_events_come_as_they_are_committed_and_resume_exactly(
 async def test_a_quiet_stream_shows_that_it_lives(
     port: Port, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(feed_pages, "HEARTBEAT_SECONDS", 0.05)
     async with port.events() as events, asyncio.timeout(30):
         beats = [event async for event in _first(events, "comment", 2)]
     # Its id is the place in the feed, so that even a silent follower moves on.

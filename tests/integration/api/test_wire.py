@@ -14,7 +14,8 @@ from pydantic import BaseModel, SecretStr
 from starlette.responses import StreamingResponse
 from structlog.testing import capture_logs
 
-from hasat.api import create_app, declare_responses
+from hasat.api.app import create_app
+from hasat.http.routes import declare_responses
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import HmacClient, Settings

@@ -12,8 +12,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 
-from hasat.api import create_app
-from hasat.api.findings import Finding, check_database
+from hasat.api.app import create_app
+from hasat.api.diagnostics import Finding, check_database
 from hasat.api.keys import create_key
 from hasat.deliver.dispatcher import Dispatcher
 from hasat.deliver.sink_state import MAX_LAG_SECONDS, SinkState, load_sink_states

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint

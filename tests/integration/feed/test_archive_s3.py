@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.errors import UnavailableError
 from hasat.feed.archive import Storage, storage_of, write_archives
 from hasat.feed.archive.catalog import latest_archive, list_archives

@@ -10,14 +10,14 @@ import httpx2
 import pytest
 from mcp.client import Client
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.errors import UsageError
 from hasat.fetch.addresses import PrivateAddressError
 from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
-from hasat.mcp import ToolServers
+from hasat.mcp.server import ToolServers
 from hasat.settings import Settings
 from hasat.sources.gib.sync.downloads import fetch_list
 from hasat.sources.registry import ToolContext, all_sources

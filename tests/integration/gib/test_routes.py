@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.gib.source import GIB

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hasat.api import create_app
-from hasat.api.findings import check_database
+from hasat.api.app import create_app
+from hasat.api.diagnostics import check_database
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs import recovery as blockage_module
 from hasat.jobs.recovery import Blockages, find_blockages

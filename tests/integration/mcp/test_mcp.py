@@ -16,14 +16,14 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.budget import Budget, Remaining
 from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.http.listener import Listener, bind
 from hasat.jobs import run_in_foreground
-from hasat.mcp import ToolServers
-from hasat.mcp.http import serve_streamable
+from hasat.mcp.server import ToolServers
+from hasat.mcp.server import serve_streamable
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.football.ingest.loader import load

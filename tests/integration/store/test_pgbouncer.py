@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.deliver.dispatcher import Dispatcher
 from hasat.jobs import run_in_foreground

@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.errors import DatabaseAwayError, DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings

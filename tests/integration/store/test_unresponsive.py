@@ -14,7 +14,7 @@ from threading import Thread
 import httpx2
 import pytest
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.errors import DatabaseAwayError
 from hasat.feed.archive import storage_of, write_archives
 from hasat.jobs import Catalogue

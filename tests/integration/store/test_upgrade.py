@@ -17,7 +17,7 @@ import shapely
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.cli.runtime import source_migrations
 from hasat.jobs import Catalogue
 from hasat.settings import Settings

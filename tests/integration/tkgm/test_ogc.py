@@ -13,7 +13,7 @@ from anyio import run_process
 from anyio.from_thread import BlockingPortal
 from psycopg.types.json import Jsonb
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import Settings

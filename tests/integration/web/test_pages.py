@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from psycopg.types.json import Jsonb
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
 from hasat.cli.runtime import build_catalogue, source_migrations

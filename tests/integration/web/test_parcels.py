@@ -6,7 +6,7 @@ import pytest
 from psycopg.types.json import Jsonb
 from shapely.geometry import mapping
 
-from hasat.api import create_app
+from hasat.api.app import create_app
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings

@@ -8,8 +8,9 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from hasat.api import check_authentication_configured, create_app
-from hasat.api.gate import is_loopback, is_open
+from hasat.api.authentication import check_authentication_configured
+from hasat.api.app import create_app
+from hasat.api.authentication import is_loopback, is_open
 from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings

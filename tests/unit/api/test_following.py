@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hasat.api.following import change_json, serialize_change
+from hasat.api.routes.feed_pages import change_json, serialize_change
 from hasat.feed.changes import Change, Kind
 from hasat.feed.dataset import Dataset
 from hasat.sources.gib.datasets import EINVOICE

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hasat.api import limits
-from hasat.api.limits import RateLimits, block_of, network_of
+from hasat.api import rate_limits
+from hasat.api.rate_limits import RateLimits, block_of, network_of
 from hasat.errors import DatabaseError
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +207,7 @@ async def test_without_the_database_each_process_applies_the_limit_itself() -> N
 async def test_a_database_that_hangs_blocks_nobody_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(rate_limits, "MAX_WAIT_SECONDS", 0.01)
     released = asyncio.Event()
     leases = 0
 
@@ -233,7 +233,7 @@ async def test_concurrent_requests_share_a_lease() -> None:
     assert database.leases == 20
 
 
-def slowly(lease: limits.Lease) -> limits.Lease:
+def slowly(lease: rate_limits.Lease) -> rate_limits.Lease:
     async def later(name: str, per_minute: int, wanted: int) -> tuple[int, float]:
         await asyncio.sleep(0)
         answer: Awaitable[tuple[int, float]] = lease(name, per_minute, wanted)

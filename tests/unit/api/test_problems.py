@@ -21,7 +21,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from hasat.api import body_limit, create_app, declare_responses
+from hasat.http.routes import body_limit, declare_responses
+from hasat.api.app import create_app
 from hasat.api.problems import problem_types
 from hasat.errors import DatabaseError, GoneError, HasatError, OutOfQuotaError
 from hasat.jobs import Catalogue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hasat.api.ranges import RangeError, matches_etag, parse_range
+from hasat.api.routes.archives import RangeError, matches_etag, parse_range
 
 TAG = '"abc"'
 

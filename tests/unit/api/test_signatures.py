@@ -8,13 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.api import create_app
-from hasat.api.refusals import (
-    CredentialsMalformedError,
-    SignatureWrongError,
-    TimestampOutsideError,
-)
-from hasat.api.signatures import SignatureVerifier, SignedRequest
+from hasat.api.app import create_app
+from hasat.api.problems import CredentialsMalformedError, SignatureWrongError, TimestampOutsideError
+from hasat.api.authentication import SignatureVerifier, SignedRequest
 from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings

@@ -155,7 +155,7 @@ def audit(
 
     Examples: `hasat audit` · `hasat audit --action hold` · `hasat audit --actor ops --json`
     """
-    from hasat.api.audit import document
+    from hasat.api.routes.audit import document
 
     settings = context.get_settings(ctx)
     found = run_with_store(

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import typer
 from rich.text import Text
 
-from hasat.api import findings
-from hasat.api.findings import Finding, Grade
+from hasat.api import diagnostics
+from hasat.api.diagnostics import Finding, Grade
 from hasat.cli import context, output
 from hasat.errors import HasatError, SettingsError
 from hasat.messages import msg
@@ -36,12 +36,12 @@ def doctor(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
 async def _examine(ctx: typer.Context) -> list[Finding]:
     """Return all findings; checks that depend on a failed one are left out."""
-    found = [findings.check_python()]
+    found = [diagnostics.check_python()]
     try:
         settings = context.get_settings(ctx)
     except SettingsError as error:
         return [*found, Finding("settings", "failure", error.message, error.remedy)]
-    found += findings.check_machine(settings)
+    found += diagnostics.check_machine(settings)
     home = next(one for one in found if one.check == "home")
     if home.grade == "failure" and settings.database.url is None:
         return found
@@ -53,7 +53,7 @@ async def _examine(ctx: typer.Context) -> list[Finding]:
 async def _jobs(settings: Settings) -> Finding:
     from hasat.cli.runtime import build_catalogue
 
-    return findings.check_jobs(build_catalogue(settings), settings)
+    return diagnostics.check_jobs(build_catalogue(settings), settings)
 
 
 async def _port(settings: Settings) -> Finding:
@@ -76,7 +76,7 @@ async def _database(settings: Settings) -> list[Finding]:
     from hasat.sources.registry import all_sources
 
     async with open_migrated_store(settings) as store:
-        return await findings.check_database(store, settings, all_sources())
+        return await diagnostics.check_database(store, settings, all_sources())
 
 
 async def _run_check(

@@ -94,7 +94,7 @@ async def run_up(
     from hasat.http.listener import check_port_free
 
     async with _wait_for_store(settings) as store:
-        from hasat.api import check_authentication_configured
+        from hasat.api.authentication import check_authentication_configured
 
         await check_authentication_configured(settings, store)
         check_port_free(settings)
@@ -161,12 +161,13 @@ async def _when_ready(
 
 
 async def _serve(settings: Settings) -> None:
-    from hasat.api import check_authentication_configured, create_app
-    from hasat.api.routes import build_routes
+    from hasat.api.authentication import check_authentication_configured
+    from hasat.api.app import create_app
+    from hasat.api.middleware import build_routes
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
-    from hasat.mcp import ToolServers
-    from hasat.mcp.http import serve_streamable
+    from hasat.mcp.server import ToolServers
+    from hasat.mcp.server import serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
     from hasat.web import add_pages
 
@@ -207,7 +208,7 @@ async def _worker(settings: Settings) -> None:
 
 
 async def _mcp_stdio(settings: Settings, operate: bool) -> None:
-    from hasat.mcp import ToolServers
+    from hasat.mcp.server import ToolServers
     from hasat.sources.registry import ToolContext, all_sources
 
     async with open_migrated_store(settings, for_requests=True) as store:
@@ -220,12 +221,12 @@ async def _mcp_stdio(settings: Settings, operate: bool) -> None:
 async def _mcp_http(settings: Settings, operate: bool) -> None:
     from fastapi import FastAPI
 
-    from hasat.api import check_authentication_configured
+    from hasat.api.authentication import check_authentication_configured
     from hasat.api.app import add_middleware
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
-    from hasat.mcp import ToolServers
-    from hasat.mcp.http import SSE_PATH, add_sse, serve_streamable
+    from hasat.mcp.server import ToolServers
+    from hasat.mcp.server import SSE_PATH, add_sse, serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
 
     # Authentication depends on the address that is served, which is the one of the tools here.

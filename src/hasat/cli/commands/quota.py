@@ -62,7 +62,7 @@ def quota(
     if watch:
         context.run_async(_watch(settings, upstream, json=json))
         return
-    from hasat.api.quota import document
+    from hasat.api.routes.quota import document
 
     quotas = context.run_async(read())
     output.emit(document(quotas), json=json, human=lambda: _render(quotas))
@@ -85,7 +85,7 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
 
 
 async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> None:
-    from hasat.api.quota import document
+    from hasat.api.routes.quota import document
 
     async with open_migrated_store(settings) as store:
         if json:

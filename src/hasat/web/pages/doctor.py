@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hasat.api import findings
-from hasat.api.findings import Finding
+from hasat.api import diagnostics
+from hasat.api.diagnostics import Finding
 from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
 from hasat.jobs.runs import count_live_workers
@@ -31,9 +31,9 @@ async def doctor(asked: Asked) -> Doctor:
             remedy=msg("Use a key with the scope operate."),
         )
     house, store, settings = asked.house, asked.store, asked.house.settings
-    found = [findings.check_python(), *findings.check_machine(settings)]
-    found.append(findings.check_jobs(house.catalogue, settings))
-    found += await findings.check_database(store, settings, house.sources)
+    found = [diagnostics.check_python(), *diagnostics.check_machine(settings)]
+    found.append(diagnostics.check_jobs(house.catalogue, settings))
+    found += await diagnostics.check_database(store, settings, house.sources)
     workers = await count_live_workers(store, settings)
     if workers:
         found.append(Finding("workers", "ok", msg("{workers} alive", workers=workers)))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from hasat.api.reports import source_report
+from hasat.api.health import source_report
 from hasat.budget import Quota
 from hasat.errors import HasatError
 from hasat.jobs.runs import ScheduledJob, count_live_workers, list_runs, schedule_overview

@@ -1,25 +1,19 @@
-"""What was delivered to whom, what was not, and sending it again."""
+"""Deliveries and dead letters."""
 
 import asyncio
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
-
 import psycopg
 import structlog
 from fastapi import APIRouter, Path, Query, Request
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
-
 from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries, replay
 from hasat.deliver.sink_state import load_sink_states
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
 from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
 from hasat.settings import Settings
 from hasat.store import Store
-
-_PATIENCE_SECONDS = 3.0
-
-log = structlog.get_logger(__name__)
 
 router = APIRouter(tags=["operation"])
 
@@ -122,52 +116,3 @@ async def replay_all(
         reject_parameters(request, ("endpoint",), "the body names the endpoint already.")
         endpoint = which.endpoint
     return {"replayed": await replay(store, None, endpoint)}
-
-
-async def delivery_metrics(store: Store) -> Iterable[Metric]:
-    """The deliveries at the moment of the scrape; nothing if the database does not answer."""
-    counts = GaugeMetricFamily(
-        "hasat_deliveries", "Webhook deliveries on record.", labels=("endpoint", "state")
-    )
-    oldest = GaugeMetricFamily(
-        "hasat_delivery_oldest_waiting_seconds",
-        "For how long the oldest delivery waits.",
-        labels=("endpoint",),
-    )
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            found = await count_deliveries(store)
-    except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("the metrics of deliveries could not be read", reason=str(error))
-        return ()
-    for tally in found:
-        for state in ("waiting", "delivered", "dead"):
-            counts.add_metric((tally.endpoint, state), getattr(tally, state))
-        oldest.add_metric((tally.endpoint,), tally.oldest_seconds)
-    return counts, oldest
-
-
-async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
-    """Return how far the NATS streams are behind; nothing if the database does not respond."""
-    lag = GaugeMetricFamily(
-        "hasat_nats_lag_changes", "Changes not published to NATS yet.", labels=("dataset",)
-    )
-    age = GaugeMetricFamily(
-        "hasat_nats_lag_seconds",
-        "Age of the oldest change not published to NATS yet.",
-        labels=("dataset",),
-    )
-    failing = GaugeMetricFamily(
-        "hasat_nats_failing", "1 if publishing to NATS fails.", labels=("dataset",)
-    )
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            states = await load_sink_states(store, settings)
-    except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("metrics.sinks_unreadable", reason=str(error))
-        return ()
-    for state in states:
-        lag.add_metric((state.dataset,), state.lag)
-        age.add_metric((state.dataset,), state.lag_seconds)
-        failing.add_metric((state.dataset,), float(state.error is not None))
-    return lag, age, failing

@@ -1,15 +1,16 @@
-"""Whole datasets and single versions as files: listed, and downloaded in one go or in parts."""
+"""Archives, versions and deltas of a dataset."""
 
+import re
+from collections.abc import Mapping
+from hasat.errors import UsageError
+from hasat.messages import template
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
-
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
-
 from hasat.api.problems import problem_response
-from hasat.api.ranges import RangeError, matches_etag, parse_range
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
 from hasat.feed.archive import Archive, Storage
@@ -34,6 +35,54 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg
 from hasat.store import Store
+
+_ONE_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
+_TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+
+class RangeError(UsageError):
+    """The part that was asked for lies beyond the file."""
+
+    status = 416
+    code = "range-not-satisfiable"
+    title = template("The file is shorter")
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"The file has {size:,} bytes; the range begins beyond them.",
+            remedy="Ask for the whole file, or for a range within it.",
+        )
+
+
+def parse_range(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, int] | None:
+    """First byte and the one after the last of the part that is wanted; None for the whole.
+
+    A range that is none, several ranges, and one that depends on another file than this mean the
+    whole file, as the standard allows.
+    """
+    found = _ONE_RANGE.fullmatch(headers.get("range", "").strip())
+    if found is None or headers.get("if-range", etag).strip() != etag:
+        return None
+    first, last = found.groups()
+    if not first:
+        if not last:
+            return None
+        start, stop = max(size - int(last), 0), size
+    else:
+        start, stop = int(first), int(last) + 1 if last else size
+        if last and stop <= start:
+            return None
+    if start >= size:
+        raise RangeError(size)
+    return start, min(stop, size)
+
+
+def matches_etag(headers: Mapping[str, str], etag: str) -> bool:
+    """Whether the caller says that it has this already."""
+    wanted = headers.get("if-none-match", "")
+    if wanted.strip() == "*":
+        return True
+    return etag.removeprefix("W/") in {tag.removeprefix("W/") for tag in _TAG.findall(wanted)}
 
 _ARCHIVE = {
     "fileName": "einvoice_users_2026-02-19_150412_5f0c6d3e.xml.gz",

@@ -1,30 +1,111 @@
-"""Who gets in: open on loopback, by key, login or signature everywhere else.
+"""DOC"""
 
-Everything but a short list of paths needs a caller that is known, whether or not its route says
-so; routes that change something ask for more with `doors.require("operate")`.
-"""
-
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from hasat.api.problems import CredentialsMalformedError, SignatureWrongError, TimestampOutsideError
+from hasat.clock import Clock, system_clock
+from hasat.http.routes import Caller
+from hasat.messages import msg
+from hasat.settings import Settings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
-
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
-
 from hasat.api.keys import KeyCache, list_keys
-from hasat.api.limits import DatabaseLeases, RateLimits, network_of
-from hasat.api.refusals import (
-    CredentialsMalformedError,
-    HostNotAllowedError,
-    OriginNotAllowedError,
-)
-from hasat.api.signatures import SignatureVerifier, SignedRequest
+from hasat.api.rate_limits import DatabaseLeases, RateLimits, network_of
+from hasat.api.problems import CredentialsMalformedError, HostNotAllowedError, OriginNotAllowedError
 from hasat.errors import AuthenticationError, SettingsError, TooManyRequestsError
 from hasat.http.routes import HOW_TO_AUTHENTICATE, Caller, Exchange, exchange_of
-from hasat.messages import msg
-from hasat.settings import Settings
 from hasat.store import Store
+
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
+_NOBODYS_SECRET = secrets.token_bytes(32)
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """What the signature covers, as it was sent."""
+
+    method: str
+    path: bytes
+    query: bytes
+    access_key: str
+    timestamp: str
+    signature: str
+
+    def text(self) -> bytes:
+        target = self.path + b"?" + self.query if self.query else self.path
+        return b"\n".join((self.method.encode(), target, self.timestamp.encode()))
+
+
+class SignatureVerifier:
+    """The clients of settings.authentication, who sign their requests."""
+
+    def __init__(self, settings: Settings, *, clock: Clock = system_clock) -> None:
+        self._clients = {
+            client.access_key: (
+                client.name or client.access_key,
+                client.secret_key.get_secret_value().encode(),
+                client.per_minute,
+            )
+            for client in settings.authentication.clients
+        }
+        self._tolerance = settings.authentication.timestamp_tolerance_seconds
+        self._clock = clock
+
+    def check(self, request: SignedRequest) -> Caller:
+        """Who signed this; every check is made for everyone, so that time tells nothing."""
+        name, secret, per_minute = self._clients.get(
+            request.access_key, (None, _NOBODYS_SECRET, None)
+        )
+        expected = hmac.new(secret, request.text(), hashlib.sha256).digest()
+        readable = _SIGNATURE.fullmatch(request.signature) is not None
+        given = bytes.fromhex(request.signature) if readable else bytes(32)
+        genuine = hmac.compare_digest(expected, given)
+        if not readable:
+            raise CredentialsMalformedError(
+                msg("X-Signature is not the hex form of an HMAC-SHA256."),
+                remedy=msg("It has 64 characters of 0-9 and a-f."),
+            )
+        self._check_time(request.timestamp)
+        if name is None or not genuine:
+            raise SignatureWrongError(
+                msg("The access key is not known, or the signature does not fit the request."),
+                remedy=msg('Sign "METHOD\\nPATH?QUERY\\nTIMESTAMP" with path and query as sent.'),
+            )
+        caller_id = f"client:{request.access_key}"
+        return Caller(
+            caller_id,
+            name,
+            frozenset({"read"}),
+            bucket=caller_id,
+            per_minute=per_minute,
+            kind="signature",
+        )
+
+    def _check_time(self, timestamp: str) -> None:
+        if _TIMESTAMP.fullmatch(timestamp) is None:
+            raise CredentialsMalformedError(
+                msg("X-Timestamp is not a number of seconds."),
+                remedy=msg("Send whole seconds since 1970-01-01 UTC."),
+            )
+        now = self._clock().timestamp()
+        if abs(now - int(timestamp)) > self._tolerance:
+            raise TimestampOutsideError(
+                msg(
+                    "X-Timestamp differs from the time here ({now:.0f}) by more than "
+                    "{tolerance} seconds.",
+                    now=now,
+                    tolerance=self._tolerance,
+                ),
+                remedy=msg("Set the clock of the calling machine, and sign each request anew."),
+            )
 
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 ANONYMOUS = frozenset(

@@ -1,4 +1,4 @@
-"""What a follower asks for, and how a page of changes is told."""
+"""Parameters of feed requests."""
 
 import asyncio
 import json
@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
-
 from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-
 from hasat.clock import local_time, parse_local_time
 from hasat.errors import UnavailableError, UsageError
 from hasat.feed.changes import Change, ExpiredError, Page, changes_after
@@ -20,6 +18,12 @@ from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import StorableText, dumps, exchange_of, reject_parameters
 from hasat.messages import msg
 from hasat.store import Store
+from uuid import UUID
+import psycopg
+import structlog
+from hasat.errors import DatabaseError
+from hasat.http.routes import Caller
+from hasat.store.queries import load_query
 
 MAX_WAIT_SECONDS = 60.0
 MAX_PAGE_SIZE = 1000
@@ -83,7 +87,7 @@ async def stream_query(
         only=None,
         include=frozenset(filter(None, include.split(","))),
         form="events",
-        has=partial(request.app.state.places.note, exchange_of(request.scope).caller),
+        has=partial(request.app.state.follower_positions.note, exchange_of(request.scope).caller),
     )
 
 
@@ -152,100 +156,43 @@ async def window_query(
         )
     return TimeWindow(start, end, page, page_size)
 
+_PAUSE_SECONDS = 3.0
 
-async def fetch_page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
-    """The page after the cursor, in a transaction that ends before anything is sent.
+log = structlog.get_logger(__name__)
 
-    A standby may not have what the cursor names yet, and then it is no reason for a 410.
+
+class FollowerPositions:
+    """Where each key last was in each dataset; noted in memory, written down in one go soon after.
+
+    Whoever reads without a key cannot be told from others and is not noted.
     """
-    try:
-        page = await _page(store, dataset, ask, limit)
-    except (ExpiredError, UnavailableError):
-        if store is store.primary:
-            raise
-        page = await _page(store.primary, dataset, ask, limit)
-    if ask.after is not None:
-        ask.has(ask.after)
-    return page
 
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._noted: dict[tuple[str, str], tuple[UUID, int]] = {}
+        self._writer: asyncio.Task[None] | None = None
 
-async def _page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
-    async with store.connection() as conn:
-        return await changes_after(
-            conn,
-            dataset.name,
-            ask.after,
-            limit=limit,
-            keys=ask.only,
-            before="before" in ask.include,
-            as_text=True,
-        )
+    def note(self, caller: Caller | None, cursor: Cursor) -> None:
+        """A caller has everything up to the cursor."""
+        if caller is None or not caller.id.startswith("key:"):
+            return
+        self._noted[caller.id, cursor.dataset] = cursor.epoch, cursor.seq
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write(), name="places of followers")
 
-
-async def wait_for_page(
-    store: Store, notifier: ChangeNotifier, dataset: Dataset, ask: FeedRequest, limit: int
-) -> Page:
-    """The page after the cursor; with `wait`, not before it has something or the time is over."""
-    page = await fetch_page(store, dataset, ask, limit)
-    if page.changes or not ask.wait:
-        return page
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + ask.wait
-    async with notifier.listening():
-        while True:
-            signal = notifier.next_signal()
-            page = await fetch_page(store, dataset, ask, limit)
-            left = deadline - loop.time()
-            if page.changes or left <= 0 or notifier.closed:
-                return page
-            await notifier.wait(signal, left)
-
-
-def page_position(page: Page) -> dict[str, Any]:
-    """Where a page leaves its reader."""
-    return {
-        "next": str(page.next),
-        "upToDate": page.up_to_date,
-        "epoch": str(page.epoch),
-        "head": page.head,
-        "floor": page.floor,
-    }
-
-
-def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
-    """A change, whose bodies are texts, as JSON.
-
-    Where a change shows its body's own fields, their text is copied and never taken apart.
-    """
-    if dataset.flat and not include and change.body != "{}":
-        at = _moment(change.changed_at)
-        own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
-        fields = (
-            dumps(dataset.change_fields(change.key, None)) if change.body is None else change.body
-        )
-        return f"{{{own},{fields[1:]}"
-    body, before = (
-        None if one is None else json.loads(one) for one in (change.body, change.before)
-    )
-    return dumps(serialize_change(dataset, change._replace(body=body, before=before), include))
-
-
-def serialize_change(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
-    """A change as it is handed out."""
-    told = {
-        "seq": change.seq,
-        "changeType": change.kind,
-        "changedAt": _moment(change.changed_at),
-        **dataset.change_fields(change.key, change.body),
-    }
-    if "record" in include:
-        told["key"] = change.key
-        told["body"] = change.body
-    if "before" in include:
-        told["before"] = change.before
-        told["fields"] = change.fields
-    return told
-
-
-# The changes of a run share one moment.
-_moment = lru_cache(maxsize=64)(local_time)
+    async def _write(self) -> None:
+        while self._noted:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            noted, self._noted = self._noted, {}
+            values = {
+                "sinks": [sink for sink, _ in noted],
+                "datasets": [dataset for _, dataset in noted],
+                "epochs": [epoch for epoch, _ in noted.values()],
+                "seqs": [seq for _, seq in noted.values()],
+            }
+            try:
+                async with self._store.connection() as conn:
+                    await conn.execute(load_query("hasat.api", "save_places"), values)
+            except (DatabaseError, psycopg.Error) as error:
+                # The next question of each tells it again.
+                log.debug("the places of followers could not be noted", reason=str(error))

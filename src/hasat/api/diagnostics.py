@@ -1,4 +1,4 @@
-"""What a start needs, looked at one by one: the findings of `hasat doctor` and its page."""
+"""Checks of `hasat doctor` and its page."""
 
 import os
 import sys
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
-
-from hasat.api.gate import check_authentication_configured
+from hasat.api.authentication import check_authentication_configured
 from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue

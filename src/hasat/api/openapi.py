@@ -1,15 +1,13 @@
-"""The API's description of itself: the OpenAPI document and the page at /docs."""
+"""The OpenAPI document and the page at /docs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, JSONResponse, Response
-
-from hasat.api import refusals
-from hasat.api.gate import is_public
+from hasat.api import problems
+from hasat.api.authentication import is_public
 from hasat.api.problems import problem_types
 from hasat.errors import (
     AuthenticationError,
@@ -26,19 +24,19 @@ _COMMON = declare_problems(
     UsageError,
     ParameterError,
     AuthenticationError,
-    refusals.CredentialsMalformedError,
-    refusals.KeyUnknownError,
-    refusals.KeyExpiredError,
-    refusals.KeyRevokedError,
-    refusals.SignatureWrongError,
-    refusals.TimestampOutsideError,
+    problems.CredentialsMalformedError,
+    problems.KeyUnknownError,
+    problems.KeyExpiredError,
+    problems.KeyRevokedError,
+    problems.SignatureWrongError,
+    problems.TimestampOutsideError,
     NotAllowedError,
-    refusals.HostNotAllowedError,
-    refusals.OriginNotAllowedError,
-    refusals.BodyTooLargeError,
-    refusals.InvalidInputError,
+    problems.HostNotAllowedError,
+    problems.OriginNotAllowedError,
+    problems.BodyTooLargeError,
+    problems.InvalidInputError,
     TooManyRequestsError,
-    refusals.UnexpectedError,
+    problems.UnexpectedError,
     DatabaseError,
 )
 _SECURITY_SCHEMES = {
@@ -56,7 +54,7 @@ _SECURITY_SCHEMES = {
 }
 
 
-def openapi_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
+def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
     """FastAPI's document, with the problems and the ways to say who one is on each operation."""
     if app.openapi_schema is None:
         document = get_openapi(

@@ -2,11 +2,9 @@
 
 from datetime import datetime
 from typing import Annotated, Any
-
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-
 from hasat.errors import DatabaseError, NotAllowedError
 from hasat.http.routes import StorableText, StoreDep, declare_responses, require
 from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit

@@ -1,30 +1,14 @@
-"""The doors that every dataset has: changes by cursor or by time, digest, a record's story."""
+"""Routes of every dataset: changes by cursor or time, digest and history."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any
-
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
-
-from hasat.api.following import (
-    DEFAULT_PAGE_SIZE,
-    MAX_PAGE_SIZE,
-    FeedRequest,
-    OnlyKeys,
-    TimeWindow,
-    WatchedKeys,
-    change_json,
-    fetch_page,
-    page_position,
-    page_query,
-    serialize_change,
-    stream_query,
-    wait_for_page,
-    window_query,
-)
-from hasat.api.streams import stream_events, stream_lines
+from hasat.api.routes.feed_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FeedRequest, OnlyKeys, TimeWindow, WatchedKeys, page_query, stream_query, window_query
+from hasat.api.routes.feed_pages import change_json, fetch_page, page_position, serialize_change, wait_for_page
+from hasat.api.routes.feed_pages import stream_events, stream_lines
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.archive import Storage

@@ -18,10 +18,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-
 import psycopg
 import structlog
-
 from hasat.errors import DatabaseError
 from hasat.http.routes import Allowance
 from hasat.messages import msg

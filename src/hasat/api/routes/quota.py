@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
-
 import psycopg
 import structlog
 from fastapi import APIRouter
@@ -12,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-
 from hasat.budget import Quota, read_quota, reopen
 from hasat.errors import DatabaseError, NotFoundError
 from hasat.http.routes import SettingsDep, StoreDep, audited, declare_responses
@@ -21,9 +19,6 @@ from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
 
 router = APIRouter(tags=["operation"])
-log = structlog.get_logger(__name__)
-
-_PATIENCE_SECONDS = 3.0
 
 
 class _Camel(BaseModel):
@@ -184,71 +179,3 @@ async def reopen_quota(upstream: str, store: StoreDep) -> dict[str, bool]:
     """
     await read_quota(store, upstream)
     return {"reopened": await reopen(store, upstream)}
-
-
-async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:
-    """The budgets; none if the database does not say, which another metric tells."""
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await read_all_quotas(store, settings)
-    except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("the metrics of the budget could not be read", reason=str(error))
-        return []
-
-
-class QuotaMetrics(Collector):
-    """The budgets in the database at the moment of the scrape; counters begin anew each day."""
-
-    def __init__(self, quotas: Sequence[Quota]) -> None:
-        self._quotas = quotas
-
-    def collect(self) -> Iterator[Metric]:
-        limit = GaugeMetricFamily(
-            "hasat_quota_limit", "Requests that a window allows.", labels=("upstream", "window")
-        )
-        remaining = GaugeMetricFamily(
-            "hasat_quota_remaining",
-            "Requests that a window still allows.",
-            labels=("upstream", "window"),
-        )
-        foreign = GaugeMetricFamily(
-            "hasat_quota_foreign_use",
-            "Requests of today that somebody else sent with the same key.",
-            labels=("upstream",),
-        )
-        paused = GaugeMetricFamily(
-            "hasat_quota_paused", "1 while an upstream is paused.", labels=("upstream",)
-        )
-        lanes = {
-            name: CounterMetricFamily(f"hasat_quota_{name}", text, labels=("upstream", "lane"))
-            for name, text in (
-                ("spent", "What today's grants cost."),
-                ("grants", "Requests granted today."),
-                ("waits", "Requests granted today after a wait."),
-                ("waited_seconds", "How long they waited."),
-                ("refusals", "Requests refused today."),
-            )
-        }
-        for quota in self._quotas:
-            w = quota.windows
-            foreign.add_metric((w.upstream,), w.foreign_use)
-            paused.add_metric((w.upstream,), float(w.paused_until is not None))
-            for window, most, left in _windows(quota):
-                limit.add_metric((w.upstream, window), most)
-                remaining.add_metric((w.upstream, window), left)
-            for lane in quota.lanes:
-                for name, family in lanes.items():
-                    family.add_metric((w.upstream, lane.name), getattr(lane, name))
-        yield from (limit, remaining, foreign, paused, *lanes.values())
-
-
-def _windows(quota: Quota) -> Iterator[tuple[str, int, int]]:
-    w = quota.windows
-    if w.day_limit is not None and w.remaining is not None:
-        yield "day", w.day_limit, w.remaining
-    if w.minute_limit is not None:
-        yield "minute", w.minute_limit, max(0, w.minute_limit - w.last_minute)
-    for endpoint in quota.endpoints:
-        if endpoint.day_limit is not None:
-            left = 0 if endpoint.exhausted_at else max(0, endpoint.day_limit - endpoint.spent)
-            yield f"day of {endpoint.name}", endpoint.day_limit, left

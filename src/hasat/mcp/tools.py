@@ -7,7 +7,7 @@ from typing import Any
 from psycopg.rows import class_row
 from pydantic import BaseModel, ConfigDict, Field
 
-from hasat.api.quota import QuotaAnswer
+from hasat.api.routes.quota import QuotaAnswer
 from hasat.errors import NotFoundError
 from hasat.feed.changes import changes_after, head_of, history
 from hasat.feed.cursor import Cursor

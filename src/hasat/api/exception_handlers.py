@@ -1,0 +1,140 @@
+"""Handlers that turn exceptions of routes and of the framework into problems."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+import psycopg
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from hasat.api.problems import ProblemType, make_problem
+from hasat.api.problems import BodyTooLargeError, InvalidInputError, MethodNotAllowedError, NoSuchPathError, UnexpectedError
+from hasat.api.middleware import RouteTable
+from hasat.errors import (
+    DatabaseError,
+    HasatError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnavailableError,
+    UsageError,
+)
+from hasat.http.routes import (
+    PROBLEM_JSON,
+    Exchange,
+    FieldProblem,
+    Problem,
+    declare_responses,
+    exchange_of,
+    meaning,
+)
+from hasat.messages import Message, change_text, msg, translate
+from hasat.text import mask_addresses
+from fastapi import Request
+from starlette.responses import Response
+from hasat.api.problems import problem_response
+from hasat.errors import HasatError, UnavailableError
+from hasat.feed.archive import Storage
+from hasat.feed.archive.catalog import latest_archive
+from hasat.feed.changes import ExpiredError
+from hasat.http.routes import exchange_of
+from hasat.store import Store
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Problems for what the router and the framework refuse by themselves."""
+    assert isinstance(error, HTTPException)
+    exchange = exchange_of(request.scope)
+    headers = dict(error.headers or {})
+    routes: RouteTable = request.app.state.routes
+    match error.status_code:
+        case 404 if error.detail == HTTPStatus.NOT_FOUND.phrase:
+            similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
+            return problem_response(
+                NoSuchPathError(
+                    msg("There is nothing at {path}.", path=exchange.path),
+                    remedy=(
+                        msg(
+                            "Did you mean {similar}? GET /docs lists what there is.",
+                            similar=similar,
+                        )
+                        if similar
+                        else msg("GET /docs lists what there is.")
+                    ),
+                ),
+                exchange,
+            )
+        case 405:
+            allowed = ", ".join(routes.methods(exchange.path))
+            answer = problem_response(
+                MethodNotAllowedError(
+                    msg(
+                        "{path} does not take {method}.", path=exchange.path, method=exchange.method
+                    ),
+                    remedy=msg("Use {allowed}.", allowed=allowed),
+                ),
+                exchange,
+            )
+            answer.headers["Allow"] = allowed
+            return answer
+        case 413:
+            return problem_response(BodyTooLargeError(error.detail), exchange)
+        case 400:
+            return problem_response(UsageError(error.detail), exchange)
+        case status if status < 400:
+            return Response(status_code=status, headers=headers)
+        case status:
+            return make_problem(
+                ProblemType.of_status(HTTPStatus(status)), exchange, error.detail, headers=headers
+            )
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    """A 422 with one entry for each value that cannot be used; values are not repeated."""
+    assert isinstance(error, RequestValidationError)
+    exchange = exchange_of(request.scope)
+    fields = [
+        FieldProblem(place=place, field=field, message=message)
+        for place, field, message in _fields(error.errors())
+    ]
+    return make_problem(
+        ProblemType.of(InvalidInputError),
+        exchange,
+        "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
+        remedy=msg("See `errors` for each value, and /docs for what this operation takes."),
+        errors=fields,
+    )
+
+
+def _fields(errors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for error in errors:
+        place, *rest = [str(part) for part in error["loc"]] or ["request"]
+        if error["type"] == "json_invalid":
+            yield place, "", f"not valid JSON at character {rest[0]}"
+        else:
+            yield place, ".".join(rest), str(error["msg"])
+
+
+def _named(field: FieldProblem) -> str:
+    return f"{field.place}.{field.field}" if field.field else field.place
+
+
+async def on_expired_cursor(request: Request, error: Exception) -> Response:
+    """Answer 410 with the archive to start over from, or 503 until there is one."""
+    assert isinstance(error, ExpiredError)
+    state = request.app.state
+    answered = await check_restart_archive(error, state.store, state.archive_storage)
+    return problem_response(answered, exchange_of(request.scope))
+
+
+async def check_restart_archive(error: ExpiredError, store: Store, place: Storage) -> HasatError:
+    """The error, or why a follower cannot start over from an archive yet."""
+    if not error.starts_over:
+        return error
+    try:
+        await latest_archive(store.primary, place, error.dataset, "ndjson")
+    except UnavailableError as pending:
+        return pending
+    return error

@@ -1,0 +1,1 @@
+"""Routers of the platform under /api/v1."""
