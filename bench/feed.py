@@ -168,7 +168,7 @@ async def measure(changes: int, rounds: int, folder: Path) -> dict[str, dict[str
             taken = await pages(store, port, epoch, changes, rounds)
             taken |= await wake_ups(store, port, max(rounds // 10, 5))
             listener.drain()
-            await listener.until_over()
+            await listener.wait_closed()
     return {
         name: {"median": median(values), "p99": quantiles(values, n=100, method="inclusive")[98]}
         for name, values in taken.items()

@@ -3,27 +3,26 @@
 HasatError                      something failed; the message says what and where
 ├── UsageError                  the call was wrong: change it and call again
 │   └── SettingsError           a setting is wrong: change it and start again
-├── NotFoundError               there is no such thing
-├── ConflictError               it is being done already, or was decided otherwise
+├── NotFoundError               the requested object does not exist
+├── ConflictError               the state of the object does not allow it
 │   └── AlreadyRunningError     a run of the job is queued or running
 ├── GoneError                   it existed, but no longer: start over from where the error says
 ├── NotAllowedError             the caller may not do this
-│   └── AuthenticationError     the caller did not say who they are
+│   └── AuthenticationError     the request has no valid credentials
 ├── TooManyRequestsError        wait, then call again
 ├── UnavailableError            a part Hasat needs is away: try again later
 │   ├── DatabaseError           PostgreSQL cannot be started, reached or used
-│   │   └── DatabaseAwayError   it is not there now, but may come by itself
-│   └── DiskFullError           a file system has no room: free some and try again
-├── BrokenAnswerError           an upstream's answer could not be read
-├── NothingToDoError            there was no work; not a failure
+│   │   └── DatabaseAwayError   it is not reachable now, but may come back by itself
+│   └── DiskFullError           a file system is full: free some space and try again
+├── BrokenAnswerError           an upstream's response could not be read
+├── NothingToDoError            there was nothing to do; not a failure
 ├── HeldError                   the guard holds a run: approve or reject it
 └── OutOfQuotaError             the upstream's budget is spent until a stated time
 
 An error carries a sentence about what happened (the message) and, where there is one, a sentence
 about what to do next (the remedy). The command line turns the class into an exit code, the API
-into an RFC 9457 problem; neither invents a text of its own. Texts of Hasat's own are messages (see
-`hasat.messages`), which are translated where they are shown; what an upstream or PostgreSQL said
-is a plain string.
+into an RFC 9457 problem. Hasat's own texts are messages (see `hasat.messages`), which are
+translated where they are shown; what an upstream or PostgreSQL reports is a plain string.
 """
 
 from datetime import datetime
@@ -38,7 +37,7 @@ class HasatError(Exception):
     exit_code: ClassVar[int] = 1
     status: ClassVar[int] = 500
     code: ClassVar[str] = "failed"
-    title: ClassVar[str] = template("Something failed")
+    title: ClassVar[str] = template("Operation failed")
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -56,7 +55,7 @@ class UsageError(HasatError):
     exit_code = 2
     status = 400
     code = "bad-request"
-    title = template("The request cannot be understood")
+    title = template("Bad request")
 
 
 class SettingsError(UsageError):
@@ -64,23 +63,23 @@ class SettingsError(UsageError):
 
     status = 500
     code = "bad-settings"
-    title = template("A setting is wrong")
+    title = template("Invalid setting")
 
 
 class NotFoundError(HasatError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
     status = 404
     code = "not-found"
-    title = template("There is no such thing")
+    title = template("Not found")
 
 
 class ConflictError(HasatError):
-    """It is being done already, or was decided otherwise."""
+    """The object is in a state that does not allow the operation."""
 
     status = 409
     code = "conflict"
-    title = template("It cannot be done in this state")
+    title = template("Conflict")
 
 
 class AlreadyRunningError(ConflictError):
@@ -88,7 +87,7 @@ class AlreadyRunningError(ConflictError):
 
     exit_code = 3
     code = "already-running"
-    title = template("The job is queued or running already")
+    title = template("Job already queued or running")
 
 
 class GoneError(HasatError):
@@ -96,7 +95,7 @@ class GoneError(HasatError):
 
     status = 410
     code = "gone"
-    title = template("It is no longer kept")
+    title = template("No longer available")
 
 
 class NotAllowedError(HasatError):
@@ -108,11 +107,11 @@ class NotAllowedError(HasatError):
 
 
 class AuthenticationError(NotAllowedError):
-    """The caller did not say who they are, or not in a way that can be believed."""
+    """The request has no credentials, or invalid ones."""
 
     status = 401
     code = "not-known"
-    title = template("Who is asking?")
+    title = template("Authentication required")
 
 
 class TooManyRequestsError(HasatError):
@@ -132,7 +131,7 @@ class UnavailableError(HasatError):
 
     status = 503
     code = "unavailable"
-    title = template("Not available right now")
+    title = template("Temporarily unavailable")
     retry_after = 5.0
     """Seconds after which a caller may try again."""
 
@@ -141,38 +140,38 @@ class DatabaseError(UnavailableError):
     """PostgreSQL cannot be started, reached or used."""
 
     code = "database-unavailable"
-    title = template("The database is not available")
+    title = template("Database unavailable")
 
 
 class DatabaseAwayError(DatabaseError):
-    """PostgreSQL is not there now, but may come by itself."""
+    """PostgreSQL is not reachable now, but may come back by itself."""
 
     code = "database-away"
-    title = template("The database is away")
+    title = template("Database not reachable")
 
 
 class DiskFullError(UnavailableError):
-    """A file system has no room: free some and try again."""
+    """A file system is full: free some space and try again."""
 
     code = "disk-full"
-    title = template("A disk is full")
+    title = template("Disk full")
 
 
 class BrokenAnswerError(HasatError):
-    """An upstream's answer could not be read."""
+    """An upstream's response could not be read."""
 
     status = 502
     code = "broken-answer"
-    title = template("The upstream's answer cannot be read")
+    title = template("Unreadable upstream response")
 
 
 class NothingToDoError(HasatError):
-    """There was no work; not a failure."""
+    """There was nothing to do; not a failure."""
 
     exit_code = 3
     status = 409
     code = "nothing-to-do"
-    title = template("There is nothing to do")
+    title = template("Nothing to do")
 
 
 class HeldError(HasatError):
@@ -181,7 +180,7 @@ class HeldError(HasatError):
     exit_code = 4
     status = 409
     code = "held"
-    title = template("The guard holds this run")
+    title = template("Run held")
 
 
 class OutOfQuotaError(HasatError):
@@ -190,7 +189,7 @@ class OutOfQuotaError(HasatError):
     exit_code = 5
     status = 503
     code = "out-of-quota"
-    title = template("The quota is spent")
+    title = template("Quota exhausted")
 
     def __init__(
         self, message: str, *, remedy: str | None = None, until: datetime | None = None

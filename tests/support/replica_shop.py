@@ -145,4 +145,4 @@ async def open_shop(store: Store, settings: Settings) -> AsyncIterator[Shop]:
         yield Shop(store, settings, weather, f"http://127.0.0.1:{listening.getsockname()[1]}")
     finally:
         listener.drain()
-        await listener.until_over()
+        await listener.wait_closed()

@@ -10,18 +10,26 @@ from starlette.middleware import Middleware
 
 from hasat import __version__
 from hasat.api import exception_handlers, health, metrics, openapi, problems
+from hasat.api.authentication import (
+    AuthenticationMiddleware,
+    HostMiddleware,
+    SignatureVerifier,
+    is_open,
+)
+from hasat.api.health import SingleFlight
+from hasat.api.keys import KeyCache
+from hasat.api.middleware import (
+    BodyLimitMiddleware,
+    HeadMiddleware,
+    RequestMiddleware,
+    RouteTable,
+    security_headers,
+)
+from hasat.api.rate_limits import DatabaseLeases
 from hasat.api.routes import audit, deliveries, jobs, quota, status
 from hasat.api.routes.archives import archive_router
 from hasat.api.routes.feed import feed_router
-from hasat.api.health import SingleFlight
-from hasat.api.authentication import AuthenticationMiddleware, HostMiddleware, is_open
-from hasat.api.keys import KeyCache
-from hasat.api.rate_limits import DatabaseLeases
-from hasat.api.middleware import RequestMiddleware, security_headers
 from hasat.api.routes.feed_requests import FollowerPositions
-from hasat.api.middleware import RouteTable
-from hasat.api.middleware import BodyLimitMiddleware, HeadMiddleware
-from hasat.api.authentication import SignatureVerifier
 from hasat.feed.archive import storage_of
 from hasat.feed.changes import ExpiredError
 from hasat.feed.notifier import ChangeNotifier
@@ -99,7 +107,7 @@ def add_middleware(app: FastAPI, settings: Settings, store: Store) -> None:
             app.state.keys,
             SignatureVerifier(settings),
             DatabaseLeases(store),
-            app.state.metrics.note_rate_limited,
+            app.state.metrics.record_rate_limited,
         ),
         Middleware(BodyLimitMiddleware),
         Middleware(HeadMiddleware),

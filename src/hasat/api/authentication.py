@@ -1,36 +1,50 @@
-"""DOC"""
+"""Authentication: open on loopback; by API key, login or signature everywhere else.
+
+Every path outside a short public list requires a known caller, whether or not its route says so;
+routes that change state require more with `require("operate")`.
+
+A signed request is one of the original GIB service. X-Signature is the hex form of
+HMAC-SHA256(secret, "METHOD\\nPATH?QUERY\\nTIMESTAMP"): path and query as sent, without `?` when
+there is no query. The body is not signed and a request can be repeated within the tolerance, which
+is why a signature only grants `read`.
+"""
 
 import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
-from hasat.api.problems import CredentialsMalformedError, SignatureWrongError, TimestampOutsideError
-from hasat.clock import Clock, system_clock
-from hasat.http.routes import Caller
-from hasat.messages import msg
-from hasat.settings import Settings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
+
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
+
 from hasat.api.keys import KeyCache, list_keys
+from hasat.api.problems import (
+    CredentialsMalformedError,
+    HostNotAllowedError,
+    OriginNotAllowedError,
+    SignatureWrongError,
+    TimestampOutsideError,
+)
 from hasat.api.rate_limits import DatabaseLeases, RateLimits, network_of
-from hasat.api.problems import CredentialsMalformedError, HostNotAllowedError, OriginNotAllowedError
+from hasat.clock import Clock, system_clock
 from hasat.errors import AuthenticationError, SettingsError, TooManyRequestsError
 from hasat.http.routes import HOW_TO_AUTHENTICATE, Caller, Exchange, exchange_of
+from hasat.messages import msg
+from hasat.settings import Settings
 from hasat.store import Store
 
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
-_NOBODYS_SECRET = secrets.token_bytes(32)
+_DUMMY_SECRET = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """What the signature covers, as it was sent."""
+    """The parts of a request that its signature covers, as sent."""
 
     method: str
     path: bytes
@@ -39,13 +53,14 @@ class SignedRequest:
     timestamp: str
     signature: str
 
-    def text(self) -> bytes:
+    def signed_text(self) -> bytes:
+        """Return the text that the client signed."""
         target = self.path + b"?" + self.query if self.query else self.path
         return b"\n".join((self.method.encode(), target, self.timestamp.encode()))
 
 
 class SignatureVerifier:
-    """The clients of settings.authentication, who sign their requests."""
+    """Checks signatures of the clients in settings.authentication."""
 
     def __init__(self, settings: Settings, *, clock: Clock = system_clock) -> None:
         self._clients = {
@@ -60,23 +75,23 @@ class SignatureVerifier:
         self._clock = clock
 
     def check(self, request: SignedRequest) -> Caller:
-        """Who signed this; every check is made for everyone, so that time tells nothing."""
+        """Return the signer; every check runs for every request, so that timing reveals nothing."""
         name, secret, per_minute = self._clients.get(
-            request.access_key, (None, _NOBODYS_SECRET, None)
+            request.access_key, (None, _DUMMY_SECRET, None)
         )
-        expected = hmac.new(secret, request.text(), hashlib.sha256).digest()
+        expected = hmac.new(secret, request.signed_text(), hashlib.sha256).digest()
         readable = _SIGNATURE.fullmatch(request.signature) is not None
         given = bytes.fromhex(request.signature) if readable else bytes(32)
         genuine = hmac.compare_digest(expected, given)
         if not readable:
             raise CredentialsMalformedError(
-                msg("X-Signature is not the hex form of an HMAC-SHA256."),
+                msg("X-Signature is not a hex HMAC-SHA256."),
                 remedy=msg("It has 64 characters of 0-9 and a-f."),
             )
         self._check_time(request.timestamp)
         if name is None or not genuine:
             raise SignatureWrongError(
-                msg("The access key is not known, or the signature does not fit the request."),
+                msg("The access key is unknown, or the signature does not match the request."),
                 remedy=msg('Sign "METHOD\\nPATH?QUERY\\nTIMESTAMP" with path and query as sent.'),
             )
         caller_id = f"client:{request.access_key}"
@@ -99,13 +114,14 @@ class SignatureVerifier:
         if abs(now - int(timestamp)) > self._tolerance:
             raise TimestampOutsideError(
                 msg(
-                    "X-Timestamp differs from the time here ({now:.0f}) by more than "
+                    "X-Timestamp differs from the time of the server ({now:.0f}) by more than "
                     "{tolerance} seconds.",
                     now=now,
                     tolerance=self._tolerance,
                 ),
-                remedy=msg("Set the clock of the calling machine, and sign each request anew."),
+                remedy=msg("Set the clock of the client, and sign every request separately."),
             )
+
 
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 ANONYMOUS = frozenset(
@@ -119,12 +135,12 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 def is_public(path: str) -> bool:
-    """Whether anybody may ask for this path: probes, metrics, what explains the API, the login."""
+    """Return whether a path needs no caller: probes, metrics, API docs and the login."""
     return path in ANONYMOUS or path == "/problems" or path.startswith(_ANONYMOUS_FOLDERS)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine and nothing else."""
+    """Return whether a host name or address is a loopback one."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost":
         return True
@@ -135,7 +151,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_open(settings: Settings) -> bool:
-    """Whether callers need not say who they are: nobody but this machine can reach the server."""
+    """Return whether no authentication is needed: only this machine can reach the server."""
     return (
         is_loopback(settings.serve.host)
         and not settings.serve.allowed_hosts
@@ -144,33 +160,33 @@ def is_open(settings: Settings) -> bool:
 
 
 def login_cookie(settings: Settings) -> str:
-    """The cookie of a login; browsers do not tell ports of one machine apart, its name does."""
+    """Return the name of the login cookie; it has the port, which browsers do not separate by."""
     return f"hasat_login_{settings.serve.port}"
 
 
 async def check_authentication_configured(settings: Settings, store: Store) -> None:
-    """Refuse to serve where callers must be known but nobody could be."""
+    """Raise an error if authentication is required but there is no key and no client."""
     if is_open(settings) or settings.authentication.clients:
         return
     if any(key.state == "active" for key in await list_keys(store)):
         return
     if not is_loopback(settings.serve.host):
-        reason = f"serve.host is {settings.serve.host!r}, which others can reach"
+        reason = f"serve.host is {settings.serve.host!r}, which is reachable from other machines"
     elif settings.serve.allowed_hosts:
-        reason = "serve.allowed_hosts lets others in through a proxy"
+        reason = "serve.allowed_hosts makes it reachable through a proxy"
     else:
         reason = "authentication.enabled is set"
     raise SettingsError(
         msg(
-            "Callers must say who they are ({reason}), but there is no API key and no client yet.",
+            "Authentication is required ({reason}), but there is no API key and no client.",
             reason=reason,
         ),
-        remedy=msg("Make a key with `hasat keys create NAME`, then start again."),
+        remedy=msg("Create a key with `hasat keys create NAME`, then start again."),
     )
 
 
 class HostMiddleware:
-    """Answers only for the names this server has, and changes nothing for pages of other sites."""
+    """Rejects foreign Host headers, and changes of state from pages of other sites."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -192,20 +208,19 @@ class HostMiddleware:
         if not (is_loopback(name) or name in self._names):
             raise HostNotAllowedError(
                 (
-                    msg("This server does not answer for the name {name!r}.", name=name)
+                    msg("The host {name!r} is not allowed.", name=name)
                     if name
-                    else msg("The request does not say in its header Host for which name it is.")
+                    else msg("The request needs exactly one Host header.")
                 ),
                 remedy=msg(
-                    "If it is to be reached by this name, the operator adds it to "
-                    "serve.allowed_hosts (HASAT_ALLOWED_HOSTS); API keys are needed from "
-                    "then on."
+                    "To serve this name, add it to serve.allowed_hosts (HASAT_ALLOWED_HOSTS); "
+                    "API keys are required from then on."
                 ),
             )
 
 
 class AuthenticationMiddleware:
-    """Finds out who is asking, counts the request, and turns away who may not be here."""
+    """Identifies the caller, applies the rate limit, and rejects unknown callers."""
 
     def __init__(
         self,
@@ -214,18 +229,18 @@ class AuthenticationMiddleware:
         keys: KeyCache,
         signatures: SignatureVerifier,
         leases: DatabaseLeases,
-        note_rate_limited: Callable[[str], None],
+        record_rate_limited: Callable[[str], None],
     ) -> None:
         self._app = app
         self._open = is_open(settings)
         self._cookie = login_cookie(settings)
         self._keys = keys
         self._signatures = signatures
-        self._note_rate_limited = note_rate_limited
+        self._record_rate_limited = record_rate_limited
         self._per_minute = settings.serve.requests_per_minute
-        # Separate, so that a flood of addresses cannot push out the buckets of keys.
+        # Separate, so that a flood of addresses cannot evict the buckets of keys.
         self._callers = RateLimits(leases)
-        self._guesses = RateLimits(leases)
+        self._failed = RateLimits(leases)
         self._anonymous = RateLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -235,24 +250,26 @@ class AuthenticationMiddleware:
 
     async def _admit(self, scope: Scope) -> None:
         exchange = exchange_of(scope)
-        refusal: AuthenticationError | None = None
+        rejection: AuthenticationError | None = None
         if is_public(exchange.path):
-            # Nothing is looked up here: a probe must answer when the database does not.
+            # No lookup: a probe must respond when the database does not.
             exchange.caller = LOCAL if self._open else None
         else:
             try:
                 exchange.caller = await self._identify(scope, exchange)
             except AuthenticationError as error:
-                refusal = error
-        await self._count(exchange, scope, refused=refusal is not None)
-        if refusal is not None:
-            raise refusal
+                rejection = error
+        await self._count(exchange, scope, rejected=rejection is not None)
+        if rejection is not None:
+            raise rejection
 
     async def _identify(self, scope: Scope, exchange: Exchange) -> Caller:
-        """The caller; what is presented is checked, also where nothing needs to be."""
+        """Return the caller; credentials are checked even where none are required."""
         headers = Headers(scope=scope)
-        ways = [name for name in ("authorization", "x-api-key", "x-access-key") if name in headers]
-        if not ways:
+        present = [
+            name for name in ("authorization", "x-api-key", "x-access-key") if name in headers
+        ]
+        if not present:
             if self._open:
                 return LOCAL
             if login := HTTPConnection(scope).cookies.get(self._cookie):
@@ -260,14 +277,14 @@ class AuthenticationMiddleware:
                     check_same_site(headers)
                 return replace(await self._keys.check(login), kind="login")
             raise AuthenticationError(
-                msg("The request does not say who is asking."), remedy=HOW_TO_AUTHENTICATE
+                msg("The request has no credentials."), remedy=HOW_TO_AUTHENTICATE
             )
-        if len(ways) > 1 or len(headers.getlist(ways[0])) > 1:
+        if len(present) > 1 or len(headers.getlist(present[0])) > 1:
             raise CredentialsMalformedError(
-                msg("The request says more than once who is asking."),
-                remedy=msg("Send one API key, or one signature, and nothing besides."),
+                msg("The request has more than one set of credentials."),
+                remedy=msg("Send one API key or one signature."),
             )
-        if ways[0] == "x-access-key":
+        if present[0] == "x-access-key":
             return self._signatures.check(
                 SignedRequest(
                     method=exchange.method,
@@ -278,14 +295,14 @@ class AuthenticationMiddleware:
                     signature=headers.get("x-signature", ""),
                 )
             )
-        token = headers[ways[0]]
-        if ways[0] == "authorization":
+        token = headers[present[0]]
+        if present[0] == "authorization":
             scheme, _, token = token.partition(" ")
             token = token.strip() if scheme.lower() == "bearer" else ""
         return await self._keys.check(token)
 
-    async def _count(self, exchange: Exchange, scope: Scope, *, refused: bool) -> None:
-        """Count the request for its caller, or for its address if the caller is not known."""
+    async def _count(self, exchange: Exchange, scope: Scope, *, rejected: bool) -> None:
+        """Count the request for its caller, or for its address if the caller is unknown."""
         caller = exchange.caller
         if caller is LOCAL or exchange.path in PROBES:
             return
@@ -295,33 +312,33 @@ class AuthenticationMiddleware:
             allowance = await self._callers.draw(caller.bucket, per_minute)
         else:
             address = network_of(scope["client"][0]) if scope.get("client") else "unknown"
-            if refused or (exchange.path, exchange.method) == ("/login", "POST"):
+            if rejected or (exchange.path, exchange.method) == ("/login", "POST"):
                 counted_as = "guess"
-                allowance = await self._guesses.draw(f"guess:{address}", self._per_minute)
+                allowance = await self._failed.draw(f"guess:{address}", self._per_minute)
             else:
                 counted_as = "address"
                 allowance = await self._anonymous.draw(address, self._per_minute)
         exchange.allowance = allowance
         if allowance is not None and allowance.retry_after is not None:
-            self._note_rate_limited(counted_as)
+            self._record_rate_limited(counted_as)
             raise TooManyRequestsError(
                 msg("More than {limit} requests in a minute.", limit=allowance.limit),
                 retry_after=allowance.retry_after,
                 remedy=msg(
-                    "Wait {retry_after} seconds, then ask again.", retry_after=allowance.retry_after
+                    "Wait {retry_after} seconds, then try again.", retry_after=allowance.retry_after
                 ),
             )
 
 
 def check_same_site(headers: Headers) -> None:
-    """Refuse a change that no page of this server is known to have asked for.
+    """Reject a change with a login cookie that is not known to come from a page of this server.
 
-    Where it came from elsewhere was refused before; here somebody must have said that it did not.
-    A browser sends cookies with whatever it sends, but also one of these headers.
+    A browser sends cookies with requests of any site, but also one of these headers. A foreign
+    Origin was rejected before.
     """
     if "origin" not in headers and headers.get("sec-fetch-site") != "same-origin":
         raise OriginNotAllowedError(
-            msg("The request does not say from which page it comes."),
+            msg("The request has neither Origin nor Sec-Fetch-Site."),
             remedy=msg("Use a current browser, or the API with a key."),
         )
 
@@ -331,7 +348,7 @@ def _check_origin(origins: Sequence[str], host: str) -> None:
         _, _, authority = origin.partition("://")
         if not authority or authority.lower() != host.lower():
             raise OriginNotAllowedError(
-                msg("A page of {origin!r} asked for a change here.", origin=origin),
+                msg("A page of {origin!r} may not change anything here.", origin=origin),
                 remedy=msg(
                     "Changes are accepted from this server's own pages, and from programs "
                     "that send no Origin."

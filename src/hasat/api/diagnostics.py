@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+
 from hasat.api.authentication import check_authentication_configured
 from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
@@ -21,13 +22,13 @@ from hasat.store.home import free_bytes, is_shared, mount_of
 
 Grade = Literal["ok", "warning", "failure"]
 
-_LEAST_FREE_BYTES = 2_000_000_000
-_LARGEST_SKEW_SECONDS = 5.0
+_MIN_FREE_BYTES = 2_000_000_000
+_MAX_SKEW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     grade: Grade
@@ -36,11 +37,12 @@ class Finding:
 
 
 def check_machine(settings: Settings) -> list[Finding]:
-    """The settings, the folder and its disk."""
+    """Check the settings, the home folder and the disks."""
     return [_settings(settings), _home(settings), *_disks(settings)]
 
 
 def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
+    """Count the jobs."""
     enabled = sum(job.enabled for job in catalogue)
     return Finding(
         "jobs",
@@ -57,7 +59,7 @@ def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
 async def check_database(
     store: Store, settings: Settings, sources: Sequence[Source]
 ) -> list[Finding]:
-    """The database, its clock, who may get in, and what the sources remark."""
+    """Check the database, its clock, locks, authentication, NATS and the sources."""
     async with store.connection() as conn:
         row = await (await conn.execute("SHOW server_version")).fetchone()
     before = datetime.now(UTC)
@@ -76,44 +78,53 @@ async def check_database(
             ),
         )
     ]
-    if skew > _LARGEST_SKEW_SECONDS:
+    if skew > _MAX_SKEW_SECONDS:
         found.append(
             Finding(
                 "clock",
                 "warning",
                 msg(
-                    "This machine's clock and the database's differ by {skew:.0f} seconds.",
+                    "The clocks of this machine and the database differ by {skew:.0f} seconds.",
                     skew=skew,
                 ),
-                msg("Jobs go by the database's clock; set both by NTP."),
+                msg("Jobs use the clock of the database; synchronize both with NTP."),
             )
         )
     else:
-        found.append(Finding("clock", "ok", msg("This machine and the database agree on the time")))
+        found.append(
+            Finding("clock", "ok", msg("The clocks of this machine and the database agree"))
+        )
     try:
         await check_authentication_configured(settings, store)
     except HasatError as error:
         found.append(Finding("access", "failure", error.message, error.remedy))
     else:
-        found.append(Finding("access", "ok", msg("May listen on {host}", host=settings.serve.host)))
+        found.append(
+            Finding(
+                "access",
+                "ok",
+                msg("Authentication is sufficient for {host}", host=settings.serve.host),
+            )
+        )
     async with store.connection() as conn:
         blockages = await find_blockages(conn)
     if blockages:
         found.append(Finding("locks", "warning", str(blockages), blockages.remedy))
     else:
-        found.append(Finding("locks", "ok", msg("No session is stuck and no job only skips")))
+        found.append(Finding("locks", "ok", msg("No session is stuck and no job is blocked")))
     if streams := await load_sink_states(store, settings):
         if degraded := describe_degraded(streams):
             found.append(Finding("nats", "warning", degraded, REMEDY))
         else:
-            found.append(Finding("nats", "ok", msg("NATS has every change, or will in a moment")))
+            found.append(Finding("nats", "ok", msg("NATS is up to date")))
     for source in sources:
         report = {} if source.status is None else await source.status(store, settings)
-        found += [Finding(source.name, "warning", told) for told in report.get("remarks", [])]
+        found += [Finding(source.name, "warning", text) for text in report.get("remarks", [])]
     return found
 
 
 def check_python() -> Finding:
+    """Report the Python version."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding(
         "python",
@@ -130,7 +141,7 @@ def _settings(settings: Settings) -> Finding:
             "warning",
             msg("Read {read}. {remarks}", read=read, remarks=join(settings.remarks)),
         )
-    return Finding("settings", "ok", msg("Read {read}; nothing is wrong.", read=read))
+    return Finding("settings", "ok", msg("Read {read}; no problems.", read=read))
 
 
 def _home(settings: Settings) -> Finding:
@@ -140,21 +151,21 @@ def _home(settings: Settings) -> Finding:
         return Finding(
             "home",
             "failure",
-            msg("{nearest} cannot be written by this user.", nearest=nearest),
+            msg("This user cannot write to {nearest}.", nearest=nearest),
             msg("Choose another folder with HASAT_HOME or --home, or change its owner."),
         )
     if home.is_dir() and is_shared(home):
         return Finding(
             "home",
             "warning",
-            msg("Data lives in {home}, which other users or programs use as well.", home=home),
-            msg("Choose a folder of its own with HASAT_HOME or --home."),
+            msg("The data folder {home} is shared with other users or programs.", home=home),
+            msg("Choose a separate folder with HASAT_HOME or --home."),
         )
-    return Finding("home", "ok", msg("Data lives in {home}", home=home))
+    return Finding("home", "ok", msg("Data folder: {home}", home=home))
 
 
 def _disks(settings: Settings) -> list[Finding]:
-    """One finding for each file system that Hasat writes to."""
+    """Check the free space of each file system that Hasat writes to."""
     uses: dict[Path, list[str]] = {}
     for use, folder in disk_folders(settings).items():
         uses.setdefault(mount_of(folder), []).append(use)
@@ -167,7 +178,7 @@ def _disks(settings: Settings) -> list[Finding]:
             mount=mount,
             uses=join(named, ", "),
         )
-        if free < _LEAST_FREE_BYTES:
+        if free < _MIN_FREE_BYTES:
             remedy = msg("Free some space: syncs and the database stop when this disk is full.")
             found.append(Finding("disk", "warning", message, remedy))
         else:

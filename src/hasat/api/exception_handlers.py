@@ -1,50 +1,42 @@
 """Handlers that turn exceptions of routes and of the framework into problems."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-import psycopg
-from fastapi import APIRouter, Request
+
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
-from hasat.api.problems import ProblemType, make_problem
-from hasat.api.problems import BodyTooLargeError, InvalidInputError, MethodNotAllowedError, NoSuchPathError, UnexpectedError
+from starlette.responses import Response
+
 from hasat.api.middleware import RouteTable
+from hasat.api.problems import (
+    BodyTooLargeError,
+    InvalidInputError,
+    MethodNotAllowedError,
+    NoSuchPathError,
+    ProblemType,
+    make_problem,
+    problem_response,
+)
 from hasat.errors import (
-    DatabaseError,
     HasatError,
-    NotFoundError,
-    TooManyRequestsError,
     UnavailableError,
     UsageError,
 )
-from hasat.http.routes import (
-    PROBLEM_JSON,
-    Exchange,
-    FieldProblem,
-    Problem,
-    declare_responses,
-    exchange_of,
-    meaning,
-)
-from hasat.messages import Message, change_text, msg, translate
-from hasat.text import mask_addresses
-from fastapi import Request
-from starlette.responses import Response
-from hasat.api.problems import problem_response
-from hasat.errors import HasatError, UnavailableError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import latest_archive
 from hasat.feed.changes import ExpiredError
-from hasat.http.routes import exchange_of
+from hasat.http.routes import (
+    FieldProblem,
+    exchange_of,
+)
+from hasat.messages import msg
 from hasat.store import Store
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Problems for what the router and the framework refuse by themselves."""
+    """Return a problem for what the router and the framework reject."""
     assert isinstance(error, HTTPException)
     exchange = exchange_of(request.scope)
     headers = dict(error.headers or {})
@@ -54,31 +46,33 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             similar = routes.similar(exchange.path) if exchange.path.startswith("/api/") else None
             return problem_response(
                 NoSuchPathError(
-                    msg("There is nothing at {path}.", path=exchange.path),
+                    msg("There is no operation at {path}.", path=exchange.path),
                     remedy=(
                         msg(
-                            "Did you mean {similar}? GET /docs lists what there is.",
+                            "Did you mean {similar}? GET /docs lists all operations.",
                             similar=similar,
                         )
                         if similar
-                        else msg("GET /docs lists what there is.")
+                        else msg("GET /docs lists all operations.")
                     ),
                 ),
                 exchange,
             )
         case 405:
             allowed = ", ".join(routes.methods(exchange.path))
-            answer = problem_response(
+            response = problem_response(
                 MethodNotAllowedError(
                     msg(
-                        "{path} does not take {method}.", path=exchange.path, method=exchange.method
+                        "{path} does not support {method}.",
+                        path=exchange.path,
+                        method=exchange.method,
                     ),
                     remedy=msg("Use {allowed}.", allowed=allowed),
                 ),
                 exchange,
             )
-            answer.headers["Allow"] = allowed
-            return answer
+            response.headers["Allow"] = allowed
+            return response
         case 413:
             return problem_response(BodyTooLargeError(error.detail), exchange)
         case 400:
@@ -92,7 +86,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """A 422 with one entry for each value that cannot be used; values are not repeated."""
+    """Return a 422 with one entry for each invalid value; the values are not echoed."""
     assert isinstance(error, RequestValidationError)
     exchange = exchange_of(request.scope)
     fields = [
@@ -103,7 +97,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
         ProblemType.of(InvalidInputError),
         exchange,
         "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
-        remedy=msg("See `errors` for each value, and /docs for what this operation takes."),
+        remedy=msg("See `errors` for each value, and /docs for the parameters of this operation."),
         errors=fields,
     )
 
@@ -122,19 +116,19 @@ def _named(field: FieldProblem) -> str:
 
 
 async def on_expired_cursor(request: Request, error: Exception) -> Response:
-    """Answer 410 with the archive to start over from, or 503 until there is one."""
+    """Return 410 with the archive to restart from, or 503 until that archive exists."""
     assert isinstance(error, ExpiredError)
     state = request.app.state
-    answered = await check_restart_archive(error, state.store, state.archive_storage)
-    return problem_response(answered, exchange_of(request.scope))
+    final = await check_restart_archive(error, state.store, state.archive_storage)
+    return problem_response(final, exchange_of(request.scope))
 
 
-async def check_restart_archive(error: ExpiredError, store: Store, place: Storage) -> HasatError:
-    """The error, or why a follower cannot start over from an archive yet."""
+async def check_restart_archive(error: ExpiredError, store: Store, storage: Storage) -> HasatError:
+    """Return the error, or the reason why its archive cannot be downloaded yet."""
     if not error.starts_over:
         return error
     try:
-        await latest_archive(store.primary, place, error.dataset, "ndjson")
+        await latest_archive(store.primary, storage, error.dataset, "ndjson")
     except UnavailableError as pending:
         return pending
     return error

@@ -1,21 +1,16 @@
 """Liveness, readiness and /health."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
-from fastapi import Depends, Request
-from hasat.settings import Settings
-from hasat.sources.registry import Source
-from hasat.store import Store
 import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+
 import psycopg
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
+
 from hasat.api.problems import hide_database_details
 from hasat.deliver.sink_state import describe_degraded, load_sink_states
 from hasat.errors import DatabaseError, HasatError
@@ -24,6 +19,8 @@ from hasat.feed.archive.catalog import failures
 from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses, exchange_of
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import msg
+from hasat.settings import Settings
+from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
 from hasat.store.migrate import known_migrations
 from hasat.store.store import connect
@@ -32,7 +29,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs one coroutine at a time; a call during its execution gets its result."""
+    """Runs one coroutine at a time; concurrent callers share its result.
+
+    Probes have no rate limit, so a flood of them must be cheap.
+    """
 
     def __init__(self) -> None:
         self._task: asyncio.Task[T] | None = None
@@ -40,7 +40,7 @@ class SingleFlight(Generic[T]):
     async def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(work())
-        # Shielded: the others need the result when one caller disconnects.
+        # Shielded: other callers need the result when one disconnects.
         return await asyncio.shield(self._task)
 
 
@@ -53,11 +53,12 @@ SourcesDep = Annotated[Sequence[Source], Depends(_sources)]
 
 
 async def source_report(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
-    """The source's own report; `checks` in it are its part of /health."""
+    """Return the status report of a source; its `checks` are part of /health."""
     return {} if source.status is None else await source.status(store, settings)
 
-_PATIENCE_SECONDS = 3.0
-_KEPT_SECONDS = 1.0
+
+_TIMEOUT_SECONDS = 3.0
+_CACHE_SECONDS = 1.0
 
 router = APIRouter(tags=["operation"])
 
@@ -66,53 +67,53 @@ _GRADES: tuple[Grade, ...] = get_args(Grade)
 
 
 class Readiness:
-    """Whether the database can be worked with; asked once a second at most, whoever asks."""
+    """Whether the database is usable; checked at most once a second."""
 
     def __init__(self, store: Store, sources: Sequence[Source]) -> None:
         sets = [MigrationSet(s.name, s.migrations) for s in sources if s.migrations is not None]
         self._needed = {(step.set_name, step.name) for step in known_migrations(sets)}
         self._store = store
-        self._asking = asyncio.Lock()
-        self._asked_at = float("-inf")
-        self._found: DatabaseError | None = None
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._error: DatabaseError | None = None
 
     async def check(self) -> None:
-        """Raise a DatabaseError with the reason unless the database can be worked with."""
-        async with self._asking:
-            if time.monotonic() - self._asked_at > _KEPT_SECONDS:
-                self._found = await self._ask()
-                self._asked_at = time.monotonic()
-        if self._found is not None:
-            raise self._found
+        """Raise a DatabaseError with the reason unless the database is usable."""
+        async with self._lock:
+            if time.monotonic() - self._checked_at > _CACHE_SECONDS:
+                self._error = await self._check_database()
+                self._checked_at = time.monotonic()
+        if self._error is not None:
+            raise self._error
 
-    async def _ask(self) -> DatabaseError | None:
+    async def _check_database(self) -> DatabaseError | None:
         try:
-            # Through the pool: that is what brings an embedded server back.
-            async with asyncio.timeout(_PATIENCE_SECONDS), self._store.connection() as conn:
+            # Through the pool, which restarts an embedded server.
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self._store.connection() as conn:
                 cursor = await conn.execute("SELECT set_name, name FROM public.hasat_migration")
                 missing = self._needed - {(row[0], row[1]) for row in await cursor.fetchall()}
         except DatabaseError as error:
             return error
         except TimeoutError:
-            return await self._why_no_answer()
+            return await self._timeout_reason()
         except psycopg.errors.UndefinedTable:
             missing = self._needed
         except psycopg.Error as error:
-            return DatabaseError(msg("The database cannot be used: {error}.", error=error))
+            return DatabaseError(msg("The database is not usable: {error}.", error=error))
         if not missing:
             return None
         return DatabaseError(
             msg(
-                "The database lacks {count} migrations, the first is {missing}.",
+                "The database lacks {count} migrations; the first is {missing}.",
                 count=len(missing),
                 missing="/".join(min(missing)),
             ),
             remedy=msg("Apply them with `hasat db migrate`."),
         )
 
-    async def _why_no_answer(self) -> DatabaseError:
+    async def _timeout_reason(self) -> DatabaseError:
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS), await connect(self._store.url):
+            async with asyncio.timeout(_TIMEOUT_SECONDS), await connect(self._store.url):
                 pass
         except DatabaseError as error:
             return error
@@ -120,28 +121,28 @@ class Readiness:
             pass
         return DatabaseError(
             msg(
-                "The database did not answer within {patience_seconds:.0f} seconds.",
-                patience_seconds=_PATIENCE_SECONDS,
+                "The database did not respond within {seconds:.0f} seconds.",
+                seconds=_TIMEOUT_SECONDS,
             ),
-            remedy=msg("See whether it is overloaded, or cut off from here."),
+            remedy=msg("Check its load and the network connection."),
         )
 
 
 class StorageProbe:
-    """Whether archives can be read; one look at a time, for a look at a dead disk never ends."""
+    """Whether the archive storage responds; one probe at a time: a dead disk never ends it."""
 
-    def __init__(self, place: Storage) -> None:
-        self._place = place
-        self._looking: asyncio.Task[None] | None = None
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._probe: asyncio.Task[None] | None = None
 
     async def check(self) -> "Check":
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._place.probe(), name="archive storage probe")
-        done, _ = await asyncio.wait({self._looking}, timeout=_PATIENCE_SECONDS)
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._storage.probe(), name="archive storage probe")
+        done, _ = await asyncio.wait({self._probe}, timeout=_TIMEOUT_SECONDS)
         if not done:
-            told = f"{self._place.label} did not answer within {_PATIENCE_SECONDS:.0f} seconds."
-            return Check(status="Degraded", description=told)
-        if error := self._looking.exception():
+            reason = f"{self._storage.label} did not respond within {_TIMEOUT_SECONDS:.0f} seconds."
+            return Check(status="Degraded", description=reason)
+        if error := self._probe.exception():
             return Check(status="Degraded", description=str(error))
         return Check(status="Healthy")
 
@@ -151,7 +152,7 @@ async def _readiness(request: Request) -> Readiness:
     return readiness
 
 
-TheReadiness = Annotated[Readiness, Depends(_readiness)]
+ReadinessDep = Annotated[Readiness, Depends(_readiness)]
 
 
 class Alive(BaseModel):
@@ -163,7 +164,7 @@ class Ready(BaseModel):
 
 
 class Check(BaseModel):
-    """One thing looked at, and what was found."""
+    """The result of one check."""
 
     status: Grade
     description: str | None = None
@@ -171,24 +172,22 @@ class Check(BaseModel):
 
 class Health(BaseModel):
     status: Grade
-    checks: Mapping[str, Check] = Field(description="What was looked at.")
+    checks: Mapping[str, Check] = Field(description="Results by check.")
 
 
-@router.get(
-    "/healthz", summary="Is the process alive?", responses=declare_responses({"status": "alive"})
-)
+@router.get("/healthz", summary="Liveness", responses=declare_responses({"status": "alive"}))
 async def alive() -> Alive:
-    """Answers as long as the process does; the database is not asked."""
+    """Responds as long as the process runs; does not use the database."""
     return Alive()
 
 
 @router.get(
     "/readyz",
-    summary="Can it work?",
+    summary="Readiness",
     responses=declare_responses({"status": "ready"}, DatabaseError),
 )
-async def ready(readiness: TheReadiness) -> Ready:
-    """Answers 200 if the database answers and has the shape this version needs."""
+async def ready(readiness: ReadinessDep) -> Ready:
+    """Responds with 200 if the database responds and has all migrations of this version."""
     await readiness.check()
     return Ready()
 
@@ -204,18 +203,18 @@ async def ready(readiness: TheReadiness) -> Ready:
 async def health(
     request: Request,
     response: Response,
-    readiness: TheReadiness,
+    readiness: ReadinessDep,
     store: StoreDep,
     settings: SettingsDep,
     sources: SourcesDep,
 ) -> Health:
-    """`Unhealthy` (503) if it cannot work, `Degraded` if a source is not as it should be."""
+    """`Unhealthy` (503) if the database is not usable, `Degraded` if another check fails."""
     checks = {"postgresql": Check(status="Healthy")}
     try:
         await readiness.check()
     except DatabaseError as error:
-        told = hide_database_details(error, exchange_of(request.scope))
-        checks["postgresql"] = Check(status="Unhealthy", description=told.message)
+        shown = hide_database_details(error, exchange_of(request.scope))
+        checks["postgresql"] = Check(status="Unhealthy", description=shown.message)
     else:
         shared: SingleFlight[Mapping[str, Check]] = request.app.state.health_checks
         checks |= await shared(partial(_database_checks, sources, store, settings))
@@ -247,7 +246,7 @@ async def _database_checks(
 
 
 async def _standby(reads: Store, exchange: Exchange) -> Check:
-    """Whether the standby responds; the primary serves its reads while it does not."""
+    """Check the standby; the primary serves its reads while it does not respond."""
     assert reads.liveness is not None
     try:
         await reads.liveness.responds()
@@ -259,17 +258,17 @@ async def _standby(reads: Store, exchange: Exchange) -> Check:
 
 
 async def _lagging_archives(store: Store) -> Check | None:
-    """The datasets that cannot be archived; None if there are none."""
+    """Return the datasets that cannot be archived; None if there are none."""
     async with store.connection() as conn:
         failed = await failures(conn)
     if not failed:
         return None
-    told = " ".join(f"{name} cannot be archived: {error}" for name, error in failed.items())
-    return Check(status="Degraded", description=told)
+    reasons = " ".join(f"{name} cannot be archived: {error}" for name, error in failed.items())
+    return Check(status="Degraded", description=reasons)
 
 
 async def _blocked_jobs(store: Store) -> Check | None:
-    """What keeps jobs from working; None if nothing does."""
+    """Return what blocks jobs; None if nothing does."""
     async with store.connection() as conn:
         found = await find_blockages(conn)
     return Check(status="Degraded", description=str(found)) if found else None
@@ -285,10 +284,10 @@ async def _nats_streams(store: Store, settings: Settings, *, with_error: bool) -
 
 
 async def _checks_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Check]:
-    """What the source found; that it could not look is a finding too."""
+    """Return the checks of a source; an error in them is a failed check."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             report = await source_report(source, store, settings)
     except (HasatError, psycopg.Error, TimeoutError) as error:
-        return {source.name: Check(status="Degraded", description=str(error) or "no answer")}
+        return {source.name: Check(status="Degraded", description=str(error) or "no response")}
     return {name: Check.model_validate(check) for name, check in report.get("checks", {}).items()}

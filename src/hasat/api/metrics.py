@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+
 import psycopg
 import structlog
 from fastapi import APIRouter, Request
@@ -19,73 +20,59 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from psycopg.rows import class_row
 from starlette.datastructures import State
 from starlette.responses import Response
+
 from hasat import __version__
 from hasat.api.diagnostics import disk_folders
 from hasat.api.health import SingleFlight
+from hasat.budget import Quota
+from hasat.deliver.outbox import count_deliveries
+from hasat.deliver.sink_state import load_sink_states
 from hasat.errors import DatabaseError
-from hasat.http.routes import declare_responses
+from hasat.http.routes import (
+    declare_responses,
+)
 from hasat.jobs.recovery import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
 from hasat.sources.registry import Source, Traffic
+from hasat.sources.upstreams import read_all_quotas
 from hasat.store import Store
 from hasat.store.home import free_bytes
 from hasat.store.queries import load_query
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
-from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
-from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries, replay
-from hasat.deliver.sink_state import load_sink_states
-from hasat.errors import ConflictError, DatabaseError, NotFoundError
-from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
-from collections.abc import Iterator, Sequence
-from datetime import date, datetime
-from typing import Any
-from fastapi import APIRouter
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from pydantic.alias_generators import to_camel
-from hasat.budget import Quota, read_quota, reopen
-from hasat.errors import DatabaseError, NotFoundError
-from hasat.http.routes import SettingsDep, StoreDep, audited, declare_responses
-from hasat.sources.upstreams import read_all_quotas
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_PATIENCE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 log = structlog.get_logger(__name__)
 
 
 class HttpMetrics:
-    """Requests of this process, by the route as declared, so that labels stay few."""
+    """Requests of this process by declared route, which bounds the number of labels."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.scrape: SingleFlight[bytes] = SingleFlight()
         ProcessCollector(registry=self.registry)
-        Info("hasat", "The version that runs.", registry=self.registry).info(
-            {"version": __version__}
-        )
+        Info("hasat", "The running version.", registry=self.registry).info({"version": __version__})
         self._requests = Counter(
             "hasat_http_requests_total",
-            "Requests answered.",
+            "Requests served.",
             ("route", "method", "status"),
             registry=self.registry,
         )
         self._seconds = Histogram(
             "hasat_http_request_seconds",
-            "Time from the request to the end of its answer.",
+            "Time from the request to the end of its response.",
             ("route", "method"),
             buckets=_BUCKETS,
             registry=self.registry,
         )
-
         self._rate_limited = Counter(
             "hasat_rate_limited_total",
             "Requests refused with 429, by what they count as: key, client, guess or address.",
@@ -93,16 +80,18 @@ class HttpMetrics:
             registry=self.registry,
         )
 
-    def note_rate_limited(self, by: str) -> None:
+    def record_rate_limited(self, by: str) -> None:
+        """Count a request that got 429."""
         self._rate_limited.labels(by).inc()
 
-    def note(self, route: str, method: str, status: int, seconds: float) -> None:
+    def record(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request and its duration."""
         method = method if method in _METHODS else "other"
         self._requests.labels(route, method, str(status)).inc()
         self._seconds.labels(route, method).observe(seconds)
 
     def traffic(self) -> list[Traffic]:
-        """What each route answered so far."""
+        """Return the totals of each route."""
         totals: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0])
         for sample in _samples(self._requests):
             if sample.name.endswith("_total"):
@@ -121,7 +110,7 @@ def _samples(metric: Counter | Histogram) -> Iterator[Sample]:
 
 @dataclass(frozen=True)
 class RunCount:
-    """How many runs of a job are in one state, and when the newest of them ended."""
+    """The number of runs of a job in one state, and the end of the newest."""
 
     job: str
     state: str
@@ -131,27 +120,27 @@ class RunCount:
 
 
 async def read_run_counts(store: Store) -> list[RunCount] | None:
-    """The runs by job and outcome; None if the database does not answer in time."""
+    """Return the runs by job and outcome; None if the database does not respond in time."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+        async with asyncio.timeout(_TIMEOUT_SECONDS), store.connection() as conn:
             await conn.execute("SET LOCAL statement_timeout = '2s'")
             async with conn.cursor(row_factory=class_row(RunCount)) as cursor:
-                await cursor.execute(load_query("hasat.api", "run_counts"))
+                await cursor.execute(load_query("hasat.api", "count_runs"))
                 return await cursor.fetchall()
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("the metrics of the database could not be read", reason=str(error))
+        log.warning("metrics.runs_unreadable", reason=str(error))
         return None
 
 
 class RunMetrics(Collector):
-    """The runs in the database at the moment of the scrape."""
+    """The runs in the database at the time of the scrape."""
 
     def __init__(self, counts: list[RunCount] | None) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
-            "hasat_database_up", "1 if the database answered.", float(self._counts is not None)
+            "hasat_database_up", "1 if the database responded.", float(self._counts is not None)
         )
         if self._counts is not None:
             yield from _families(self._counts)
@@ -164,7 +153,7 @@ def _families(counts: list[RunCount]) -> Iterator[Metric]:
     )
     last = GaugeMetricFamily(
         "hasat_job_last_finished_timestamp_seconds",
-        "When a run of the job last ended, as unix time.",
+        "When a run of the job last ended, as Unix time.",
         labels=("job",),
     )
     for count in finished:
@@ -179,21 +168,21 @@ def _families(counts: list[RunCount]) -> Iterator[Metric]:
     yield runs
     yield last
     for name, text, state in (
-        ("hasat_jobs_queued", "Runs that wait for a worker.", "queued"),
-        ("hasat_jobs_running", "Runs that a worker is at.", "running"),
+        ("hasat_jobs_queued", "Runs waiting for a worker.", "queued"),
+        ("hasat_jobs_running", "Runs in progress.", "running"),
     ):
         yield GaugeMetricFamily(name, text, sum(c.runs for c in counts if c.state == state))
     yield GaugeMetricFamily(
         "hasat_runs_set_aside",
-        "Runs set aside because they ended their worker again and again.",
+        "Runs given up after ending their worker repeatedly.",
         sum(count.runs for count in finished if count.outcome == "set_aside"),
     )
 
 
 async def blockage_metrics(store: Store) -> list[Metric]:
-    """Gauges of what keeps jobs from working; none if the database does not answer in time."""
+    """Return gauges of blocked jobs; none if the database does not respond in time."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS), store.connection() as conn:
+        async with asyncio.timeout(_TIMEOUT_SECONDS), store.connection() as conn:
             found = await find_blockages(conn)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
         log.warning("metrics.blockages_unreadable", reason=str(error))
@@ -215,30 +204,32 @@ async def blockage_metrics(store: Store) -> list[Metric]:
 
 def _disk_space(settings: Settings) -> Metric:
     family = GaugeMetricFamily(
-        "hasat_disk_free_bytes", "Room for what Hasat writes on this machine.", labels=("use",)
+        "hasat_disk_free_bytes",
+        "Free space on the disks Hasat writes to on this machine.",
+        labels=("use",),
     )
     for use, folder in disk_folders(settings).items():
-        # A folder that cannot be looked at has no number, and says so by its absence.
+        # A folder that cannot be read has no sample.
         with suppress(OSError):
             family.add_metric((use,), free_bytes(folder))
     return family
 
 
 async def delivery_metrics(store: Store) -> Iterable[Metric]:
-    """The deliveries at the moment of the scrape; nothing if the database does not answer."""
+    """Return gauges of the deliveries; none if the database does not respond."""
     counts = GaugeMetricFamily(
         "hasat_deliveries", "Webhook deliveries on record.", labels=("endpoint", "state")
     )
     oldest = GaugeMetricFamily(
         "hasat_delivery_oldest_waiting_seconds",
-        "For how long the oldest delivery waits.",
+        "Age of the oldest waiting delivery.",
         labels=("endpoint",),
     )
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             found = await count_deliveries(store)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("the metrics of deliveries could not be read", reason=str(error))
+        log.warning("metrics.deliveries_unreadable", reason=str(error))
         return ()
     for tally in found:
         for state in ("waiting", "delivered", "dead"):
@@ -248,7 +239,7 @@ async def delivery_metrics(store: Store) -> Iterable[Metric]:
 
 
 async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
-    """Return how far the NATS streams are behind; nothing if the database does not respond."""
+    """Return the lag of the NATS streams; nothing if the database does not respond."""
     lag = GaugeMetricFamily(
         "hasat_nats_lag_changes", "Changes not published to NATS yet.", labels=("dataset",)
     )
@@ -261,7 +252,7 @@ async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
         "hasat_nats_failing", "1 if publishing to NATS fails.", labels=("dataset",)
     )
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             states = await load_sink_states(store, settings)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
         log.warning("metrics.sinks_unreadable", reason=str(error))
@@ -274,17 +265,17 @@ async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
 
 
 async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:
-    """The budgets; none if the database does not say, which another metric tells."""
+    """Return the budgets; none if the database does not respond."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             return await read_all_quotas(store, settings)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("the metrics of the budget could not be read", reason=str(error))
+        log.warning("metrics.quota_unreadable", reason=str(error))
         return []
 
 
 class QuotaMetrics(Collector):
-    """The budgets in the database at the moment of the scrape; counters begin anew each day."""
+    """The budgets at the time of the scrape; counters restart each quota day."""
 
     def __init__(self, quotas: Sequence[Quota]) -> None:
         self._quotas = quotas
@@ -300,7 +291,7 @@ class QuotaMetrics(Collector):
         )
         foreign = GaugeMetricFamily(
             "hasat_quota_foreign_use",
-            "Requests of today that somebody else sent with the same key.",
+            "Requests of today sent with the same key by other programs.",
             labels=("upstream",),
         )
         paused = GaugeMetricFamily(
@@ -309,10 +300,10 @@ class QuotaMetrics(Collector):
         lanes = {
             name: CounterMetricFamily(f"hasat_quota_{name}", text, labels=("upstream", "lane"))
             for name, text in (
-                ("spent", "What today's grants cost."),
+                ("spent", "Requests spent today."),
                 ("grants", "Requests granted today."),
                 ("waits", "Requests granted today after a wait."),
-                ("waited_seconds", "How long they waited."),
+                ("waited_seconds", "Time that granted requests waited today."),
                 ("refusals", "Requests refused today."),
             )
         }
@@ -341,8 +332,8 @@ def _windows(quota: Quota) -> Iterator[tuple[str, int, int]]:
             yield f"day of {endpoint.name}", endpoint.day_limit, left
 
 
-class _Given(Collector):
-    """Families that were read already."""
+class _Families(Collector):
+    """Metric families that are already loaded."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -351,20 +342,20 @@ class _Given(Collector):
         return self._families
 
 
-async def _of_source(source: Source, store: Store, traffic: list[Traffic]) -> Iterable[Metric]:
-    """What the source adds; nothing if the database does not answer in time."""
+async def _source_metrics(source: Source, store: Store, traffic: list[Traffic]) -> Iterable[Metric]:
+    """Return the metrics of a source; none if the database does not respond in time."""
     if source.metrics is None:
         return ()
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             return await source.metrics(store, traffic)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("a source's metrics could not be read", source=source.name, reason=str(error))
+        log.warning("metrics.source_unreadable", source=source.name, reason=str(error))
         return ()
 
 
 router = APIRouter(tags=["operation"])
-_EXAMPLE = """# HELP hasat_database_up 1 if the database answered.
+_EXAMPLE = """# HELP hasat_database_up 1 if the database responded.
 # TYPE hasat_database_up gauge
 hasat_database_up 1.0
 """
@@ -377,9 +368,9 @@ hasat_database_up 1.0
     responses=declare_responses(_EXAMPLE, media="text/plain"),
 )
 async def metrics(request: Request) -> Response:
-    """Counters of this process, gauges of the jobs in the database.
+    """Counters of this process, and gauges from the database.
 
-    If the database is away, `hasat_database_up` is 0 and its gauges are missing.
+    If the database does not respond, `hasat_database_up` is 0 and its gauges are missing.
     """
     http: HttpMetrics = request.app.state.metrics
     content = await http.scrape(partial(_scrape, request.app.state))
@@ -389,16 +380,16 @@ async def metrics(request: Request) -> Response:
 async def _scrape(state: State) -> bytes:
     http: HttpMetrics = state.metrics
     store: Store = state.store
-    of_runs = CollectorRegistry()
+    registry = CollectorRegistry()
     counts = await read_run_counts(store)
-    of_runs.register(RunMetrics(counts))
-    of_runs.register(_Given([_disk_space(state.settings)]))
+    registry.register(RunMetrics(counts))
+    registry.register(_Families([_disk_space(state.settings)]))
     if counts is not None:
-        of_runs.register(_Given(await blockage_metrics(store)))
-        of_runs.register(_Given(await delivery_metrics(store)))
-        of_runs.register(_Given(await sink_metrics(store, state.settings)))
+        registry.register(_Families(await blockage_metrics(store)))
+        registry.register(_Families(await delivery_metrics(store)))
+        registry.register(_Families(await sink_metrics(store, state.settings)))
         for source in state.sources:
-            of_runs.register(_Given(await _of_source(source, store, http.traffic())))
+            registry.register(_Families(await _source_metrics(source, store, http.traffic())))
         quotas = await quotas_for_metrics(store, state.settings)
-        of_runs.register(QuotaMetrics(quotas))
-    return generate_latest(http.registry) + generate_latest(of_runs)
+        registry.register(QuotaMetrics(quotas))
+    return generate_latest(http.registry) + generate_latest(registry)

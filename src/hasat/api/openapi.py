@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, JSONResponse, Response
+
 from hasat.api import problems
 from hasat.api.authentication import is_public
 from hasat.api.problems import problem_types
@@ -19,7 +21,7 @@ from hasat.errors import (
 from hasat.http.routes import ParameterError, Problem, declare_problems
 
 _METHODS = ("get", "post", "put", "patch", "delete")
-# What any operation can answer, apart from the problems of its own.
+# Problems that any operation can respond with.
 _COMMON = declare_problems(
     UsageError,
     ParameterError,
@@ -40,7 +42,11 @@ _COMMON = declare_problems(
     DatabaseError,
 )
 _SECURITY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `hasat keys create`."},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key from `hasat keys create`.",
+    },
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "signature": {
         "type": "apiKey",
@@ -55,7 +61,7 @@ _SECURITY_SCHEMES = {
 
 
 def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
-    """FastAPI's document, with the problems and the ways to say who one is on each operation."""
+    """Return FastAPI's document with problems and security schemes on each operation."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,
@@ -77,14 +83,14 @@ def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
         for path, _, operation in _operations(document):
             _declare_problems(path, operation)
             if not is_public(path):
-                ways: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
-                operation["security"] = [{}, *ways] if open_to_all else ways
+                schemes: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
+                operation["security"] = [{}, *schemes] if open_to_all else schemes
         app.openapi_schema = document
     return app.openapi_schema
 
 
 def _declare_problems(path: str, operation: dict[str, Any]) -> None:
-    answers: dict[str, Any] = operation["responses"]
+    responses: dict[str, Any] = operation["responses"]
     common = {403, 429, 500}
     if not is_public(path):
         common |= {401, 503}
@@ -92,14 +98,14 @@ def _declare_problems(path: str, operation: dict[str, Any]) -> None:
         common.add(400)
     if "requestBody" in operation:
         common |= {400, 413}
-    if "application/json" in answers.get("422", {}).get("content", {}):
-        # The framework's own form, which is never sent.
-        del answers["422"]
+    if "application/json" in responses.get("422", {}).get("content", {}):
+        # FastAPI's own format, which is never sent.
+        del responses["422"]
     if operation.get("parameters") or "requestBody" in operation:
         common.add(422)
     for status in common:
-        answers.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
-    operation["responses"] = dict(sorted(answers.items()))
+        responses.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
+    operation["responses"] = dict(sorted(responses.items()))
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

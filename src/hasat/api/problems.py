@@ -1,27 +1,19 @@
 """RFC 9457 problems: the errors of the HTTP server, and the response to each error."""
 
-from hasat.errors import (
-    AuthenticationError,
-    HasatError,
-    NotAllowedError,
-    NotFoundError,
-    UsageError,
-)
-from hasat.messages import template
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+
 import psycopg
-from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
-from hasat.api.middleware import RouteTable
+
 from hasat.errors import (
+    AuthenticationError,
     DatabaseError,
     HasatError,
+    NotAllowedError,
     NotFoundError,
     TooManyRequestsError,
     UnavailableError,
@@ -33,114 +25,113 @@ from hasat.http.routes import (
     FieldProblem,
     Problem,
     declare_responses,
-    exchange_of,
-    meaning,
+    describe_error,
 )
-from hasat.messages import Message, change_text, msg, translate
+from hasat.messages import Message, change_text, msg, template, translate
 from hasat.text import mask_addresses
 
 
 class CredentialsMalformedError(AuthenticationError):
-    """The credentials do not have the form that Hasat hands out, or came in more than one way."""
+    """The credentials are malformed, or the request has more than one set."""
 
     code = "credentials-malformed"
-    title = template("The credentials cannot be read")
+    title = template("Malformed credentials")
 
 
 class KeyUnknownError(AuthenticationError):
     """No API key of this server has this value."""
 
     code = "key-unknown"
-    title = template("This API key is not known")
+    title = template("Unknown API key")
 
 
 class KeyExpiredError(AuthenticationError):
-    """The API key was made for a limited time, and that time is over."""
+    """The lifetime of the API key is over."""
 
     code = "key-expired"
-    title = template("This API key has expired")
+    title = template("API key expired")
 
 
 class KeyRevokedError(AuthenticationError):
-    """The API key was revoked by an operator."""
+    """An operator revoked the API key."""
 
     code = "key-revoked"
-    title = template("This API key was revoked")
+    title = template("API key revoked")
 
 
 class SignatureWrongError(AuthenticationError):
     """No client has this access key, or the signature was not made with its secret."""
 
     code = "signature-wrong"
-    title = template("The signature is not valid")
+    title = template("Invalid signature")
 
 
 class TimestampOutsideError(AuthenticationError):
-    """The request was signed too long ago, or in the future: the two clocks must agree."""
+    """The timestamp of a signed request differs too much from the time of the server."""
 
     code = "timestamp-outside"
-    title = template("The timestamp is outside of the tolerance")
+    title = template("Timestamp out of tolerance")
 
 
 class HostNotAllowedError(NotAllowedError):
-    """The request was sent to a name that this server does not answer for.
+    """The request has a Host header that this server does not serve.
 
-    A server on loopback answers only for loopback names, so that no web page can reach it
-    through a name of its own.
+    A server on loopback serves only loopback names, so that no web page can reach it through its
+    own domain (DNS rebinding).
     """
 
     code = "host-not-allowed"
-    title = template("This server does not answer for that name")
+    title = template("Host not allowed")
 
 
 class OriginNotAllowedError(NotAllowedError):
-    """A page of another site tried to change something here."""
+    """A page of another site sent a request that changes state."""
 
     code = "origin-not-allowed"
-    title = template("Requests of other sites change nothing")
+    title = template("Origin not allowed")
 
 
 class NoSuchPathError(NotFoundError):
-    """No operation of this server has the path: the address is wrong, whatever it asks about."""
+    """No operation of this server has this path."""
 
     code = "no-such-path"
-    title = template("There is nothing at this address")
+    title = template("No such path")
 
 
 class MethodNotAllowedError(UsageError):
-    """The path exists, but not for this method; the header Allow lists those it has."""
+    """The path does not support this method; the header Allow lists those it does."""
 
     status = 405
     code = "method-not-allowed"
-    title = template("Not with this method")
+    title = template("Method not allowed")
 
 
 class BodyTooLargeError(UsageError):
-    """The body of the request is larger than this route takes in."""
+    """The request body is larger than this route accepts."""
 
     status = 413
     code = "body-too-large"
-    title = template("The body is too large")
+    title = template("Body too large")
 
 
 class InvalidInputError(UsageError):
-    """Values of the request cannot be used; `errors` lists each with its place and reason."""
+    """The request has invalid values; `errors` lists each with its location and reason."""
 
     status = 422
     code = "invalid-input"
-    title = template("Some values cannot be used")
+    title = template("Invalid input")
 
 
 class UnexpectedError(HasatError):
-    """A fault in Hasat itself; its log holds the details under the answer's requestId."""
+    """A fault in Hasat itself; the log has the details under the requestId of the response."""
 
     code = "unexpected"
-    title = template("Something went wrong inside Hasat")
+    title = template("Internal error")
 
 
 @dataclass(frozen=True)
 class ProblemType:
-    """A kind of problem, as `type` names it."""
+    """A type of problem, as the field `type` names it."""
 
     code: str
     title: str
@@ -149,17 +140,17 @@ class ProblemType:
 
     @classmethod
     def of(cls, error: type[HasatError]) -> "ProblemType":
-        return cls(error.code, error.title, error.status, meaning(error))
+        return cls(error.code, error.title, error.status, describe_error(error))
 
     @classmethod
     def of_status(cls, status: HTTPStatus) -> "ProblemType":
-        # By number: the phrases have changed before.
+        # By number: Python changes the phrases between versions.
         text = status.description or status.phrase
         return cls(f"http-{status.value}", status.phrase, status.value, text)
 
 
 def problem_types() -> Mapping[str, ProblemType]:
-    """Every kind of problem that Hasat and its sources define, by code."""
+    """Return every problem type that Hasat and its sources define, by code."""
     return dict(sorted((error.code, ProblemType.of(error)) for error in _families(HasatError)))
 
 
@@ -171,7 +162,7 @@ def _families(error: type[HasatError]) -> Iterator[type[HasatError]]:
 
 
 def problem_response(error: Exception, exchange: Exchange) -> Response:
-    """The answer to a request that ended in this error."""
+    """Return the response to a request that ended in this error."""
     known = hide_database_details(to_hasat_error(error, exchange), exchange)
     return make_problem(
         ProblemType.of(type(known)),
@@ -183,39 +174,39 @@ def problem_response(error: Exception, exchange: Exchange) -> Response:
 
 
 def to_hasat_error(error: Exception, exchange: Exchange) -> HasatError:
-    """The error itself, or what it means to the caller if it is not one of ours."""
+    """Return the error itself, or the HasatError that describes a foreign one to the caller."""
     if isinstance(error, HasatError):
         return error
     if isinstance(error, psycopg.OperationalError):
         return DatabaseError(
-            msg("The database did not answer."),
+            msg("The database did not respond."),
             remedy=msg("Try again in a few seconds; see /readyz."),
         )
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return UsageError(
-            msg("A text in the request has a NUL character, which no stored text can hold."),
-            remedy=msg("Leave it out."),
+            msg("A text in the request contains U+0000, which PostgreSQL cannot store."),
+            remedy=msg("Remove it."),
         )
     return UnexpectedError(
         msg(
-            "The request could not be answered. The log has the details under {request_id}.",
+            "The request failed unexpectedly. The log has the details under {request_id}.",
             request_id=exchange.request_id,
         ),
-        remedy=msg("Tell the operator this id."),
+        remedy=msg("Report this id to the operator."),
     )
 
 
 def hide_database_details(error: HasatError, exchange: Exchange) -> HasatError:
-    """The error as this caller hears it: where the database is concerns only who operates it."""
+    """Return the error without the address of the database, unless the caller is an operator."""
     caller = exchange.caller
     if not isinstance(error, DatabaseError) or (caller and "operate" in caller.scopes):
         return error
     return DatabaseError(
         msg(
-            "The database is not available. The log has the reason under {request_id}.",
+            "The database is unavailable. The log has the reason under {request_id}.",
             request_id=exchange.request_id,
         ),
-        remedy=msg("Try again in a few seconds, or tell the operator this id."),
+        remedy=msg("Try again in a few seconds, or report this id to the operator."),
     )
 
 
@@ -228,7 +219,7 @@ def _headers(error: HasatError) -> dict[str, str]:
 
 
 def make_problem(
-    kind: ProblemType,
+    problem_type: ProblemType,
     exchange: Exchange,
     detail: str,
     *,
@@ -239,12 +230,12 @@ def make_problem(
     language = exchange.language
     detail = change_text(detail, mask_addresses)
     problem = Problem(
-        type=f"/problems/{kind.code}",
-        title=translate(kind.title, language),
-        status=kind.status,
+        type=f"/problems/{problem_type.code}",
+        title=translate(problem_type.title, language),
+        status=problem_type.status,
         detail=translate(detail, language),
         instance=exchange.path,
-        code=kind.code,
+        code=problem_type.code,
         params=detail.to_json()["params"] if isinstance(detail, Message) else None,
         remedy=None if remedy is None else translate(remedy, language),
         request_id=exchange.request_id,
@@ -252,7 +243,7 @@ def make_problem(
     )
     return JSONResponse(
         problem.model_dump(by_alias=True, exclude_none=True),
-        status_code=kind.status,
+        status_code=problem_type.status,
         headers={
             "Cache-Control": "no-store",
             "Content-Language": language,
@@ -267,31 +258,29 @@ router = APIRouter(tags=["problems"])
 _EXAMPLE = ProblemType.of(NotFoundError)
 
 
-@router.get(
-    "/problems", summary="Every kind of problem", responses=declare_responses([_EXAMPLE.__dict__])
-)
+@router.get("/problems", summary="Problem types", responses=declare_responses([_EXAMPLE.__dict__]))
 async def list_problems() -> list[ProblemType]:
     return list(problem_types().values())
 
 
 @router.get(
     "/problems/{code}",
-    summary="What a kind of problem means",
+    summary="One problem type",
     responses=declare_responses(_EXAMPLE.__dict__, NotFoundError),
 )
 async def explain_problem(code: str) -> ProblemType:
-    named = problem_types().get(code)
-    if named is None:
-        named = next((kind for kind in _of_statuses() if kind.code == code), None)
-    if named is None:
+    found = problem_types().get(code)
+    if found is None:
+        found = next((one for one in _status_types() if one.code == code), None)
+    if found is None:
         raise NotFoundError(
-            msg("There is no kind of problem called {code!r}.", code=code),
+            msg("There is no problem type {code!r}.", code=code),
             remedy=msg("GET /problems lists them."),
         )
-    return named
+    return found
 
 
-def _of_statuses() -> Iterator[ProblemType]:
+def _status_types() -> Iterator[ProblemType]:
     return (
         ProblemType.of_status(status) for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST
     )

@@ -2,7 +2,7 @@
 
 A bucket holds a minute's worth of requests and refills evenly. A request takes a token from the
 bucket of its process and, while PostgreSQL responds, one from the caller's bucket in the database.
-The database hands tokens out in blocks, so most requests cost no round trip. With a limit of L a
+The database grants tokens in blocks, so most requests cost no round trip. With a limit of L a
 minute, blocks of B = max(1, L // 20) and P processes, the processes together admit
 
     at most L + L * t / 60 + P * B requests in any t seconds:
@@ -18,8 +18,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+
 import psycopg
 import structlog
+
 from hasat.errors import DatabaseError
 from hasat.http.routes import Allowance
 from hasat.messages import msg
@@ -33,7 +35,7 @@ LOCAL_SECONDS = 5.0
 """How long only the local limit applies before PostgreSQL is tried again."""
 _MIN_REFUSED_SECONDS = 1.0
 _MAX_LEASES_AT_ONCE = 2
-_PRUNE_SECONDS = 60.0
+_DELETE_INTERVAL_SECONDS = 60.0
 _MAX_ADDRESS = 64
 
 log = structlog.get_logger(__name__)
@@ -48,16 +50,16 @@ class DatabaseLeases:
     def __init__(self, store: Store, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._monotonic = monotonic
-        self._pruned_at = monotonic()
+        self._deleted_at = monotonic()
 
     async def __call__(self, name: str, per_minute: int, wanted: int) -> tuple[int, float]:
         values = {"name": name, "per_minute": per_minute, "wanted": wanted}
         async with self._store.connection() as conn:
-            cursor = await conn.execute(load_query("hasat.api", "tokens_lease"), values)
+            cursor = await conn.execute(load_query("hasat.api", "lease_tokens"), values)
             row = await cursor.fetchone()
-            if self._monotonic() - self._pruned_at > _PRUNE_SECONDS:
-                self._pruned_at = self._monotonic()
-                await conn.execute(load_query("hasat.api", "buckets_prune"))
+            if self._monotonic() - self._deleted_at > _DELETE_INTERVAL_SECONDS:
+                self._deleted_at = self._monotonic()
+                await conn.execute(load_query("hasat.api", "delete_full_buckets"))
         if row is None:
             raise DatabaseError(msg("PostgreSQL returned no lease."))
         granted, remaining = row

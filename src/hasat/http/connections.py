@@ -1,4 +1,4 @@
-"""Connections: how many there may be, how long a client may take, what is refused unread.
+"""Connection limits: the number of connections, time-outs and malformed requests.
 
 uvicorn limits neither the number of connections nor the time a client takes to send a request, and
 asyncio writes a traceback for every connection that it cannot accept.
@@ -46,7 +46,7 @@ def default_max_connections() -> int:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What clients of one server are allowed; times in seconds."""
+    """Limits of one server; times in seconds."""
 
     max_connections: int
     header_timeout: float = 15.0
@@ -79,7 +79,7 @@ class ServerConfig(uvicorn.Config):
 
 
 class OccasionalWarning:
-    """A warning that is written at most once a minute, with how often it happened meanwhile."""
+    """A warning that is logged at most once a minute, with the number of occurrences."""
 
     def __init__(self, event: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._event = event
@@ -100,7 +100,7 @@ _out_of_files = OccasionalWarning("connections.out_of_files")
 
 
 class Connection(H11Protocol):
-    """One connection that is closed when its client is too slow, or makes no sense."""
+    """One connection, closed when its client is too slow or sends a malformed request."""
 
     conn: "_StrictParser"
 
@@ -125,7 +125,7 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """Whether nothing is lost but the client's own time when the connection is closed."""
+        """Whether the server waits for the client, so that closing loses no work."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     @property
@@ -147,9 +147,9 @@ class Connection(H11Protocol):
         allowed = self._limits.max_connections
         if sum(one.is_open for one in others) < allowed:  # type: ignore[union-attr]
             return
-        made_room = close_longest_waiting(others)  # type: ignore[arg-type]
-        _full(max_connections=allowed, address=self.host, refused=not made_room)
-        if not made_room:
+        freed = close_longest_waiting(others)  # type: ignore[arg-type]
+        _full(max_connections=allowed, address=self.host, refused=not freed)
+        if not freed:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "All connections are in use.")
 
     def resume_writing(self) -> None:
@@ -157,12 +157,12 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def check_time(self) -> None:
-        """Close the connection if its client has been waited for too long; called every second."""
+        """Close the connection if its client exceeds a time-out; called every second."""
         waits_for, allowed = self._waiting()
         now = self.loop.time()
         if waits_for != self._waits_for:
             self._waits_for, self._waits_since = waits_for, now
-        # Before the first request the time counts from the connection on.
+        # Before the first request, the time counts from the start of the connection.
         since = self._made_at if self._request is None else self._waits_since
         if not waits_for or now - since < allowed:
             return
@@ -174,7 +174,7 @@ class Connection(H11Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The request's {waits_for[0]} took too long.")
 
     def _waiting(self) -> tuple[tuple[object, ...], float]:
-        """What the server waits for, as a value that changes with every progress; and how long."""
+        """Return what the server waits for (changes with progress) and the time-out."""
         unsent = self.transport.get_write_buffer_size()
         if not self.is_open or (unsent and self.conn.their_state is not h11.SEND_BODY):
             return ("send", unsent, self._resumed), self._limits.send_timeout
@@ -228,7 +228,7 @@ class Connection(H11Protocol):
 
 
 class _StrictParser(h11.Connection):
-    """Refuses what two servers in a row could read as two different requests."""
+    """Rejects requests that a proxy and this server could parse differently (smuggling)."""
 
     refusal: h11.RemoteProtocolError | None = None
 
@@ -260,11 +260,11 @@ def _check(request: h11.Request) -> None:
 def close_longest_waiting(connections: Iterable[Connection]) -> bool:
     """Close one connection that waits for its client; return whether there was one.
 
-    The address with the most connections loses first, so that one client cannot push out others.
+    An address with more connections loses first, so that one client cannot displace the rest.
     """
     waiting = [one for one in connections if one.is_open and one.is_waiting_for_client]
-    crowd = Counter(one.host for one in waiting)
-    victim = max(waiting, key=lambda one: (crowd[one.host], -one.made_at), default=None)
+    per_host = Counter(one.host for one in waiting)
+    victim = max(waiting, key=lambda one: (per_host[one.host], -one.made_at), default=None)
     if victim is None:
         return False
     victim.transport.abort()
@@ -274,7 +274,7 @@ def close_longest_waiting(connections: Iterable[Connection]) -> bool:
 def on_loop_error(
     state: ServerState,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """Return a handler that makes room, and says so once a minute, when no file can be opened."""
+    """Return a handler that closes a waiting connection when no file can be opened."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -1,4 +1,4 @@
-"""Binding the port and running uvicorn so that drain and stop are ours to decide."""
+"""The HTTP listener: binds the port, runs uvicorn, drains and stops on request."""
 
 import asyncio
 import contextlib
@@ -19,12 +19,12 @@ from hasat.http.connections import (
 from hasat.messages import msg
 from hasat.settings import Settings
 
-_LET_ANSWERS_FINISH_SECONDS = 10
+_GRACEFUL_SHUTDOWN_SECONDS = 10
 _TICKS_PER_SECOND = 10
 
 
 def local_address(settings: Settings) -> str:
-    """The address a person on this machine opens."""
+    """Return the address to open on this machine."""
     host = settings.serve.host
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - a comparison, nothing is bound
         host = "127.0.0.1"
@@ -32,19 +32,19 @@ def local_address(settings: Settings) -> str:
 
 
 def check_port_free(settings: Settings) -> None:
-    """Say now, before anything is started, that the port is taken."""
+    """Raise an error if the port is in use, before anything else is started."""
     bind(settings.serve.host, settings.serve.port).close()
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, or a sentence that says why not; port 0 takes a free one."""
+    """Return a socket bound to the address; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
         raise SettingsError(
-            msg("{host!r} is not an address of this machine.", host=host),
+            msg("Cannot resolve the host {host!r}.", host=host),
             remedy=msg("Set serve.host (HASAT_HOST, --host) to 127.0.0.1, or to 0.0.0.0 for all."),
         ) from error
     listening = socket.socket(family, kind, protocol)
@@ -55,7 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UnavailableError(
-                msg("Port {port} on {host} is taken by another program.", port=port, host=host),
+                msg("Port {port} on {host} is in use by another program.", port=port, host=host),
                 remedy=msg(
                     "Stop that program, or choose another port: HASAT_PORT=9000, or for up "
                     "and serve --port 9000."
@@ -74,9 +74,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """One uvicorn server on a bound socket; signals are handled by whoever runs it.
+    """One uvicorn server on a bound socket; the caller handles signals.
 
-    `on_drain` ends what would never end by itself, such as streams.
+    `on_drain` ends responses that would never end by themselves, such as streams.
     """
 
     def __init__(
@@ -96,25 +96,26 @@ class Listener:
                 log_config=None,
                 server_header=False,
                 date_header=True,
-                timeout_graceful_shutdown=_LET_ANSWERS_FINISH_SECONDS,
+                timeout_graceful_shutdown=_GRACEFUL_SHUTDOWN_SECONDS,
                 timeout_keep_alive=30,
             )
         )
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return once requests are answered."""
+        """Start serving; return once requests are accepted."""
         asyncio.get_running_loop().set_exception_handler(on_loop_error(self._server.server_state))
         self._task = asyncio.create_task(self._server.serve(sockets=[self._listening]))
         while not self._server.started:
             if self._task.done():
                 await self._task
-                raise UnavailableError(msg("The HTTP server ended while it was starting."))
+                raise UnavailableError(msg("The HTTP server stopped while it was starting."))
             await asyncio.sleep(0.01)
         # The server accepts a few connections at a time; the others wait in the kernel.
         self._listening.listen(1024)
 
-    async def until_over(self) -> None:
+    async def wait_closed(self) -> None:
+        """Wait until the server has stopped, then close the socket."""
         assert self._task is not None
         try:
             await self._task
@@ -123,10 +124,12 @@ class Listener:
             asyncio.get_running_loop().set_exception_handler(None)
 
     def drain(self) -> None:
+        """Accept no more requests and stop once the open ones are finished."""
         self._server.should_exit = True
         self._on_drain()
 
     def stop_now(self) -> None:
+        """Stop without waiting for open requests."""
         self.drain()
         self._server.force_exit = True
 

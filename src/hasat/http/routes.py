@@ -1,9 +1,10 @@
-"""What whoever writes a route needs: who may call it, what it answers, what it works with.
+"""The contract for route authors: callers, dependencies, parameters, responses and problems.
 
-Below the sources, because their routes use it; the rest of HTTP is in `serve`.
+It is below the sources because their routes use it; the rest of the HTTP API is in `hasat.api`.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, Field
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
@@ -27,37 +29,38 @@ from hasat.store.audit import audited as audited_action
 
 Access = Literal["read", "operate"]
 LANGUAGE = "hasat.language"
-"""The key of an ASGI scope with the language of the page that was asked for."""
+"""The key of an ASGI scope with the language of the requested page."""
 
 PROBLEM_JSON = "application/problem+json"
 PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
 ONE_MEGABYTE = 1_000_000
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_ETAG = re.compile(r'(?:W/)?"[^"]*"')
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is asking, as far as the server believes it."""
+    """The authenticated sender of a request."""
 
     id: str
     name: str
     scopes: frozenset[Access]
     is_local: bool = False
-    """Whether it is believed only because it is on this machine."""
+    """Whether it is trusted only because it is on this machine."""
     bucket: str = "local"
-    """What its requests are counted as; a login counts as its key."""
+    """The rate-limit bucket; a login shares the bucket of its key."""
     per_minute: int | None = None
     """Its own rate limit; None for `serve.requests_per_minute`."""
     kind: ActorKind = "key"
-    """How it was recognised, for the audit record."""
+    """How it was authenticated, for the audit record."""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the rate limit says about one request."""
+    """The state of the rate limit after one request."""
 
     limit: int
     remaining: int
@@ -67,7 +70,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request on its way through the server; each part writes down what it found out."""
+    """The state of one request that middleware and routes share."""
 
     request_id: str
     method: str
@@ -81,11 +84,11 @@ class ParameterError(UsageError):
     """A query parameter does not exist, or has no effect together with the others."""
 
     code = "unknown-parameter"
-    title = template("A parameter does not apply here")
+    title = template("Parameter not supported")
 
 
 class FieldProblem(BaseModel):
-    """One value of the request that cannot be used."""
+    """One invalid value of a request."""
 
     place: str = Field(serialization_alias="in", examples=["query"])
     field: str = Field(examples=["page"])
@@ -93,17 +96,17 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """An RFC 9457 problem: what happened, and what to do next."""
+    """An RFC 9457 problem with a remedy."""
 
     type: str = Field(examples=["/problems/not-found"])
-    title: str = Field(examples=["There is no such thing"])
+    title: str = Field(examples=["Not found"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["There is no run 17."])
     instance: str = Field(examples=["/api/v1/runs/17"])
     code: str = Field(examples=["not-found"])
     params: dict[str, Any] | None = Field(
         default=None,
-        description="The values in `detail`, for clients that have texts of their own.",
+        description="The values in `detail`, for clients with their own texts.",
         examples=[{"run_id": 17}],
     )
     remedy: str | None = Field(default=None, examples=["List the runs with GET /api/v1/runs."])
@@ -128,56 +131,56 @@ async def _settings(request: Request) -> Settings:
 
 def _storable(text: str) -> str:
     if "\0" in text:
-        raise ValueError("has a character (U+0000) that no text in PostgreSQL can have")
+        raise ValueError("contains U+0000, which PostgreSQL cannot store")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("has half of a surrogate pair, which is no character")
+        raise ValueError("contains an unpaired surrogate")
     return text
 
 
 StoreDep = Annotated[Store, Depends(_store)]
 ReadStoreDep = Annotated[Store, Depends(_reads)]
-"""For routes that only read, and whose response may be as old as a standby."""
+"""For routes that only read and whose response may be as old as a standby."""
 SettingsDep = Annotated[Settings, Depends(_settings)]
 StorableText = Annotated[
     str, AfterValidator(_storable), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})
 ]
-"""Text that is looked for in the database."""
+"""Text that PostgreSQL can store and compare."""
 
 
 async def check_parameters(request: Request) -> None:
     """Reject a query parameter that the route does not declare, or that is repeated."""
-    given = Counter(name for name, _ in request.query_params.multi_items())
+    counts = Counter(name for name, _ in request.query_params.multi_items())
     declared = declared_parameters(request.scope["route"])
-    if unknown := sorted(given.keys() - declared.keys()):
+    if unknown := sorted(counts.keys() - declared.keys()):
         raise unknown_parameters(unknown, declared)
-    if twice := [name for name, many in declared.items() if given[name] > 1 and not many]:
+    if repeated := [name for name, many in declared.items() if counts[name] > 1 and not many]:
         raise RequestValidationError(
             [
                 {"type": "given_twice", "loc": ("query", name), "msg": "is given more than once"}
-                for name in twice
+                for name in repeated
             ]
         )
 
 
-def reject_parameters(request: Request, names: Iterable[str], why: str) -> None:
-    """Reject those of the parameters that are given, because they have no effect here."""
+def reject_parameters(request: Request, names: Iterable[str], reason: str) -> None:
+    """Reject the named parameters that the request has, because they have no effect here."""
     if given := [name for name in names if name in request.query_params]:
-        raise ParameterError(f"{_quoted(given)}: {why}", remedy=msg("Leave it out."))
+        raise ParameterError(f"{_quoted(given)}: {reason}", remedy=msg("Remove it."))
 
 
 def unknown_parameters(unknown: Sequence[str], known: Iterable[str]) -> ParameterError:
-    """Return the error for parameters that do not exist, with the name that was likely meant."""
+    """Return the error for unknown parameters, with a suggestion when a name is similar."""
     listed = sorted(known)
     return ParameterError(
         msg(
-            "There is no parameter {quoted} here{unknown}",
+            "Unknown parameter {quoted}{unknown}",
             quoted=_quoted(name[:40] for name in unknown[:3]),
             unknown=did_you_mean(unknown[0], listed, 0.6),
         ),
         remedy=(
-            msg("This takes {listed}.", listed=_quoted(listed))
+            msg("Supported parameters: {listed}.", listed=_quoted(listed))
             if listed
-            else msg("This takes no parameters.")
+            else msg("This path takes no parameters.")
         ),
     )
 
@@ -187,46 +190,50 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def declared_parameters(route: Any) -> dict[str, bool]:
-    """What a route takes from the query, and whether that may be many values."""
-    read_by_itself = (route.openapi_extra or {}).get("parameters", ())
-    found = {one["name"]: False for one in read_by_itself if one["in"] == "query"}
-    waiting = [route.dependant]
-    while waiting:
-        dependant = waiting.pop()
-        waiting += dependant.dependencies
+    """Return the query parameters of a route, and whether each may be repeated."""
+    documented = (route.openapi_extra or {}).get("parameters", ())
+    found = {one["name"]: False for one in documented if one["in"] == "query"}
+    pending = [route.dependant]
+    while pending:
+        dependant = pending.pop()
+        pending += dependant.dependencies
         for param in dependant.query_params:
-            found[param.alias] = _takes_many(param.field_info.annotation)
+            found[param.alias] = _is_list(param.field_info.annotation)
     return found
 
 
-def _takes_many(annotation: Any) -> bool:
-    return get_origin(annotation) is list or any(map(_takes_many, get_args(annotation)))
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(map(_is_list, get_args(annotation)))
 
 
 def exchange_of(scope: Scope) -> Exchange:
+    """Return the shared state of a request."""
     exchange: Exchange = scope["hasat"]
     return exchange
 
 
 def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency that lets only callers with this scope pass, and says who it was.
+    """Return a dependency that requires a scope and provides the caller.
 
-    Every route outside of the short list of anonymous ones needs `read` already.
+    Every route that is not public requires `read` already.
     """
 
     async def allowed_caller(request: Request) -> Caller:
         caller = exchange_of(request.scope).caller
         if caller is None:
-            raise AuthenticationError(msg("This needs an API key."), remedy=HOW_TO_AUTHENTICATE)
+            raise AuthenticationError(
+                msg("This operation requires an API key."), remedy=HOW_TO_AUTHENTICATE
+            )
         if access not in caller.scopes:
             raise NotAllowedError(
                 msg(
-                    "{caller!r} may not do this: it needs the scope {access!r}.",
+                    "{caller!r} lacks the scope {access!r}.",
                     caller=caller.name,
                     access=access,
                 ),
                 remedy=msg(
-                    "Use a key made with `hasat keys create NAME --scope {access}`.", access=access
+                    "Use a key created with `hasat keys create NAME --scope {access}`.",
+                    access=access,
                 ),
             )
         return caller
@@ -260,7 +267,7 @@ def audited(action: str) -> Any:
             try:
                 yield entry
             except RequestValidationError as error:
-                error.__cause__ = UsageError(msg("The request has values that cannot be used."))
+                error.__cause__ = UsageError(msg("The request has invalid values."))
                 raise
 
     audited_caller.__dict__["audit_action"] = action
@@ -277,25 +284,25 @@ HOW_TO_AUTHENTICATE = msg(
 def declare_responses(
     example: Any, *errors: type[HasatError], media: str = "application/json"
 ) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route: an example of the answer and the problems of its own.
+    """Return the `responses` of a route: an example and the problems specific to it.
 
-    Those that any route can answer (401, 403, 422, 429, 500, 503) are declared for all.
+    Problems common to all routes (401, 403, 422, 429, 500, 503) are added to every operation.
     """
     return {200: {"content": {media: {"example": example}}}, **declare_problems(*errors)}
 
 
 def declare_problems(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:
-    """Problem answers in OpenAPI's form; errors of one status become examples of one answer."""
+    """Return problems as OpenAPI responses; errors of one status are examples of one response."""
     declared: dict[int | str, dict[str, Any]] = {}
     for error in errors:
-        json_response = declared.setdefault(
+        response = declared.setdefault(
             error.status,
             {
                 "description": HTTPStatus(error.status).phrase,
                 "content": {PROBLEM_JSON: {"schema": PROBLEM_REF, "examples": {}}},
             },
         )
-        json_response["content"][PROBLEM_JSON]["examples"][error.code] = {
+        response["content"][PROBLEM_JSON]["examples"][error.code] = {
             "summary": error.title,
             "value": _example(error),
         }
@@ -303,14 +310,14 @@ def declare_problems(*errors: type[HasatError]) -> dict[int | str, dict[str, Any
 
 
 def dumps(content: Any) -> str:
-    """JSON as answers have it."""
+    """Serialize a value as compact JSON."""
     return _encode(content)
 
 
 def json_response(
     content: str, headers: Mapping[str, str] | None = None, media: str = "application/json"
 ) -> Response:
-    """An answer of JSON that is ready to be sent."""
+    """Return a response with serialized JSON."""
     return Response(content, headers=dict(headers or {}), media_type=media)
 
 
@@ -321,21 +328,24 @@ def conditional_json_response(
     headers: Mapping[str, str] | None = None,
     media: str = "application/json",
 ) -> Response:
-    """The same with an ETag; 304 without the content if the caller has it already."""
+    """Return a JSON response with an ETag, or 304 if the caller has this version already."""
     tag = f'W/"{etag}"'
-    told = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
-    known = [one.strip().removeprefix("W/") for one in _listed(request, "if-none-match")]
-    if "*" in known or f'"{etag}"' in known:
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
-    return json_response(content, told, media)
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
+    if matches_etag(request.headers, tag):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return json_response(content, headers, media)
 
 
-def _listed(request: Request, header: str) -> list[str]:
-    return ",".join(request.headers.getlist(header)).split(",")
+def matches_etag(headers: Headers, etag: str) -> bool:
+    """Return whether `If-None-Match` of a request names this version (RFC 9110, section 13)."""
+    tags = ",".join(headers.getlist("if-none-match"))
+    if tags.strip() == "*":
+        return True
+    return etag.removeprefix("W/") in {tag.removeprefix("W/") for tag in _ETAG.findall(tags)}
 
 
 def body_limit(size: int) -> Callable[[Endpoint], Endpoint]:
-    """Let this route take bodies of up to `size` bytes instead of one megabyte."""
+    """Accept bodies of up to `size` bytes in this route instead of one megabyte."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         endpoint.__dict__["body_limit"] = size
@@ -345,12 +355,13 @@ def body_limit(size: int) -> Callable[[Endpoint], Endpoint]:
 
 
 def body_limit_of(endpoint: object) -> int:
+    """Return the largest body that a route accepts, in bytes."""
     limit: int = getattr(endpoint, "body_limit", ONE_MEGABYTE)
     return limit
 
 
-def meaning(error: type[HasatError]) -> str:
-    """What an error class says about itself."""
+def describe_error(error: type[HasatError]) -> str:
+    """Return the docstring of an error class as one line."""
     return " ".join((error.__doc__ or error.title).split())
 
 
@@ -359,7 +370,7 @@ def _example(error: type[HasatError]) -> Mapping[str, Any]:
         "type": f"/problems/{error.code}",
         "title": error.title,
         "status": error.status,
-        "detail": meaning(error),
+        "detail": describe_error(error),
         "instance": "/api/v1/status",
         "code": error.code,
         "requestId": "0f8e2c1d9ab34e57",

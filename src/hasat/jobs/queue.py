@@ -214,7 +214,7 @@ async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
                 job=run.job,
                 state=run.state,
             ),
-            remedy=msg("SilenceDetector it with `hasat jobs show {run_id}`.", run_id=run_id),
+            remedy=msg("Follow it with `hasat jobs show {run_id}`.", run_id=run_id),
         )
     describe_action(retry_of=run_id)
     return await queue_run(store, catalogue, run.job, run.params, trigger="retry")

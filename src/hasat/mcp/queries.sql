@@ -1,5 +1,5 @@
--- name: tables
--- The largest tables, parts of a partitioned one as one.
+-- name: list_largest_tables
+-- List the largest tables; partitions are added up.
 SELECT format('%I.%I', n.nspname, root.relname) AS "table",
        sum(greatest(part.reltuples, 0))::bigint AS rows_estimated,
        sum(pg_total_relation_size(part.oid))::bigint AS bytes

@@ -6,27 +6,27 @@ exactly what it may use.
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+
+from fastapi import FastAPI
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ValidationError
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from hasat import __version__
 from hasat.errors import HasatError, NotAllowedError, UsageError
-from hasat.http.routes import Caller, actor_of
+from hasat.http.routes import Caller, actor_of, exchange_of
 from hasat.mcp.tools import PlatformTools
 from hasat.messages import msg
 from hasat.sources.registry import Source, Tool, ToolContext
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from fastapi import FastAPI
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
-from hasat.http.routes import exchange_of
 
 _INSTRUCTIONS = (
     "Hasat mirrors public sources and keeps every change. Ask get_job_status how collecting goes, "
@@ -169,6 +169,7 @@ def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaita
             raise _refused(error) from error
 
     return answer
+
 
 SSE_PATH = "/sse"
 _MESSAGES_PATH = "/messages/"

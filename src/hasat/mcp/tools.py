@@ -209,7 +209,7 @@ class PlatformTools:
                 )
                 datasets = await cursor.fetchall()
             async with conn.cursor(row_factory=class_row(TableTold)) as cursor:
-                await cursor.execute(load_query("hasat.mcp", "tables"))
+                await cursor.execute(load_query("hasat.mcp", "list_largest_tables"))
                 tables = await cursor.fetchall()
             found = await conn.execute(
                 "SELECT pg_database_size(current_database()), current_setting('server_version')"

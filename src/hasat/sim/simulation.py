@@ -242,4 +242,4 @@ async def serve_app(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         listener.drain()
-        await listener.until_over()
+        await listener.wait_closed()

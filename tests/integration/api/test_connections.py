@@ -94,7 +94,7 @@ async def serving(
         yield server
     finally:
         listener.stop_now()
-        await listener.until_over()
+        await listener.wait_closed()
 
 
 async def rest_of(line: Line) -> bytes:

@@ -12,12 +12,12 @@ import pytest
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 
-from hasat.http.routes import Caller, declare_responses, require
-from hasat.api.authentication import check_authentication_configured
 from hasat.api.app import create_app
+from hasat.api.authentication import check_authentication_configured
 from hasat.api.keys import KeyCache, create_key, list_keys, revoke_key
 from hasat.api.problems import KeyExpiredError, KeyRevokedError, KeyUnknownError
 from hasat.errors import NotFoundError, NothingToDoError, SettingsError, UsageError
+from hasat.http.routes import Caller, declare_responses, require
 from hasat.jobs import Catalogue
 from hasat.logs import configure_logging
 from hasat.settings import Settings

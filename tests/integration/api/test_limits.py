@@ -11,12 +11,12 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from structlog.testing import capture_logs
 
-from hasat.api.app import create_app
-from hasat.http.routes import declare_responses
 from hasat.api import rate_limits
+from hasat.api.app import create_app
 from hasat.api.keys import create_key, limit_key
 from hasat.api.rate_limits import DatabaseLeases, block_of
 from hasat.http.listener import Listener, bind
+from hasat.http.routes import declare_responses
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.sources.registry import Source
@@ -233,6 +233,6 @@ async def test_the_access_log_has_the_address_of_the_client(
             assert (await client.get("/api/v1/toys", headers=forwarded)).status_code == 200
         # The line is written after the response was sent.
         listener.drain()
-        await listener.until_over()
+        await listener.wait_closed()
     (line,) = [one for one in lines if one["event"] == "request"]
     assert (line["address"], line["client"], line["path"]) == (address, "local", "/api/v1/toys")

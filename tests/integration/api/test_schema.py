@@ -17,11 +17,11 @@ from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
 from schemathesis.core.result import Ok
 
-from hasat.http.routes import Caller, declare_responses, require
 from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.errors import GoneError, NotFoundError
 from hasat.http.listener import Listener, bind
+from hasat.http.routes import Caller, declare_responses, require
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.registry import Source
@@ -79,7 +79,7 @@ async def _serving(settings: Settings) -> AsyncIterator[Served]:
             yield Served(f"http://127.0.0.1:{socket.getsockname()[1]}", key)
         finally:
             listener.drain()
-            await listener.until_over()
+            await listener.wait_closed()
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ async def port(settings: Settings, store: Store) -> AsyncIterator[Port]:
     await listener.start()
     yield Port(listener, f"http://127.0.0.1:{socket.getsockname()[1]}", app.state.notifier)
     listener.drain()
-    await listener.until_over()
+    await listener.wait_closed()
 
 
 async def _take(events: AsyncIterator[dict[str, str]], number: int) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ async def test_readers_that_do_not_read_hold_no_connection(settings: Settings) -
         for writer in slow:
             writer.transport.abort()
         listener.drain()
-        await listener.until_over()
+        await listener.wait_closed()
 
 
 async def test_lines_hold_everything_up_to_the_head(port: Port, store: Store) -> None:

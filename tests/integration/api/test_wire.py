@@ -15,8 +15,8 @@ from starlette.responses import StreamingResponse
 from structlog.testing import capture_logs
 
 from hasat.api.app import create_app
-from hasat.http.routes import declare_responses
 from hasat.http.listener import Listener, bind
+from hasat.http.routes import declare_responses
 from hasat.jobs import Catalogue
 from hasat.settings import HmacClient, Settings
 from hasat.sources.registry import Source
@@ -108,7 +108,7 @@ async def wire(settings: Settings, store: Store, ticks: Ticks) -> AsyncIterator[
     await listener.start()
     yield Wire(socket.getsockname()[1])
     listener.drain()
-    await listener.until_over()
+    await listener.wait_closed()
 
 
 def problem(body: bytes) -> Any:

@@ -22,8 +22,7 @@ from hasat.budget import Budget, Remaining
 from hasat.cli.runtime import build_catalogue, source_migrations
 from hasat.http.listener import Listener, bind
 from hasat.jobs import run_in_foreground
-from hasat.mcp.server import ToolServers
-from hasat.mcp.server import serve_streamable
+from hasat.mcp.server import ToolServers, serve_streamable
 from hasat.settings import Settings
 from hasat.sources import upstreams
 from hasat.sources.football.ingest.loader import load
@@ -371,7 +370,7 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
                 assert "Did you mean" in await refused(client, "run_job", job_name="daily_standin")
         finally:
             listener.drain()
-            await listener.until_over()
+            await listener.wait_closed()
     recorded = [
         (one.actor, one.actor_kind, one.address, one.action, one.outcome)
         for one in await list_audit(store)

@@ -274,7 +274,7 @@ async def behind_an_endpoint(store: Store, settings: Settings) -> AsyncIterator[
             yield f"http://127.0.0.1:{port}"
         finally:
             listener.drain()
-            await listener.until_over()
+            await listener.wait_closed()
     assert errors == []
 
 

@@ -286,7 +286,7 @@ async def test_gdal_opens_it_as_qgis_does(street_settings: Settings) -> None:
             done = await run_process([sys.executable, "-c", _GDAL, url])
         finally:
             listener.drain()
-            await listener.until_over()
+            await listener.wait_closed()
     layers, fields, shapes, outlines, inside = json.loads(done.stdout)
     assert layers == ["parcels"]
     assert {"mahalleId", "adaNo", "parselNo", "alan", "fetchedAt"} <= set(fields)

@@ -8,9 +8,8 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from hasat.api.authentication import check_authentication_configured
 from hasat.api.app import create_app
-from hasat.api.authentication import is_loopback, is_open
+from hasat.api.authentication import check_authentication_configured, is_loopback, is_open
 from hasat.errors import DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings

@@ -21,10 +21,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from hasat.http.routes import body_limit, declare_responses
 from hasat.api.app import create_app
 from hasat.api.problems import problem_types
 from hasat.errors import DatabaseError, GoneError, HasatError, OutOfQuotaError
+from hasat.http.routes import body_limit, declare_responses
 from hasat.jobs import Catalogue
 from hasat.messages import msg, translate
 from hasat.settings import Settings, load_settings
@@ -154,7 +154,7 @@ async def test_texts_come_in_the_language_that_the_client_accepts(
         assert answer.headers["content-language"] == language
         assert "Accept-Language" in answer.headers["vary"]
         assert body["params"] == {"path": "/api/v1/problems"}
-        expected = msg("There is nothing at {path}.", path="/api/v1/problems")
+        expected = msg("There is no operation at {path}.", path="/api/v1/problems")
         assert body["detail"] == translate(expected, language)
 
 
@@ -415,7 +415,7 @@ async def test_a_fault_in_the_middle_of_a_stream_leaves_it_unfinished(settings: 
     }
     with capture_logs() as logs:
         await app(scope, receive, send)
-    assert [line["event"] for line in logs] == ["a request failed unexpectedly", "request"]
+    assert [line["event"] for line in logs] == ["request.failed", "request"]
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[-1]["more_body"] is True
 
@@ -481,7 +481,7 @@ async def test_what_lacks_a_description_is_named(settings: Settings) -> None:
 
     source = Source("bare", "Bare", routers=lambda: (bare,))
     app = create_app(settings, StoreAway(), Catalogue.of((), settings), (source,))
-    assert undocumented_operations(app) == ["GET /api/v1/bare has no example answer"]
+    assert undocumented_operations(app) == ["GET /api/v1/bare has no example response"]
 
 
 # --- what is written for people ------------------------------------------------------------------

@@ -1,15 +1,14 @@
 """Archives, versions and deltas of a dataset."""
 
 import re
-from collections.abc import Mapping
-from hasat.errors import UsageError
-from hasat.messages import template
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
+
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
+
 from hasat.api.problems import problem_response
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UnavailableError, UsageError
@@ -32,33 +31,33 @@ from hasat.http.routes import (
     declare_problems,
     declare_responses,
     exchange_of,
+    matches_etag,
 )
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.store import Store
 
 _ONE_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
-_TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 
 class RangeError(UsageError):
-    """The part that was asked for lies beyond the file."""
+    """The requested range begins beyond the end of the file."""
 
     status = 416
     code = "range-not-satisfiable"
-    title = template("The file is shorter")
+    title = template("Range not satisfiable")
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"The file has {size:,} bytes; the range begins beyond them.",
-            remedy="Ask for the whole file, or for a range within it.",
+            f"The file has {size:,} bytes; the range begins after the end.",
+            remedy="Request the whole file, or a range within it.",
         )
 
 
 def parse_range(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, int] | None:
-    """First byte and the one after the last of the part that is wanted; None for the whole.
+    """Return start and end of the requested range; None for the whole file.
 
-    A range that is none, several ranges, and one that depends on another file than this mean the
-    whole file, as the standard allows.
+    An invalid range, several ranges and a range of another version mean the whole file, as RFC
+    9110 (section 14) allows.
     """
     found = _ONE_RANGE.fullmatch(headers.get("range", "").strip())
     if found is None or headers.get("if-range", etag).strip() != etag:
@@ -76,13 +75,6 @@ def parse_range(headers: Mapping[str, str], etag: str, size: int) -> tuple[int, 
         raise RangeError(size)
     return start, min(stop, size)
 
-
-def matches_etag(headers: Mapping[str, str], etag: str) -> bool:
-    """Whether the caller says that it has this already."""
-    wanted = headers.get("if-none-match", "")
-    if wanted.strip() == "*":
-        return True
-    return etag.removeprefix("W/") in {tag.removeprefix("W/") for tag in _TAG.findall(wanted)}
 
 _ARCHIVE = {
     "fileName": "einvoice_users_2026-02-19_150412_5f0c6d3e.xml.gz",
@@ -116,94 +108,96 @@ _VERSION = {
 _GZIP = "application/gzip"
 
 
-async def _place(request: Request) -> Storage:
-    place: Storage = request.app.state.archive_storage
-    return place
+async def _storage(request: Request) -> Storage:
+    storage: Storage = request.app.state.archive_storage
+    return storage
 
 
-ThePlace = Annotated[Storage, Depends(_place)]
+StorageDep = Annotated[Storage, Depends(_storage)]
 
 
 @cache
 def archive_router(dataset: Dataset) -> APIRouter:
-    """The files of one dataset."""
+    """Return the routes of one dataset's archives, versions and deltas."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])
     name = dataset.name
     formats = formats_of(dataset)
     files = {MEDIA[one]: {"example": "(the file)"} for one in formats}
-    file_answers: dict[int | str, dict[str, Any]] = {
+    file_responses: dict[int | str, dict[str, Any]] = {
         200: {"content": files},
-        206: {"description": "The part that was asked for.", "content": files},
-        304: {"description": "You have it already."},
+        206: {"description": "The requested range.", "content": files},
+        304: {"description": "Not modified."},
         **declare_problems(NoArchiveError, RangeError, ArchivePendingError, MissingError),
     }
 
-    @router.get(
-        "/archives", summary=f"The archives of {name}", responses=declare_responses([_ARCHIVE])
-    )
+    @router.get("/archives", summary=f"Archives of {name}", responses=declare_responses([_ARCHIVE]))
     async def archives(response: Response, store: ReadStoreDep) -> list[dict[str, Any]]:
-        """Newest first. `lastSyncAt` and `cursor` are where to go on after reading the file."""
-        # Before the first run there is no time to tell, and the list is empty.
+        """Newest first. After reading the file, continue with `cursor` or `lastSyncAt`."""
+        # Before the first run there is no sync time, and the list is empty.
         with suppress(UnavailableError):
-            await _date(response, store, name)
+            await _set_last_sync(response, store, name)
         return [archive.summary() for archive in await list_archives(store, name)]
 
     @router.get(
         "/archives/latest",
-        summary=f"All of {name}, as of its newest archive",
-        responses={**file_answers, **declare_problems(UsageError)},
+        summary=f"The newest archive of {name}",
+        responses={**file_responses, **declare_problems(UsageError)},
         response_class=Response,
     )
     async def latest(
         request: Request,
         store: StoreDep,
-        place: ThePlace,
+        storage: StorageDep,
         form: Annotated[
             Format | None, Query(alias="format", description=f"One of {', '.join(formats)}.")
         ] = None,
     ) -> Response:
-        """Go on with `changes?after=` and the header `X-Hasat-Cursor`."""
+        """Continue with `changes?after=` and the header `X-Hasat-Cursor`."""
         if form is not None and form not in formats:
             raise UsageError(
-                msg("{name} is not archived as {form}.", name=name, form=form),
-                remedy=msg("Ask for {formats}.", formats=" or ".join(formats)),
+                msg("{name} has no archives in the format {form}.", name=name, form=form),
+                remedy=msg("Use {formats}.", formats=" or ".join(formats)),
             )
-        archive = await latest_archive(store, place, name, form or formats[0])
-        return await _download(request, place, archive)
+        archive = await latest_archive(store, storage, name, form or formats[0])
+        return await _download(request, storage, archive)
 
     @router.get(
         "/archives/{fileName}",
         summary=f"One archive of {name}",
-        responses=file_answers,
+        responses=file_responses,
         response_class=Response,
     )
     async def named(
         request: Request,
         store: StoreDep,
-        place: ThePlace,
+        storage: StorageDep,
         file_name: Annotated[str, Path(alias="fileName", examples=[_ARCHIVE["fileName"]])],
     ) -> Response:
-        """The file, or a part of it: a download that broke off is gone on with by `Range`."""
-        archive = await find_archive(store, place, name, file_name)
-        return await _download(request, place, archive)
+        """The file, or a range of it: resume an interrupted download with `Range`."""
+        archive = await find_archive(store, storage, name, file_name)
+        return await _download(request, storage, archive)
 
     @router.get(
         "/versions",
-        summary=f"What each run did to {name}",
+        summary=f"Versions of {name}",
         responses=declare_responses({"versions": [_VERSION], "next": None}, UnavailableError),
     )
     async def versions(
         response: Response,
         store: ReadStoreDep,
-        after: Annotated[int, Query(ge=0, le=2**62, description="The `next` before.")] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000, description="Versions at the most.")] = 100,
+        after: Annotated[
+            int, Query(ge=0, le=2**62, description="`next` of the previous page.")
+        ] = 0,
+        limit: Annotated[
+            int, Query(ge=1, le=1000, description="Maximum number of versions.")
+        ] = 100,
     ) -> dict[str, Any]:
-        """In the order of commits, those without a change too.
+        """One version per run in the order of commits, including runs without changes.
 
-        `delta` is null where there are no changes to hand out: of the first filling, and when
-        they have expired. `next` is null at the end.
+        `delta` is null if the changes have expired, and for the initial load. `next` is null on the
+        last page.
         """
-        await _date(response, store, name)
+        await _set_last_sync(response, store, name)
         async with store.connection() as conn:
             found = await list_versions(conn, name, after=after, limit=limit)
         return {
@@ -219,21 +213,21 @@ def archive_router(dataset: Dataset) -> APIRouter:
 
     @router.get(
         "/deltas/{version}",
-        summary=f"What one run changed in {name}",
+        summary=f"Changes of one version of {name}",
         responses={
             **declare_responses(
                 "(the file)", NotFoundError, ExpiredError, UnavailableError, media=_GZIP
             ),
-            304: {"description": "You have it already."},
+            304: {"description": "Not modified."},
         },
         response_class=Response,
     )
-    async def changes_of(
+    async def version_delta(
         request: Request,
         store: StoreDep,
         version: Annotated[int, Path(ge=1, le=2**62, examples=[12])],
     ) -> Response:
-        """Gzipped lines of JSON: the facts, then the changes in order; there may be none."""
+        """Gzipped NDJSON: one line about the version, then its changes in order."""
         async with store.connection() as conn:
             found = await version_with_changes(conn, name, version)
         # Weak: another machine may compress the same lines to other bytes.
@@ -251,15 +245,15 @@ def archive_router(dataset: Dataset) -> APIRouter:
     return router
 
 
-async def _date(response: Response, store: Store, dataset: str) -> None:
-    """Say when the newest run was committed."""
+async def _set_last_sync(response: Response, store: Store, dataset: str) -> None:
+    """Set the header with the time of the newest committed run."""
     async with store.connection() as conn:
         head = await head_of(conn, dataset)
     assert head.committed_at is not None
     response.headers["X-Last-Sync-At"] = local_time(head.committed_at)
 
 
-async def _download(request: Request, place: Storage, archive: Archive) -> Response:
+async def _download(request: Request, storage: Storage, archive: Archive) -> Response:
     etag = f'"{archive.sha256.hex()}"'
     headers = {
         "ETag": etag,
@@ -278,25 +272,25 @@ async def _download(request: Request, place: Storage, archive: Archive) -> Respo
     try:
         part = parse_range(request.headers, etag, archive.size)
     except RangeError as error:
-        answer = problem_response(error, exchange_of(request.scope))
-        answer.headers["Content-Range"] = f"bytes */{archive.size}"
-        return answer
+        response = problem_response(error, exchange_of(request.scope))
+        response.headers["Content-Range"] = f"bytes */{archive.size}"
+        return response
     start, stop = part or (0, archive.size)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{archive.size}"
     headers["Content-Length"] = str(stop - start)
-    pieces = place.read(archive.path, start, stop)
-    # Before anything is sent: a store that does not respond is a problem, not half a download.
+    pieces = storage.read(archive.path, start, stop)
+    # Read before the headers are sent, so that a storage failure is a problem, not a cut download.
     first = await anext(pieces, b"")
     return StreamingResponse(
-        _going_on(first, pieces),
+        _prepend(first, pieces),
         status_code=200 if part is None else 206,
         headers=headers,
         media_type=MEDIA[archive.format],
     )
 
 
-async def _going_on(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for piece in rest:
         yield piece

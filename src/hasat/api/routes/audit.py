@@ -1,10 +1,12 @@
-"""/api/v1/audit: who did what, from where, why, when and with what outcome."""
+"""/api/v1/audit: recorded actions with actor, address, reason and outcome."""
 
 from datetime import datetime
 from typing import Annotated, Any
+
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
 from hasat.errors import DatabaseError, NotAllowedError
 from hasat.http.routes import StorableText, StoreDep, declare_responses, require
 from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
@@ -12,25 +14,25 @@ from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
 router = APIRouter(tags=["operation"])
 
 
-class AuditRecordAnswer(BaseModel):
+class AuditRecordResponse(BaseModel):
     """One recorded action."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, from_attributes=True)
 
     id: int
     at: datetime
-    actor: str = Field(description="The key's name, or the user who ran a command.")
+    actor: str = Field(description="Name of the key, or the user who ran a command.")
     actor_kind: ActorKind
     address: str = Field(description="The remote address, or the host name for a command.")
     action: str
-    object: str = Field(description="What the action was about, such as a run or a key.")
+    object: str = Field(description="The object of the action, such as a run or a key.")
     reason: str | None
     outcome: AuditOutcome
     detail: dict[str, Any]
 
 
-class AuditAnswer(BaseModel):
-    records: list[AuditRecordAnswer]
+class AuditResponse(BaseModel):
+    records: list[AuditRecordResponse]
     next: int | None = Field(description="`before` of the next page; null on the last one.")
 
 
@@ -50,7 +52,7 @@ _RECORD = {
 
 def document(record: AuditRecord) -> dict[str, Any]:
     """Return a record as the route responds with it and `hasat audit --json` prints it."""
-    return AuditRecordAnswer.model_validate(record).model_dump(mode="json", by_alias=True)
+    return AuditRecordResponse.model_validate(record).model_dump(mode="json", by_alias=True)
 
 
 @router.get(
@@ -64,21 +66,24 @@ def document(record: AuditRecord) -> dict[str, Any]:
 async def audit(
     store: StoreDep,
     actor: Annotated[
-        StorableText | None, Query(max_length=200, description="Only of this one.")
+        StorableText | None, Query(max_length=200, description="Only this actor.")
     ] = None,
     action: Annotated[
         StorableText | None,
-        Query(max_length=100, description="Only this code, or all that begin with its first word."),
+        Query(
+            max_length=100,
+            description="Only this code, or all codes with this prefix, such as `hold`.",
+        ),
     ] = None,
     before: Annotated[
         int | None, Query(ge=1, le=2**62, description="Only records with a lower number.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many at the most.")] = 100,
-) -> AuditAnswer:
-    """Every action that changes state, also those that were refused; needs the scope `operate`."""
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 100,
+) -> AuditResponse:
+    """Every action that changes state, including refused ones; requires the scope `operate`."""
     found = await list_audit(store, actor=actor, action=action, before=before, limit=limit + 1)
     shown = found[:limit]
-    return AuditAnswer(
-        records=[AuditRecordAnswer.model_validate(one) for one in shown],
+    return AuditResponse(
+        records=[AuditRecordResponse.model_validate(one) for one in shown],
         next=shown[-1].id if len(found) > limit else None,
     )

@@ -1,19 +1,13 @@
 """Deliveries and dead letters."""
 
-import asyncio
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
-import psycopg
-import structlog
+
 from fastapi import APIRouter, Path, Query, Request
-from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
-from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries, replay
-from hasat.deliver.sink_state import load_sink_states
+
+from hasat.deliver.outbox import get_delivery, list_deliveries, replay
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
 from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
-from hasat.settings import Settings
-from hasat.store import Store
 
 router = APIRouter(tags=["operation"])
 
@@ -30,17 +24,17 @@ _DELIVERY = {
     "nextAttemptAt": None,
     "settledAt": "2026-11-02T12:31:09.120551Z",
     "lastStatus": 503,
-    "lastError": "It answered 503",
+    "lastError": "The endpoint responded with 503",
 }
 
-Endpoint = Annotated[StorableText | None, Query(description="Only of this endpoint.")]
-Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only with a lower number.")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at the most.")]
+Endpoint = Annotated[StorableText | None, Query(description="Only this endpoint.")]
+Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only lower numbers.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The delivery's number.")]
 
 
-class Which(BaseModel):
-    """Which dead letters to send again; all, if nothing is said."""
+class ReplayRequest(BaseModel):
+    """The dead letters to send again; all by default."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,7 +43,7 @@ class Which(BaseModel):
 
 @router.get(
     "/deliveries",
-    summary="What was delivered to whom",
+    summary="Deliveries",
     responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
 async def deliveries(
@@ -59,7 +53,7 @@ async def deliveries(
     before: Before = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Newest first; `before` goes on after the last one of an earlier answer."""
+    """Newest first; `before` continues after the last one of a page."""
     found = await list_deliveries(store, endpoint=endpoint, state=state, before=before, limit=limit)
     return {"deliveries": [one.public() for one in found]}
 
@@ -78,13 +72,13 @@ async def delivery(number: Number, store: StoreDep) -> dict[str, Any]:
 
 @router.get(
     "/dead-letters",
-    summary="What could not be delivered",
+    summary="Dead letters",
     responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
 async def dead_letters(
     store: StoreDep, endpoint: Endpoint = None, before: Before = None, limit: Limit = 100
 ) -> dict[str, Any]:
-    """Newest first; they are no longer tried, until somebody has them sent again."""
+    """Newest first; they are not retried until they are replayed."""
     found = await list_deliveries(
         store, endpoint=endpoint, state="dead", before=before, limit=limit
     )
@@ -93,26 +87,29 @@ async def dead_letters(
 
 @router.post(
     "/deliveries/{number}/replay",
-    summary="Send one delivery again",
+    summary="Replay one delivery",
     dependencies=[audited("delivery.replay")],
     responses=declare_responses({"replayed": [17]}, NotFoundError, ConflictError),
 )
 async def replay_one(number: Number, store: StoreDep) -> dict[str, list[int]]:
-    """Under its old id, before everything newer for the same endpoint."""
+    """Keeps its message id; sent before everything newer for the same endpoint."""
     return {"replayed": await replay(store, [number])}
 
 
 @router.post(
     "/dead-letters/replay",
-    summary="Send dead letters again",
+    summary="Replay dead letters",
     dependencies=[audited("delivery.replay")],
     responses=declare_responses({"replayed": [17, 18]}, DatabaseError),
 )
 async def replay_all(
-    request: Request, store: StoreDep, which: Which | None = None, endpoint: Endpoint = None
+    request: Request,
+    store: StoreDep,
+    replay_request: ReplayRequest | None = None,
+    endpoint: Endpoint = None,
 ) -> dict[str, list[int]]:
-    """All of them, or those of one endpoint (in the address or the body), in their old order."""
-    if which is not None and which.endpoint is not None:
-        reject_parameters(request, ("endpoint",), "the body names the endpoint already.")
-        endpoint = which.endpoint
+    """All, or those of one endpoint (in the query or the body), in their original order."""
+    if replay_request is not None and replay_request.endpoint is not None:
+        reject_parameters(request, ("endpoint",), "the body already names the endpoint.")
+        endpoint = replay_request.endpoint
     return {"replayed": await replay(store, None, endpoint)}

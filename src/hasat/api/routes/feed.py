@@ -4,11 +4,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any
+
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
-from hasat.api.routes.feed_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FeedRequest, OnlyKeys, TimeWindow, WatchedKeys, page_query, stream_query, window_query
-from hasat.api.routes.feed_pages import change_json, fetch_page, page_position, serialize_change, wait_for_page
-from hasat.api.routes.feed_pages import stream_events, stream_lines
+
+from hasat.api.routes.feed_pages import (
+    change_json,
+    fetch_page,
+    page_position,
+    serialize_change,
+    stream_events,
+    stream_lines,
+    wait_for_page,
+)
+from hasat.api.routes.feed_requests import (
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    FeedRequest,
+    OnlyKeys,
+    TimeWindow,
+    WatchedKeys,
+    page_query,
+    stream_query,
+    window_query,
+)
 from hasat.clock import local_time
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.archive import Storage
@@ -43,7 +62,7 @@ _EVENT = 'id: UuW1wF0rVZ…\ndata: {"seq":438,"changeType":"added"}\n\n'
 _LINES = '{"seq":438,"changeType":"added","cursor":"UuW1wF0rVZ…"}\n{"next":"UuW1wF0rVZ…"}\n'
 
 
-def _in_all_forms() -> dict[int | str, dict[str, Any]]:
+def _change_responses() -> dict[int | str, dict[str, Any]]:
     declared = declare_responses(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
     declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
     declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
@@ -53,59 +72,63 @@ def _in_all_forms() -> dict[int | str, dict[str, Any]]:
 ByCursor = Annotated[FeedRequest, Depends(page_query)]
 ByTime = Annotated[TimeWindow | None, Depends(window_query)]
 LastEventId = Annotated[
-    str | None, Header(description="Where a stream that was cut off goes on; before `after`.")
+    str | None, Header(description="Resumes a stream after this event; overrides `after`.")
 ]
 
 
 @cache
 def feed_router(dataset: Dataset) -> APIRouter:
-    """The doors of one dataset."""
+    """Return the feed routes of one dataset."""
     router = APIRouter(prefix=f"/{dataset.name}", tags=[dataset.name])
     name = dataset.name
 
     @router.get(
         "/changes",
-        summary=f"What changed in {name}",
+        summary=f"Changes of {name}",
         response_class=Response,
-        responses=_in_all_forms(),
+        responses=_change_responses(),
     )
     async def changes(
         request: Request,
         store: StoreDep,
-        ask: ByCursor,
+        feed_request: ByCursor,
         window: ByTime,
         only: OnlyKeys = None,
         last_event_id: LastEventId = None,
     ) -> Response:
-        """By cursor (`after`) or, as the original service has it, by time (`since`).
+        """By cursor (`after`) or, as in the original service, by time (`since`).
 
-        Without either, the feed is read from the oldest change that is kept. Numbers have no gaps:
-        whoever sees 1, 2, 3, ... knows that nothing is missing.
+        Without either, from the oldest stored change. Sequence numbers have no gaps, so a client
+        that sees 1, 2, 3, ... misses nothing.
         """
-        ask = _watching(dataset, ask, only)
+        feed_request = _with_keys(dataset, feed_request, only)
         if window is None:
-            return await _told(request, store, dataset, ask, last_event_id)
-        return await _span(store, dataset, ask, window)
+            return await _changes_by_cursor(request, store, dataset, feed_request, last_event_id)
+        return await _changes_by_time(store, dataset, feed_request, window)
 
     @router.post(
         "/changes",
-        summary=f"What changed in some records of {name}",
+        summary=f"Changes of some records of {name}",
         response_class=Response,
-        responses=_in_all_forms(),
+        responses=_change_responses(),
     )
     @body_limit(4_000_000)
-    async def changes_of_some(
-        request: Request, store: StoreDep, ask: ByCursor, window: ByTime, watched: WatchedKeys
+    async def changes_of_keys(
+        request: Request,
+        store: StoreDep,
+        feed_request: ByCursor,
+        window: ByTime,
+        watched: WatchedKeys,
     ) -> Response:
-        """The same as GET with `only`, for watch lists that are too long for an address."""
-        ask = _watching(dataset, ask, watched.only)
+        """Same as GET with `only`, for watch lists that are too long for a URL."""
+        feed_request = _with_keys(dataset, feed_request, watched.only)
         if window is None:
-            return await _told(request, store, dataset, ask, None)
-        return await _span(store, dataset, ask, window)
+            return await _changes_by_cursor(request, store, dataset, feed_request, None)
+        return await _changes_by_time(store, dataset, feed_request, window)
 
     @router.get(
         "/changes/stream",
-        summary=f"The changes in {name} as they come",
+        summary=f"Live changes of {name}",
         response_class=StreamingResponse,
         responses=declare_responses(
             _EVENT, ExpiredError, ArchivePendingError, UsageError, media="text/event-stream"
@@ -114,24 +137,24 @@ def feed_router(dataset: Dataset) -> APIRouter:
     async def stream(
         request: Request,
         store: StoreDep,
-        ask: Annotated[FeedRequest, Depends(stream_query)],
+        feed_request: Annotated[FeedRequest, Depends(stream_query)],
         only: OnlyKeys = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """Server-sent events whose ids are cursors; `Last-Event-ID` resumes exactly."""
-        ask = _watching(dataset, ask, only)
-        return await _told(request, store, dataset, ask, last_event_id)
+        feed_request = _with_keys(dataset, feed_request, only)
+        return await _changes_by_cursor(request, store, dataset, feed_request, last_event_id)
 
     @router.get(
         "/digest",
-        summary=f"The state of {name} in one number",
+        summary=f"State digest of {name}",
         response_class=Response,
         responses=declare_responses(
             {"digest": "00" * 16, "count": 0, "head": 0, "cursor": "UuW1wF0rVZ…"}
         ),
     )
     async def digest(request: Request, store: StoreDep) -> Response:
-        """A replica that recomputes the digest from its own records knows that it is equal."""
+        """A replica is equal if the digest of its records is the same."""
         async with store.connection() as conn:
             head = await head_of(conn, name)
         assert head.committed_at is not None
@@ -144,20 +167,20 @@ def feed_router(dataset: Dataset) -> APIRouter:
             "version": head.version,
         }
         etag = f"{head.epoch.hex}-{head.version}"
-        told = {"X-Last-Sync-At": local_time(head.committed_at)}
-        return conditional_json_response(request, dumps(content), etag, told)
+        headers = {"X-Last-Sync-At": local_time(head.committed_at)}
+        return conditional_json_response(request, dumps(content), etag, headers)
 
     @router.get(
-        # A key may have slashes of its own, and an escaped one arrives as a plain one.
+        # A key may contain slashes, and an escaped slash arrives unescaped.
         "/{key:path}/history",
-        summary=f"The story of one record of {name}",
+        summary=f"History of one record of {name}",
         response_class=Response,
         responses=declare_responses({"key": "1234567890", "history": []}, NotFoundError),
     )
-    async def story(key: StorableText, store: ReadStoreDep) -> Response:
-        """Every change of the record that is still kept, oldest first.
+    async def record_history(key: StorableText, store: ReadStoreDep) -> Response:
+        """Every stored change of the record, oldest first.
 
-        Each with the body before and after it and the fields that a modification changed.
+        Each has the body before and after it, and the fields that a modification changed.
         """
         dataset.check_keys([key])
         async with store.connection() as conn:
@@ -166,7 +189,8 @@ def feed_router(dataset: Dataset) -> APIRouter:
             if not found and not await record_exists(conn, dataset, key):
                 raise NotFoundError(
                     msg(
-                        "No record of {name} has this key, and no change of one is kept.", name=name
+                        "No record of {name} has this key, and no change of it is stored.",
+                        name=name,
                     )
                 )
         assert head.committed_at is not None
@@ -182,51 +206,65 @@ def feed_router(dataset: Dataset) -> APIRouter:
     return router
 
 
-def _watching(dataset: Dataset, ask: FeedRequest, keys: Sequence[str] | None) -> FeedRequest:
+def _with_keys(
+    dataset: Dataset, feed_request: FeedRequest, keys: Sequence[str] | None
+) -> FeedRequest:
     dataset.check_keys(keys or ())
-    return replace(ask, only=keys)
+    return replace(feed_request, only=keys)
 
 
-async def _told(
-    request: Request, store: Store, dataset: Dataset, ask: FeedRequest, last_event_id: str | None
+async def _changes_by_cursor(
+    request: Request,
+    store: Store,
+    dataset: Dataset,
+    feed_request: FeedRequest,
+    last_event_id: str | None,
 ) -> Response:
-    """The answer to a question by cursor, in the form that was asked for.
+    """Return the changes after a cursor in the requested format.
 
-    The first page is read before anything is sent: what is wrong with the question is a problem.
-    Whoever waits for a change reads the primary, which is where the notifier is rung.
+    The first page is read before anything is sent, so that an invalid request gets a problem. A
+    request that waits reads the primary, which sends the notifications.
     """
     notifier: ChangeNotifier = request.app.state.notifier
     archives: Storage = request.app.state.archive_storage
     headers = {"Vary": "Accept"}
-    if ask.form == "events":
+    if feed_request.format == "events":
         if last_event_id:
-            ask = replace(ask, after=Cursor.parse(last_event_id))
-        page = await fetch_page(store, dataset, ask, MAX_PAGE_SIZE)
+            feed_request = replace(feed_request, after=Cursor.parse(last_event_id))
+        page = await fetch_page(store, dataset, feed_request, MAX_PAGE_SIZE)
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
-        # What stands between must not collect events before it passes them on.
+        # Proxies must not buffer events.
         headers["X-Accel-Buffering"] = "no"
-        going = stream_events(store, archives, notifier, dataset, ask, page)
-        return StreamingResponse(going, headers=headers, media_type="text/event-stream")
-    source = store if ask.wait else store.reads
-    if ask.form == "ndjson":
-        page = await wait_for_page(source, notifier, dataset, ask, ask.limit or MAX_PAGE_SIZE)
+        stream = stream_events(store, archives, notifier, dataset, feed_request, page)
+        return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
+    source = store if feed_request.wait else store.reads
+    if feed_request.format == "ndjson":
+        page = await wait_for_page(
+            source, notifier, dataset, feed_request, feed_request.limit or MAX_PAGE_SIZE
+        )
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
-        going = stream_lines(source, archives, dataset, ask, page)
-        return StreamingResponse(going, headers=headers, media_type="application/x-ndjson")
-    page = await wait_for_page(source, notifier, dataset, ask, ask.limit or DEFAULT_PAGE_SIZE)
+        stream = stream_lines(source, archives, dataset, feed_request, page)
+        return StreamingResponse(stream, headers=headers, media_type="application/x-ndjson")
+    page = await wait_for_page(
+        source, notifier, dataset, feed_request, feed_request.limit or DEFAULT_PAGE_SIZE
+    )
     headers["X-Last-Sync-At"] = local_time(page.committed_at)
-    changes = ",".join(change_json(dataset, change, ask.include) for change in page.changes)
+    changes = ",".join(
+        change_json(dataset, change, feed_request.include) for change in page.changes
+    )
     content = f'{{"changes":[{changes}],{dumps(page_position(page))[1:]}'
-    if ask.wait or request.method != "GET":
+    if feed_request.wait or request.method != "GET":
         return json_response(content, headers)
     etag = f"{page.epoch.hex}-{page.head}-{page.floor}"
     return conditional_json_response(request, content, etag, headers)
 
 
-async def _span(store: Store, dataset: Dataset, ask: FeedRequest, window: TimeWindow) -> Response:
-    """The answer to a question by time.
+async def _changes_by_time(
+    store: Store, dataset: Dataset, feed_request: FeedRequest, window: TimeWindow
+) -> Response:
+    """Return the changes of a time span.
 
-    From the primary: a page from an older standby, after one from a newer, would leave out changes.
+    Read from the primary: a standby that lags behind an earlier page would omit changes.
     """
     async with store.connection() as conn:
         span = await changes_between(
@@ -236,10 +274,12 @@ async def _span(store: Store, dataset: Dataset, ask: FeedRequest, window: TimeWi
             window.until,
             page=window.page,
             size=window.page_size,
-            keys=ask.only,
+            keys=feed_request.only,
         )
     content: dict[str, Any] = {
-        "changes": [serialize_change(dataset, change, ask.include) for change in span.changes],
+        "changes": [
+            serialize_change(dataset, change, feed_request.include) for change in span.changes
+        ],
         "totalCount": span.total,
         "page": window.page,
         "pageSize": window.page_size,

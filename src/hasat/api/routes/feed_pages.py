@@ -1,76 +1,70 @@
-"""Pages of changes."""
+"""Pages of changes: fetched, serialized, and streamed as NDJSON or server-sent events.
+
+The database connection is returned before a page is sent, so that a slow client holds nothing.
+"""
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
-from fastapi import Depends, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
-from hasat.clock import local_time, parse_local_time
-from hasat.errors import UnavailableError, UsageError
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from hasat.api.exception_handlers import check_restart_archive
+from hasat.api.routes.feed_requests import MAX_PAGE_SIZE, FeedRequest
+from hasat.clock import local_time
+from hasat.errors import HasatError, UnavailableError
+from hasat.feed.archive import Storage
 from hasat.feed.changes import Change, ExpiredError, Page, changes_after
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
-from hasat.http.routes import StorableText, dumps, exchange_of, reject_parameters
-from hasat.messages import msg
-from hasat.store import Store
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
-from typing import Any
-from hasat.api.exception_handlers import check_restart_archive
-from hasat.api.routes.feed_requests import MAX_PAGE_SIZE, FeedRequest
-from hasat.errors import HasatError
-from hasat.feed.archive import Storage
-from hasat.feed.changes import ExpiredError, Page
 from hasat.http.routes import dumps
+from hasat.store import Store
 
 
-async def fetch_page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
-    """The page after the cursor, in a transaction that ends before anything is sent.
+async def fetch_page(store: Store, dataset: Dataset, request: FeedRequest, limit: int) -> Page:
+    """Return the page after the cursor.
 
-    A standby may not have what the cursor names yet, and then it is no reason for a 410.
+    A standby may not have the cursor's change yet; the primary decides then whether it expired.
     """
     try:
-        page = await _page(store, dataset, ask, limit)
+        page = await _page(store, dataset, request, limit)
     except (ExpiredError, UnavailableError):
         if store is store.primary:
             raise
-        page = await _page(store.primary, dataset, ask, limit)
-    if ask.after is not None:
-        ask.has(ask.after)
+        page = await _page(store.primary, dataset, request, limit)
+    if request.after is not None:
+        request.on_position(request.after)
     return page
 
 
-async def _page(store: Store, dataset: Dataset, ask: FeedRequest, limit: int) -> Page:
+async def _page(store: Store, dataset: Dataset, request: FeedRequest, limit: int) -> Page:
     async with store.connection() as conn:
         return await changes_after(
             conn,
             dataset.name,
-            ask.after,
+            request.after,
             limit=limit,
-            keys=ask.only,
-            before="before" in ask.include,
+            keys=request.only,
+            before="before" in request.include,
             as_text=True,
         )
 
 
 async def wait_for_page(
-    store: Store, notifier: ChangeNotifier, dataset: Dataset, ask: FeedRequest, limit: int
+    store: Store, notifier: ChangeNotifier, dataset: Dataset, request: FeedRequest, limit: int
 ) -> Page:
-    """The page after the cursor; with `wait`, not before it has something or the time is over."""
-    page = await fetch_page(store, dataset, ask, limit)
-    if page.changes or not ask.wait:
+    """Return the page after the cursor; with `wait`, once it has changes or the time is up."""
+    page = await fetch_page(store, dataset, request, limit)
+    if page.changes or not request.wait:
         return page
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + ask.wait
+    deadline = loop.time() + request.wait
     async with notifier.listening():
         while True:
             signal = notifier.next_signal()
-            page = await fetch_page(store, dataset, ask, limit)
+            page = await fetch_page(store, dataset, request, limit)
             left = deadline - loop.time()
             if page.changes or left <= 0 or notifier.closed:
                 return page
@@ -78,7 +72,7 @@ async def wait_for_page(
 
 
 def page_position(page: Page) -> dict[str, Any]:
-    """Where a page leaves its reader."""
+    """Return the position after a page, as responses have it."""
     return {
         "next": str(page.next),
         "upToDate": page.up_to_date,
@@ -89,12 +83,12 @@ def page_position(page: Page) -> dict[str, Any]:
 
 
 def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> str:
-    """A change, whose bodies are texts, as JSON.
+    """Return the JSON of a change whose bodies are JSON texts.
 
-    Where a change shows its body's own fields, their text is copied and never taken apart.
+    For a flat dataset the text of the body is copied without parsing.
     """
     if dataset.flat and not include and change.body != "{}":
-        at = _moment(change.changed_at)
+        at = _format_time(change.changed_at)
         own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
         fields = (
             dumps(dataset.change_fields(change.key, None)) if change.body is None else change.body
@@ -107,50 +101,53 @@ def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> st
 
 
 def serialize_change(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
-    """A change as it is handed out."""
-    told = {
+    """Return a change as the API publishes it."""
+    published = {
         "seq": change.seq,
         "changeType": change.kind,
-        "changedAt": _moment(change.changed_at),
+        "changedAt": _format_time(change.changed_at),
         **dataset.change_fields(change.key, change.body),
     }
     if "record" in include:
-        told["key"] = change.key
-        told["body"] = change.body
+        published["key"] = change.key
+        published["body"] = change.body
     if "before" in include:
-        told["before"] = change.before
-        told["fields"] = change.fields
-    return told
+        published["before"] = change.before
+        published["fields"] = change.fields
+    return published
 
 
-# The changes of a run share one moment.
-_moment = lru_cache(maxsize=64)(local_time)
+# The changes of a run share one time.
+_format_time = lru_cache(maxsize=64)(local_time)
 
 HEARTBEAT_SECONDS = 15.0
 _RECONNECT_MILLISECONDS = 2000
 
 
 async def stream_lines(
-    store: Store, archives: Storage, dataset: Dataset, ask: FeedRequest, page: Page
+    store: Store, archives: Storage, dataset: Dataset, request: FeedRequest, page: Page
 ) -> AsyncIterator[bytes]:
-    """Every change from the first page to the head, then one line that says where that is.
+    """Yield every change from the first page to the head, then a line with the position.
 
-    Without that last line the stream was cut off; each change's own cursor is the place to resume.
+    Without that last line the stream was cut off; resume after the cursor of the last change.
     """
-    left = ask.limit
+    left = request.limit
     while True:
         yield "".join(
-            f'{change[:-1]},"cursor":"{cursor}"}}\n' for cursor, change in _told(dataset, ask, page)
+            f'{change[:-1]},"cursor":"{cursor}"}}\n'
+            for cursor, change in _with_cursors(dataset, request, page)
         ).encode()
         left = None if left is None else left - len(page.changes)
         if page.up_to_date or left == 0:
             break
-        ask = replace(ask, after=page.next)
+        request = replace(request, after=page.next)
         try:
-            page = await fetch_page(store, dataset, ask, min(left or MAX_PAGE_SIZE, MAX_PAGE_SIZE))
+            page = await fetch_page(
+                store, dataset, request, min(left or MAX_PAGE_SIZE, MAX_PAGE_SIZE)
+            )
         except ExpiredError as error:
-            answered = await check_restart_archive(error, store, archives)
-            yield _line({"expired": _problem(answered)})
+            final = await check_restart_archive(error, store, archives)
+            yield _line({"expired": _problem(final)})
             return
     yield _line(page_position(page))
 
@@ -160,40 +157,40 @@ async def stream_events(
     archives: Storage,
     notifier: ChangeNotifier,
     dataset: Dataset,
-    ask: FeedRequest,
+    request: FeedRequest,
     page: Page,
 ) -> AsyncIterator[bytes]:
-    """The changes from the first page on, and each later one as it is committed.
+    """Yield the changes from the first page on, and later ones as they are committed.
 
-    Ends when the server stops, and with an event `expired` when the place is no longer kept.
+    The stream ends when the server stops, and with an event `expired` when its cursor expired.
     """
     yield f"retry: {_RECONNECT_MILLISECONDS}\n\n".encode()
     loop = asyncio.get_running_loop()
-    beat_at = loop.time() + HEARTBEAT_SECONDS
+    heartbeat_at = loop.time() + HEARTBEAT_SECONDS
     async with notifier.listening():
         while not notifier.closed:
-            for cursor, change in _told(dataset, ask, page):
+            for cursor, change in _with_cursors(dataset, request, page):
                 yield f"id: {cursor}\ndata: {change}\n\n".encode()
             signal = notifier.next_signal()
-            ask = replace(ask, after=page.next)
+            request = replace(request, after=page.next)
             try:
-                page = await fetch_page(store, dataset, ask, MAX_PAGE_SIZE)
+                page = await fetch_page(store, dataset, request, MAX_PAGE_SIZE)
             except ExpiredError as error:
-                answered = await check_restart_archive(error, store, archives)
-                yield f"event: expired\ndata: {dumps(_problem(answered))}\n\n".encode()
+                final = await check_restart_archive(error, store, archives)
+                yield f"event: expired\ndata: {dumps(_problem(final))}\n\n".encode()
                 return
             if page.changes:
                 continue
-            while not await notifier.wait(signal, max(beat_at - loop.time(), 0)):
-                # With its place: a watcher of few keys must not fall behind the floor.
+            while not await notifier.wait(signal, max(heartbeat_at - loop.time(), 0)):
+                # With its cursor, so that a follower of few keys does not fall behind the floor.
                 yield f": heartbeat\nid: {page.next}\n\n".encode()
-                beat_at = loop.time() + HEARTBEAT_SECONDS
+                heartbeat_at = loop.time() + HEARTBEAT_SECONDS
 
 
-def _told(dataset: Dataset, ask: FeedRequest, page: Page) -> Iterator[tuple[str, str]]:
+def _with_cursors(dataset: Dataset, request: FeedRequest, page: Page) -> Iterator[tuple[str, str]]:
     for change in page.changes:
         cursor = str(Cursor(dataset.name, page.epoch, change.seq))
-        yield cursor, change_json(dataset, change, ask.include)
+        yield cursor, change_json(dataset, change, request.include)
 
 
 def _problem(error: HasatError) -> dict[str, Any]:

@@ -1,28 +1,24 @@
-"""Parameters of feed requests."""
+"""Parameters of feed requests, and the positions of followers."""
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
-from fastapi import Depends, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
-from hasat.clock import local_time, parse_local_time
-from hasat.errors import UnavailableError, UsageError
-from hasat.feed.changes import Change, ExpiredError, Page, changes_after
-from hasat.feed.cursor import Cursor
-from hasat.feed.dataset import Dataset
-from hasat.feed.notifier import ChangeNotifier
-from hasat.http.routes import StorableText, dumps, exchange_of, reject_parameters
-from hasat.messages import msg
-from hasat.store import Store
+from functools import partial
+from typing import Annotated, Literal
 from uuid import UUID
+
 import psycopg
 import structlog
-from hasat.errors import DatabaseError
-from hasat.http.routes import Caller
+from fastapi import Depends, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from hasat.clock import parse_local_time
+from hasat.errors import DatabaseError, UsageError
+from hasat.feed.cursor import Cursor
+from hasat.http.routes import Caller, StorableText, exchange_of, reject_parameters
+from hasat.messages import msg
+from hasat.store import Store
 from hasat.store.queries import load_query
 
 MAX_WAIT_SECONDS = 60.0
@@ -30,8 +26,8 @@ MAX_PAGE_SIZE = 1000
 MAX_WATCHED_KEYS = 10_000
 DEFAULT_PAGE_SIZE = 100
 
-Form = Literal["json", "ndjson", "events"]
-_MEDIA: dict[str, Form] = {
+FeedFormat = Literal["json", "ndjson", "events"]
+_FORMAT_BY_MEDIA: dict[str, FeedFormat] = {
     "text/event-stream": "events",
     "application/x-ndjson": "ndjson",
     "application/ndjson": "ndjson",
@@ -39,7 +35,7 @@ _MEDIA: dict[str, Form] = {
 
 
 class WatchedKeys(BaseModel):
-    """Which records to follow."""
+    """The keys of the records to follow."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,82 +46,86 @@ class WatchedKeys(BaseModel):
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """A follower's question."""
+    """The parameters of a request for changes."""
 
     after: Cursor | None
     limit: int | None
     wait: float
     only: Sequence[str] | None
     include: frozenset[str]
-    form: Form
-    has: Callable[[Cursor], None]
-    """Told of every place up to which the follower has everything."""
+    format: FeedFormat
+    on_position: Callable[[Cursor], None]
+    """Called with each cursor up to which the follower has everything."""
 
 
-OnlyKeys = Annotated[
-    list[StorableText] | None, Query(description="Keys to watch; all others are passed over.")
-]
+OnlyKeys = Annotated[list[StorableText] | None, Query(description="Only changes of these keys.")]
 
 
 async def stream_query(
     request: Request,
-    after: Annotated[str | None, Query(description="The cursor of an earlier answer.")] = None,
+    after: Annotated[
+        str | None, Query(description="The cursor `next` of an earlier response.")
+    ] = None,
     include: Annotated[
         str,
         Query(
             pattern="^(|(before|record)(,(before|record))*)$",
-            description="`before`: the state before, and the fields; `record`: key and body as "
-            "published; or both, with a comma.",
+            description="`before`: previous body and changed fields; `record`: key and body "
+            "as published; both separated by a comma.",
         ),
     ] = "",
 ) -> FeedRequest:
-    """Read the parameters that apply to every form of the feed."""
+    """Read the parameters of every format of the feed."""
     return FeedRequest(
         after=None if after is None else Cursor.parse(after),
         limit=None,
         wait=0,
         only=None,
         include=frozenset(filter(None, include.split(","))),
-        form="events",
-        has=partial(request.app.state.follower_positions.note, exchange_of(request.scope).caller),
+        format="events",
+        on_position=partial(
+            request.app.state.follower_positions.record, exchange_of(request.scope).caller
+        ),
     )
 
 
 async def page_query(
     request: Request,
-    ask: Annotated[FeedRequest, Depends(stream_query)],
+    feed_request: Annotated[FeedRequest, Depends(stream_query)],
     limit: Annotated[
         int | None,
         Query(
             ge=1,
             le=MAX_PAGE_SIZE,
-            description=f"Changes at the most: {DEFAULT_PAGE_SIZE} unless told, as lines all.",
+            description=f"Maximum number of changes; default {DEFAULT_PAGE_SIZE}, for NDJSON all.",
         ),
     ] = None,
     wait: Annotated[
         float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for a change.")
     ] = 0,
-    form: Annotated[
-        Form | None, Query(alias="format", description="Else the header Accept decides.")
+    given: Annotated[
+        FeedFormat | None, Query(alias="format", description="Default: by the header Accept.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FeedRequest:
-    """Read the parameters by cursor, and the form from the address or the header Accept."""
+    """Read the parameters of a request by cursor, and the format from query or Accept."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    by_header: Form = next((_MEDIA[media] for media in _MEDIA if media in wanted), "json")
+    by_header: FeedFormat = next(
+        (_FORMAT_BY_MEDIA[media] for media in _FORMAT_BY_MEDIA if media in wanted), "json"
+    )
     if "since" in request.query_params:
-        reject_parameters(request, ("after", "limit", "wait"), "does not go with `since`.")
-        if form not in (None, "json"):
-            reject_parameters(request, ("format",), "by time (`since`) there is only `json`.")
-        return ask
-    if (form or by_header) == "events":
-        reject_parameters(request, ("limit", "wait"), "does not go with a stream of events.")
-    return replace(ask, limit=limit, wait=wait, form=form or by_header)
+        reject_parameters(request, ("after", "limit", "wait"), "cannot be combined with `since`.")
+        if given not in (None, "json"):
+            reject_parameters(request, ("format",), "`since` supports only `json`.")
+        return feed_request
+    if (given or by_header) == "events":
+        reject_parameters(request, ("limit", "wait"), "cannot be combined with a stream of events.")
+    return replace(feed_request, limit=limit, wait=wait, format=given or by_header)
 
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """One page of a span of time."""
+    """One page of the changes in a time span."""
 
     since: datetime
     until: datetime | None
@@ -138,61 +138,62 @@ async def window_query(
     since: Annotated[str | None, Query(description="Changes committed after this time.")] = None,
     until: Annotated[
         str | None,
-        Query(description="Changes up to this time: repeat the `windowEnd` of the first page."),
+        Query(description="Changes up to this time: repeat `windowEnd` of the first page."),
     ] = None,
     page: Annotated[int, Query(ge=1, le=10**9)] = 1,
     page_size: Annotated[int, Query(ge=1, le=1000, alias="pageSize")] = 100,
 ) -> TimeWindow | None:
-    """Read the parameters of the original's time protocol; None where `since` is not given."""
+    """Read the parameters of the time protocol of the original service; None without `since`."""
     if since is None:
-        reject_parameters(request, ("until", "page", "pageSize"), "goes with `since` only.")
+        reject_parameters(request, ("until", "page", "pageSize"), "requires `since`.")
         return None
     start = parse_local_time(since)
     end = None if until is None else parse_local_time(until)
     if end is not None and end <= start:
         raise UsageError(
             msg("`until` must be later than `since`."),
-            remedy=msg("Leave it out, or repeat the `windowEnd` of the first page."),
+            remedy=msg("Remove it, or repeat `windowEnd` of the first page."),
         )
     return TimeWindow(start, end, page, page_size)
 
-_PAUSE_SECONDS = 3.0
+
+_WRITE_INTERVAL_SECONDS = 3.0
 
 log = structlog.get_logger(__name__)
 
 
 class FollowerPositions:
-    """Where each key last was in each dataset; noted in memory, written down in one go soon after.
+    """The position of each API key in each feed, collected in memory and written in batches.
 
-    Whoever reads without a key cannot be told from others and is not noted.
+    Anonymous clients are not recorded.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noted: dict[tuple[str, str], tuple[UUID, int]] = {}
+        self._pending: dict[tuple[str, str], tuple[UUID, int]] = {}
         self._writer: asyncio.Task[None] | None = None
 
-    def note(self, caller: Caller | None, cursor: Cursor) -> None:
-        """A caller has everything up to the cursor."""
+    def record(self, caller: Caller | None, cursor: Cursor) -> None:
+        """Record that a caller has everything up to the cursor."""
         if caller is None or not caller.id.startswith("key:"):
             return
-        self._noted[caller.id, cursor.dataset] = cursor.epoch, cursor.seq
+        self._pending[caller.id, cursor.dataset] = cursor.epoch, cursor.seq
         if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write(), name="places of followers")
+            self._writer = asyncio.create_task(self._write(), name="follower positions")
 
     async def _write(self) -> None:
-        while self._noted:
-            await asyncio.sleep(_PAUSE_SECONDS)
-            noted, self._noted = self._noted, {}
+        while self._pending:
+            await asyncio.sleep(_WRITE_INTERVAL_SECONDS)
+            pending, self._pending = self._pending, {}
             values = {
-                "sinks": [sink for sink, _ in noted],
-                "datasets": [dataset for _, dataset in noted],
-                "epochs": [epoch for epoch, _ in noted.values()],
-                "seqs": [seq for _, seq in noted.values()],
+                "sinks": [sink for sink, _ in pending],
+                "datasets": [dataset for _, dataset in pending],
+                "epochs": [epoch for epoch, _ in pending.values()],
+                "seqs": [seq for _, seq in pending.values()],
             }
             try:
                 async with self._store.connection() as conn:
-                    await conn.execute(load_query("hasat.api", "save_places"), values)
+                    await conn.execute(load_query("hasat.api", "save_follower_positions"), values)
             except (DatabaseError, psycopg.Error) as error:
-                # The next question of each tells it again.
-                log.debug("the places of followers could not be noted", reason=str(error))
+                # The next request of each follower records it again.
+                log.debug("follower_positions.not_saved", reason=str(error))

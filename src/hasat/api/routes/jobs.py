@@ -2,9 +2,11 @@
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
+
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
 from hasat.http.routes import StorableText, StoreDep, audited, declare_responses
 from hasat.jobs import Job, Run

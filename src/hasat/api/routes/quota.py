@@ -1,22 +1,17 @@
 """/api/v1/quota: what is left at each upstream, who spent it, and what the day will come to."""
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Any
-import psycopg
-import structlog
+
 from fastapi import APIRouter
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
 from hasat.budget import Quota, read_quota, reopen
 from hasat.errors import DatabaseError, NotFoundError
 from hasat.http.routes import SettingsDep, StoreDep, audited, declare_responses
-from hasat.settings import Settings
 from hasat.sources.upstreams import read_all_quotas
-from hasat.store import Store
 
 router = APIRouter(tags=["operation"])
 

@@ -2,9 +2,11 @@
 
 from datetime import datetime
 from typing import Any
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
 from hasat import __version__
 from hasat.api.health import SourcesDep, source_report
 from hasat.errors import DatabaseError

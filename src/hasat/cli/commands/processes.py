@@ -161,13 +161,12 @@ async def _when_ready(
 
 
 async def _serve(settings: Settings) -> None:
-    from hasat.api.authentication import check_authentication_configured
     from hasat.api.app import create_app
+    from hasat.api.authentication import check_authentication_configured
     from hasat.api.middleware import build_routes
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
-    from hasat.mcp.server import ToolServers
-    from hasat.mcp.server import serve_streamable
+    from hasat.mcp.server import ToolServers, serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
     from hasat.web import add_pages
 
@@ -190,7 +189,7 @@ async def _serve(settings: Settings) -> None:
             await listener.start()
             if not parent.report_ready():
                 output.note(f"Hasat serves at {local_address(settings)}")
-            await listener.until_over()
+            await listener.wait_closed()
 
 
 async def _worker(settings: Settings) -> None:
@@ -221,12 +220,11 @@ async def _mcp_stdio(settings: Settings, operate: bool) -> None:
 async def _mcp_http(settings: Settings, operate: bool) -> None:
     from fastapi import FastAPI
 
-    from hasat.api.authentication import check_authentication_configured
     from hasat.api.app import add_middleware
+    from hasat.api.authentication import check_authentication_configured
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
-    from hasat.mcp.server import ToolServers
-    from hasat.mcp.server import SSE_PATH, add_sse, serve_streamable
+    from hasat.mcp.server import SSE_PATH, ToolServers, add_sse, serve_streamable
     from hasat.sources.registry import ToolContext, all_sources
 
     # Authentication depends on the address that is served, which is the one of the tools here.
@@ -251,7 +249,7 @@ async def _mcp_http(settings: Settings, operate: bool) -> None:
             asyncio.get_running_loop().add_signal_handler(number, listener.drain)
         await listener.start()
         output.note(f"Hasat offers its tools at {local_address(served)}{path}")
-        await listener.until_over()
+        await listener.wait_closed()
 
 
 @asynccontextmanager

@@ -82,7 +82,7 @@ async def serve_endpoint(settings: Settings) -> None:
             )
         await ended.wait()
         listener.drain()
-        await listener.until_over()
+        await listener.wait_closed()
 
 
 def workers(ctx: typer.Context, json: output.JsonFlag = False) -> None:
