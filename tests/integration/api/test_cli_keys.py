@@ -64,7 +64,7 @@ def test_the_rate_limit_is_chosen_changed_and_listed(hasat: Commands) -> None:
         (("create", "x", "--expires", "soon"), 2, "--expires 'soon' is not a duration"),
         (("create", "x", "--expires", "0d"), 2, "longer than no time"),
         (("create", "x", "--scope", "everything"), 2, "everything"),
-        (("create", " "), 2, "between 1 and 100"),
+        (("create", " "), 2, "1 to 100"),
         (("create", "x", "--per-minute", "-1"), 2, "--per-minute"),
         (("limit", "nobody", "5"), 1, "`hasat keys list` shows the keys"),
         (("limit", "nobody", "many"), 2, "'many' is not a whole number"),

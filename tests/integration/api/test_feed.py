@@ -208,8 +208,8 @@ async def test_only_a_list_may_be_given_more_than_once(
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("changes?sinse=2026-02-19T10:00:00", "`sinse` here; did you mean 'since'?"),
-        ("changes?pagesize=3", "`pagesize` here; did you mean 'pageSize'?"),
+        ("changes?sinse=2026-02-19T10:00:00", "`sinse`; did you mean 'since'?"),
+        ("changes?pagesize=3", "`pagesize`; did you mean 'pageSize'?"),
         ("changes?league=39", "`league`"),
         ("changes?until=2026-02-19T10:00:00", "`until`"),
         ("changes?after=&since=2026-02-19T10:00:00", ""),

@@ -165,7 +165,7 @@ async def test_a_database_that_hangs_is_not_waited_for(
         await conn.execute("LOCK TABLE public.hasat_migration, jobs.run IN ACCESS EXCLUSIVE MODE")
         refused, metrics = await asyncio.gather(client.get("/readyz"), client.get("/metrics"))
     assert refused.status_code == 503
-    assert "did not answer within 3 seconds" in refused.json()["detail"]
+    assert "did not respond within 3 seconds" in refused.json()["detail"]
     assert "hasat_database_up 0.0" in metrics.text
     await until(client, "/readyz", 200)
     assert "hasat_database_up 1.0" in (await client.get("/metrics")).text
