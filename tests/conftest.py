@@ -1,4 +1,4 @@
-"""Databases for tests: a server per run, a throw-away database per test."""
+"""Fixtures: a database server per run, a throw-away database per test, installations."""
 
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -14,15 +14,15 @@ from hasat.settings import Settings, load_settings
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
 from support.football_api import Collecting, collecting_from
-from support.house import House, furnish
+from support.processes import Installation, copy_database
 
-# A loaded machine is slow; that is no failure of the code.
+# No deadlines: the machine may be loaded.
 hypothesis_settings.register_profile(
     "hasat", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("hasat")
 
-# A run that was put into the background ignores Ctrl-C, and so would every process it starts.
+# A test run in the background ignores SIGINT, and its child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def background() -> Iterator[BlockingPortal]:
-    """An event loop of its own, so that tests with and without one can use the fixtures."""
+    """A separate event loop, so that tests with and without one can use the fixtures."""
     with start_blocking_portal() as portal:
         yield portal
 
@@ -48,7 +48,7 @@ def server_url(background: BlockingPortal) -> Iterator[str]:
 
 @pytest.fixture
 def migrations() -> Sequence[MigrationSet]:
-    """Those that the database has beside the platform's; tests of a source name its own."""
+    """Migrations besides those of the platform; tests of a source override this."""
     return []
 
 
@@ -56,7 +56,7 @@ def migrations() -> Sequence[MigrationSet]:
 def database(
     background: BlockingPortal, server_url: str, migrations: Sequence[MigrationSet]
 ) -> Iterator[ThrowAwayDatabase]:
-    """A migrated database that only this test knows."""
+    """A migrated database for one test."""
     made = throw_away_database(server_url, migrations)
     with background.wrap_async_context_manager(made) as database:
         yield database
@@ -83,36 +83,36 @@ async def store(settings: Settings, migrations: Sequence[MigrationSet]) -> Async
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """Hasat as a person runs it, in a folder of its own."""
-    house = House(tmp_path / "home")
-    yield house
-    house.end()
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    """An installation in its own folder, with the embedded database."""
+    installation = Installation(tmp_path / "home")
+    yield installation
+    installation.end()
 
 
 @pytest.fixture
-def hosted(database: ThrowAwayDatabase, house: House) -> House:
-    """The same on the tests' server, for what says nothing about the embedded one."""
-    house.environ["HASAT_DATABASE_URL"] = database.url
-    return house
+def hosted(database: ThrowAwayDatabase, installation: Installation) -> Installation:
+    """An installation on the database server of the tests, which is cheaper."""
+    installation.environ["HASAT_DATABASE_URL"] = database.url
+    return installation
 
 
 @pytest.fixture(scope="session")
-def made_home(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Path:
-    """A home with a database in it that is never started again, only copied."""
+def template_home(tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal) -> Path:
+    """A home with a database that is only copied, never started again."""
     home = tmp_path_factory.mktemp("made")
     with background.wrap_async_context_manager(
         open_store(load_settings(environ={"HASAT_HOME": str(home)}))
     ):
         pass
-    # Processes are killed in these tests, not machines: nobody has to wait for the disk.
+    # These tests kill processes, not machines, so fsync is not needed.
     (home / "postgres/data/postgresql.auto.conf").write_text("fsync = off\n")
     return home
 
 
 @pytest.fixture
-def furnished(made_home: Path, tmp_path: Path) -> Path:
-    """A home whose database was made before: much cheaper than to make one."""
+def home_with_database(template_home: Path, tmp_path: Path) -> Path:
+    """A home with a copied database, which is cheaper than a new one."""
     home = tmp_path / "home"
-    furnish(home, made_home)
+    copy_database(home, template_home)
     return home

@@ -17,7 +17,7 @@ from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store, open_store
 from support.archive_tools import GIB, files_in, sync, taxpayers
-from support.house import PATIENCE_SECONDS, eventually
+from support.processes import TIMEOUT_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ def start_writing(settings: Settings) -> subprocess.Popen[str]:
     assert settings.database.url is not None
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HASAT_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "hasat", "archive", "write", "einvoice", "--anew", "--json"],
+        [sys.executable, "-m", "hasat", "archive", "write", "einvoice", "--force", "--json"],
         env=clean
         | {
             "HASAT_HOME": str(settings.home),
@@ -73,7 +73,7 @@ async def test_killed_at_any_moment(settings: Settings) -> None:
     async with open_store(settings, [GIB]) as store:
         await sync(store, taxpayers(RECORDS, dice))
         began = time.monotonic()
-        told, said = start_writing(settings).communicate(timeout=PATIENCE_SECONDS)
+        told, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
         lasts = time.monotonic() - began
         assert len(json.loads(told)) == 3, said
         known = await check_the_shelf(store, settings)
@@ -90,9 +90,9 @@ async def test_killed_at_any_moment(settings: Settings) -> None:
                 wanted = "einvoice/.e" if round_ % 3 == 1 else "einvoice/e"
                 eventually(partial(begun, process, settings, known, wanted), "writing begins")
                 process.kill()
-            process.communicate(timeout=PATIENCE_SECONDS)
+            process.communicate(timeout=TIMEOUT_SECONDS)
             known = await check_the_shelf(store, settings)
-        told, said = start_writing(settings).communicate(timeout=PATIENCE_SECONDS)
+        told, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
         assert len(json.loads(told)) == 3, said
         known = await check_the_shelf(store, settings)
         assert files_in(settings) == known, "what killed writers left behind is swept"
@@ -108,7 +108,7 @@ async def test_the_process_that_writes_dies_with_the_one_that_waits(settings: Se
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         child = eventually(lambda: _writer_among(children), "the writer starts")
         process.kill()
-        process.communicate(timeout=PATIENCE_SECONDS)
+        process.communicate(timeout=TIMEOUT_SECONDS)
         eventually(lambda: not Path(f"/proc/{child}").exists(), "the writer ends too")
         assert await list_archives(store, "einvoice") == []
 

@@ -185,8 +185,8 @@ async def test_other_users_of_the_key_are_noticed_and_get_their_share(
     assert sum(metered.by_day.values()) <= 300 + 6
 
 
-async def test_a_stopped_server_loses_nothing(furnished: Path) -> None:
-    settings = load_settings(environ={"HASAT_HOME": str(furnished)})
+async def test_a_stopped_server_loses_nothing(home_with_database: Path) -> None:
+    settings = load_settings(environ={"HASAT_HOME": str(home_with_database)})
     upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))
     for spent in (1, 2, 3):
         # The embedded server stops with the last who uses it.
@@ -196,9 +196,9 @@ async def test_a_stopped_server_loses_nothing(furnished: Path) -> None:
             assert (windows.spent, windows.written_off) == (spent, 0)
 
 
-async def test_what_a_database_crash_loses_is_counted_as_spent(furnished: Path) -> None:
+async def test_what_a_database_crash_loses_is_counted_as_spent(home_with_database: Path) -> None:
     """On a server of its own, which does not wait for the disk with every grant."""
-    settings = load_settings(environ={"HASAT_HOME": str(furnished)})
+    settings = load_settings(environ={"HASAT_HOME": str(home_with_database)})
     upstream = Upstream("u", day_limit=500, minute_limit=6000, lanes=(Lane("all", early=True),))
     granted = 0
     async with open_store(settings) as store, Budget(store, upstream) as budget:
@@ -210,7 +210,7 @@ async def test_what_a_database_crash_loses_is_counted_as_spent(furnished: Path) 
                 granted += 1
 
         await some(30)
-        pid = (furnished / "postgres" / "data" / "postmaster.pid").read_text().split()[0]
+        pid = (home_with_database / "postgres" / "data" / "postmaster.pid").read_text().split()[0]
         os.kill(int(pid), signal.SIGQUIT)
         written_off = spent = 0
         async with asyncio.timeout(90):

@@ -1,4 +1,4 @@
-"""Each of Hasat's servers answers while hundreds of connections are silent and files are scarce."""
+"""Every server responds while hundreds of connections are silent and files are scarce."""
 
 import socket
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from support.house import House, eventually, free_port
+from support.processes import Installation, eventually, free_port
 
 SILENT = 300
 MAX_LOG_BYTES = 20_000
@@ -21,8 +21,8 @@ MAX_LOG_BYTES = 20_000
         (("tkgm", "endpoint"), "/", 401, 128),
     ],
 )
-def test_silent_connections_keep_nobody_out(
-    hosted: House, command: tuple[str, ...], path: str, status: int, files: int
+def test_silent_connections_do_not_block_others(
+    hosted: Installation, command: tuple[str, ...], path: str, status: int, files: int
 ) -> None:
     port = free_port()
     hosted.environ |= {
@@ -35,17 +35,17 @@ def test_silent_connections_keep_nobody_out(
     }
     hosted.start(*command, files=files)
 
-    def answers() -> bool:
+    def responds() -> bool:
         try:
-            got = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=10)
+            response = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=10)
         except httpx2.HTTPError:
             return False
-        return got.status_code == status
+        return response.status_code == status
 
-    eventually(answers, "the server answers")
-    before = len(hosted.said())
+    eventually(responds, "the server responds")
+    before = len(hosted.output())
     with ExitStack() as silent:
         for _ in range(SILENT):
             silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
-        assert all(answers() for _ in range(10))
-    assert len(hosted.said()) - before < MAX_LOG_BYTES
+        assert all(responds() for _ in range(10))
+    assert len(hosted.output()) - before < MAX_LOG_BYTES

@@ -1,4 +1,4 @@
-"""The image can be built and started: its wheel is made from exactly what is copied into it."""
+"""The image: its wheel is built from exactly the files that are copied into it, and starts."""
 
 import subprocess
 import sys
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from support.container_context import copy_context
-from support.house import House, eventually
+from support.processes import Installation, eventually
 
 PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment with the wheel in it, as the image has it."""
+    """The programs of a new environment with the wheel, as in the image."""
     folder = tmp_path_factory.mktemp("image")
     copy_context(PROJECT, PROJECT / "deploy/Containerfile", folder / "src", ".containerignore")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -27,7 +27,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(environment)
     python = environment / "bin/python"
     _run(*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
-    # Its requirements, from here; a line in a .pth file adds no editable installation.
+    # The requirements of this environment; a .pth file adds no editable installation.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = environment / "lib" / version / "site-packages"
     (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
@@ -40,14 +40,14 @@ def _run(*words: str) -> str:
     return done.stdout
 
 
-def test_the_image_has_a_complete_package(installed: Path, hosted: House) -> None:
+def test_the_image_has_a_complete_package(installed: Path, hosted: Installation) -> None:
     package = PROJECT / "src/hasat"
     written = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
     [packed] = installed.parent.glob("lib/*/site-packages/hasat")
-    there = {path.relative_to(packed) for path in packed.rglob("*")}
+    installed_files = {path.relative_to(packed) for path in packed.rglob("*")}
     bundled = Path("web/islands")
-    lost = {path for path in written - there if not path.is_relative_to(bundled)}
-    assert not {path for path in lost if "__pycache__" not in path.parts}
+    missing = {path for path in written - installed_files if not path.is_relative_to(bundled)}
+    assert not {path for path in missing if "__pycache__" not in path.parts}
 
     where = _run(str(installed / "python"), "-c", "import hasat; print(hasat.__file__)")
     assert where.startswith(str(installed.parent))
@@ -57,9 +57,9 @@ def test_the_image_has_a_complete_package(installed: Path, hosted: House) -> Non
     hosted.start("up")
     eventually(hosted.ready, "the image serves")
     for page in ("/", "/taxpayers", "/docs", "/static/hasat.css", "/openapi.json"):
-        answer = hosted.get(page)
-        assert answer is not None
-        assert answer.status_code == 200, page
+        response = hosted.get(page)
+        assert response is not None
+        assert response.status_code == 200, page
 
 
 @pytest.mark.parametrize("ignore_file", [".containerignore", ".dockerignore"])

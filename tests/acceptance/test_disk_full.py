@@ -1,4 +1,4 @@
-"""A disk that is really full: one sentence that names it, nothing lost, and then all goes on."""
+"""A full disk: an error that names it, no data lost, and recovery once there is space."""
 
 import asyncio
 import functools
@@ -74,7 +74,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 async def hasat(home: Path, *arguments: str, **more: str) -> tuple[int, str]:
-    """Run a command to its end; returns its exit code and all it printed."""
+    """Run a command and return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hasat", *arguments),
         env=environment(home, **more),
@@ -93,7 +93,7 @@ def lists(taxpayers: Taxpayers) -> list[str]:
     return ["--pk", str(paths["PK"]), "--gb", str(paths["GB"])]
 
 
-async def holds(home: Path, taxpayers: Taxpayers) -> None:
+async def check_mirror(home: Path, taxpayers: Taxpayers) -> None:
     """The mirror is what the lists say."""
     async with open_migrated_store(settings_of(home)) as store:
         for dataset in KINDS:
@@ -111,7 +111,7 @@ async def test_a_sync_into_a_full_database(disk: Path, taxpayers: Taxpayers) -> 
     taxpayers.grow(50)
     code, _ = await hasat(home, "gib", "sync", *lists(taxpayers))
     assert code == 0
-    await holds(home, taxpayers)
+    await check_mirror(home, taxpayers)
     before = {box: dict(users) for box, users in taxpayers.lists.items()}
     taxpayers.grow(20_000)
     more = lists(taxpayers)
@@ -122,7 +122,7 @@ async def test_a_sync_into_a_full_database(disk: Path, taxpayers: Taxpayers) -> 
         assert str(disk) in text
         assert "Free some space" in text
     after, taxpayers.lists = taxpayers.lists, before
-    await holds(home, taxpayers)
+    await check_mirror(home, taxpayers)
     taxpayers.lists = after
     code, text = await hasat(home, "gib", "sync", *more)
     if code == 4:
@@ -130,7 +130,7 @@ async def test_a_sync_into_a_full_database(disk: Path, taxpayers: Taxpayers) -> 
         assert held
         code, _ = await hasat(home, "gib", "approve", held[1])
     assert code == 0
-    await holds(home, taxpayers)
+    await check_mirror(home, taxpayers)
 
 
 async def test_a_download_into_a_full_folder(
@@ -157,7 +157,7 @@ async def test_a_download_into_a_full_folder(
         assert str(disk) in text
         code, _ = await hasat(home, "gib", "sync", *options)
         assert code == 0
-        await holds(home, taxpayers)
+        await check_mirror(home, taxpayers)
     finally:
         server.shutdown()
         server.server_close()
@@ -190,12 +190,12 @@ async def test_a_server_that_cannot_write_its_log_comes_back(
             while True:
                 try:
                     async with store.connection() as conn:
-                        await conn.execute("CREATE TABLE public.room (id text)")
+                        await conn.execute("CREATE TABLE public.recovered (id text)")
                     break
                 except DatabaseError as error:
                     print(error)
                     await asyncio.sleep(1)
-    await holds(home, taxpayers)
+    await check_mirror(home, taxpayers)
 
 
 async def test_archives_backups_and_exports_on_a_full_disk(
@@ -208,7 +208,7 @@ async def test_archives_backups_and_exports_on_a_full_disk(
     code, _ = await hasat(home, "gib", "sync", *lists(taxpayers), **elsewhere)
     assert code == 0
     commands = [
-        ("archive", "write", "einvoice", "--anew"),
+        ("archive", "write", "einvoice", "--force"),
         ("db", "backup", str(disk / "backup")),
         *(("tkgm", "export", str(disk / f"p.{form}")) for form in ("gpkg", "csv", "geojson")),
     ]
@@ -223,7 +223,7 @@ async def test_archives_backups_and_exports_on_a_full_disk(
         code, _ = await hasat(home, *command, **elsewhere)
         assert code == 0
     assert (disk / "backup").stat().st_size > 0
-    await holds(home, taxpayers)
+    await check_mirror(home, taxpayers)
 
 
 async def test_the_doctor_warns_before(disk: Path) -> None:

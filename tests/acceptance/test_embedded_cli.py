@@ -1,4 +1,4 @@
-"""`hasat db`, as a person types it."""
+"""The commands of `hasat db`."""
 
 import json
 import os
@@ -37,25 +37,25 @@ def shell(tmp_path: Path) -> Shell:
     return Shell({"HASAT_HOME": str(tmp_path / "Ev ışığı")})
 
 
-def test_a_day_with_the_embedded_database(shell: Shell, tmp_path: Path) -> None:
+def test_the_commands_on_the_embedded_database(shell: Shell, tmp_path: Path) -> None:
     url = shell.run("url").stdout.strip()
     with psycopg.connect(url) as connection:
         connection.execute("SELECT 1")
     assert json.loads(shell.run("url", "--json").stdout) == {"url": url, "embedded": True}
-    # Others come and go; the address goes on answering.
+    # Other commands come and go; the server stays up.
     assert "platform/0001_schemas.sql" in shell.run("migrate").stdout
     with psycopg.connect(url) as connection:
         connection.execute("SELECT 1 FROM jobs.run")
     assert json.loads(shell.run("stop", "--json").stdout) == {"stopped": True}
     assert json.loads(shell.run("stop", "--json").stdout) == {"stopped": False}
     assert json.loads(shell.run("migrate", "--json").stdout) == {"applied": []}
-    # And it has nothing to do with what is started later.
+    # A stopped server is not restarted under the old URL.
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
     shell.run("psql", "-c", "CREATE TABLE core.kept AS SELECT 'çay' AS name")
     backup = tmp_path / "monday.dump"
-    told = json.loads(shell.run("backup", str(backup), "--json").stdout)
-    assert told == {"file": str(backup), "bytes": backup.stat().st_size}
+    result = json.loads(shell.run("backup", str(backup), "--json").stdout)
+    assert result == {"file": str(backup), "bytes": backup.stat().st_size}
     shell.run("psql", "-c", "DELETE FROM core.kept")
     assert "--yes" in shell.run("restore", str(backup), expect=2).stderr
     shell.run("restore", str(backup), "--yes")
@@ -63,18 +63,18 @@ def test_a_day_with_the_embedded_database(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("psql", "-c", "SELECT nonsense", expect=1).stderr.startswith("ERROR")
 
 
-def test_a_given_server(shell: Shell, database: ThrowAwayDatabase) -> None:
+def test_a_configured_server(shell: Shell, database: ThrowAwayDatabase) -> None:
     given = Shell(shell.environment | {"HASAT_DATABASE_URL": database.url})
     assert json.loads(given.run("url", "--json").stdout) == {"url": database.url, "embedded": False}
     assert "SELECT" not in given.run("psql", "-Atc", "SELECT current_database()").stdout
-    assert "does not stop it" in given.run("stop", expect=2).stderr
+    assert "does not stop a server" in given.run("stop", expect=2).stderr
     assert not Path(shell.environment["HASAT_HOME"], "postgres").exists()
 
 
-def test_a_server_that_is_away_is_one_sentence_without_its_password(shell: Shell) -> None:
+def test_an_unreachable_server_is_reported_without_its_password(shell: Shell) -> None:
     away = Shell(shell.environment | {"HASAT_DATABASE_URL": "postgresql://u:gizli@127.0.0.1:1/d"})
     for words in (["url"], ["psql"], ["migrate"], ["backup", "x"]):
-        said = away.run(*words, expect=1)
-        assert said.stdout == ""
-        assert "Connection refused" in said.stderr
-        assert "gizli" not in said.stderr
+        done = away.run(*words, expect=1)
+        assert done.stdout == ""
+        assert "Connection refused" in done.stderr
+        assert "gizli" not in done.stderr

@@ -93,8 +93,8 @@ async def _change(url: str, statement: str) -> None:
         await connection.execute(statement)
 
 
-async def test_turkish_letters_fold_and_compare_as_unicode(furnished: Path) -> None:
-    async with EmbeddedServer(furnished).lease() as url:
+async def test_turkish_letters_fold_and_compare_as_unicode(home_with_database: Path) -> None:
+    async with EmbeddedServer(home_with_database).lease() as url:
         if await _query(url, "SELECT current_setting('server_version_num')::int >= 170000"):
             assert await _query(url, "SELECT upper('ğüşöç')") == "ĞÜŞÖÇ"
 
@@ -147,9 +147,9 @@ def _write(file: Path, text: str = "") -> None:
     file.write_text(text)
 
 
-async def test_a_server_that_does_not_start_is_quoted(furnished: Path) -> None:
-    _write(furnished / "postgres/data/postgresql.auto.conf", "work_mem = 'a lot'\n")
-    error = await _refusal(furnished)
+async def test_a_server_that_does_not_start_is_quoted(home_with_database: Path) -> None:
+    _write(home_with_database / "postgres/data/postgresql.auto.conf", "work_mem = 'a lot'\n")
+    error = await _refusal(home_with_database)
     assert error.message.startswith("PostgreSQL could not start: ")
     assert "postgresql.auto.conf" in error.message
 

@@ -114,9 +114,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(furnished: Path, new_machine: Machine) -> Machine:
+def machine(home_with_database: Path, new_machine: Machine) -> Machine:
     """A machine on which Hasat ran before."""
-    assert new_machine.home == furnished
+    assert new_machine.home == home_with_database
     return new_machine
 
 

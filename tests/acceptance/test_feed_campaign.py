@@ -28,7 +28,7 @@ from hasat.store import MigrationSet
 from hasat.testing.database import throw_away_database
 from support import followers
 from support.followers import FOLLOWERS
-from support.house import House, eventually
+from support.processes import Installation, eventually
 
 KILLS = int(os.environ.get("HASAT_CAMPAIGN", "10"))
 GIB = MigrationSet("gib", files("hasat.sources.gib") / "migrations")
@@ -56,14 +56,21 @@ def urls(background: BlockingPortal, server_url: str) -> Iterator[tuple[str, str
 class Campaign:
     """The processes, who may be killed, and the world that goes on around them."""
 
-    def __init__(self, house: House, urls: tuple[str, str], seed: int, folder: Path) -> None:
-        self.house = house
+    def __init__(
+        self, installation: Installation, urls: tuple[str, str], seed: int, folder: Path
+    ) -> None:
+        self.installation = installation
         self.dice = random.Random(seed)
         self.folder = folder
         self.url, other = urls
         limits = ("allowed_removal", "modified", "added", "list_users_drop", "list_bytes_drop")
-        house.environ |= {f"HASAT_GIB_MAX_{limit.upper()}_PERCENT": "100" for limit in limits}
-        house.environ |= {"HASAT_DATABASE_URL": self.url, "PYTHONPATH": os.pathsep.join(sys.path)}
+        installation.environ |= {
+            f"HASAT_GIB_MAX_{limit.upper()}_PERCENT": "100" for limit in limits
+        }
+        installation.environ |= {
+            "HASAT_DATABASE_URL": self.url,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
         self.publisher = Publisher(TAXPAYERS, seed)
         self.targets = {
             "einvoice": f"sqlite:///{folder / 'einvoice.db'}",
@@ -100,7 +107,7 @@ class Campaign:
     def sync(self, *, settings: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         lists = self.churn()
         options = [word for pair in settings for word in ("--set", pair)]
-        return self.house.start(
+        return self.installation.start(
             *options, "gib", "sync", "--pk", str(lists["PK"]), "--gb", str(lists["GB"])
         )
 
@@ -112,15 +119,15 @@ class Campaign:
 
     def start(self, name: str) -> None:
         if name == "server":
-            self.processes[name] = self.house.start("serve")
+            self.processes[name] = self.installation.start("serve")
         elif name in self.targets:
-            self.processes[name] = self.house.start("replica", name, *self._between(name))
+            self.processes[name] = self.installation.start("replica", name, *self._between(name))
         else:
-            words = [name, self.house.address, "einvoice", str(self.file(name))]
+            words = [name, self.installation.address, "einvoice", str(self.file(name))]
             with (self.folder / f"{name}.txt").open("a") as said:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, followers.__file__, *words],
-                    env=self.house.environ,
+                    env=self.installation.environ,
                     stdout=said,
                     stderr=said,
                 )
@@ -134,7 +141,7 @@ class Campaign:
         process = self.processes.pop(name)
         process.kill()
         # Whoever ended before, ended for a reason that must not exist.
-        assert process.wait() == -signal.SIGKILL, f"{name}: {self.house.said()}"
+        assert process.wait() == -signal.SIGKILL, f"{name}: {self.installation.output()}"
 
     def kill_all(self) -> None:
         for name in list(self.processes):
@@ -144,12 +151,12 @@ class Campaign:
         return self.folder / f"{kind}.json"
 
     def _between(self, dataset: str) -> tuple[str, ...]:
-        return ("--from", self.house.address, "--to", self.targets[dataset])
+        return ("--from", self.installation.address, "--to", self.targets[dataset])
 
     # How it must end.
 
     def digest(self, dataset: str) -> dict[str, Any]:
-        answer = self.house.get(f"/api/v1/{dataset}/digest")
+        answer = self.installation.get(f"/api/v1/{dataset}/digest")
         assert answer is not None
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
@@ -161,11 +168,11 @@ class Campaign:
             self.kill(name)
         if "server" not in self.processes:
             self.start("server")
-        eventually(self.house.ready, "the server answers")
+        eventually(self.installation.ready, "the server answers")
         with ThreadPoolExecutor() as pool:
             said = list(pool.map(self._replica_is_equal, self.targets))
         for kind, follower_of in FOLLOWERS.items():
-            follower = follower_of(self.house.address, "einvoice", self.file(kind))
+            follower = follower_of(self.installation.address, "einvoice", self.file(kind))
             follower.poll()
             follower.client.close()
             assert follower.digest == self.digest("einvoice")["digest"], kind
@@ -183,7 +190,7 @@ class Campaign:
 
     def _replica_is_equal(self, dataset: str) -> str:
         words = ("replica", dataset, *self._between(dataset), "--once", "--verify", "--json")
-        done = self.house.call(*words)
+        done = self.installation.call(*words)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         truth = self.digest(dataset)
@@ -192,11 +199,13 @@ class Campaign:
 
 
 @pytest.fixture
-def campaign(house: House, urls: tuple[str, str], tmp_path: Path) -> Iterator[Campaign]:
+def campaign(
+    installation: Installation, urls: tuple[str, str], tmp_path: Path
+) -> Iterator[Campaign]:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    house.home.mkdir(parents=True)
-    campaign = Campaign(house, urls, seed, tmp_path)
+    installation.home.mkdir(parents=True)
+    campaign = Campaign(installation, urls, seed, tmp_path)
     yield campaign
     for process in campaign.processes.values():
         process.kill()
@@ -223,7 +232,7 @@ def test_whatever_is_killed_when_every_consumer_ends_equal(campaign: Campaign) -
             killed += 1
         for sync in syncs:
             # Committed or unchanged, not needed because another is at work, or killed.
-            assert sync.wait() in {0, 3, -signal.SIGKILL}, campaign.house.said()
+            assert sync.wait() in {0, 3, -signal.SIGKILL}, campaign.installation.output()
     campaign.sync_for_sure()
     campaign.all_are_equal()
 
@@ -231,7 +240,7 @@ def test_whatever_is_killed_when_every_consumer_ends_equal(campaign: Campaign) -
 def test_consumers_that_were_away_too_long_or_lived_through_a_restore_start_over(
     campaign: Campaign,
 ) -> None:
-    house = campaign.house
+    installation = campaign.installation
     campaign.sync_for_sure()
     campaign.all_are_equal()
 
@@ -243,12 +252,12 @@ def test_consumers_that_were_away_too_long_or_lived_through_a_restore_start_over
 
     # The server is set back to an earlier day and goes on from there with other lists.
     saved = campaign.folder / "saved.dump"
-    assert house.call("db", "backup", str(saved)).returncode == 0
+    assert installation.call("db", "backup", str(saved)).returncode == 0
     campaign.sync_for_sure()
     epoch = campaign.digest("einvoice")["epoch"]
     campaign.all_are_equal()
     campaign.kill_all()
-    done = house.call("db", "restore", str(saved), "--yes")
+    done = installation.call("db", "restore", str(saved), "--yes")
     assert done.returncode == 0, done.stderr
     campaign.start_all()
     campaign.sync_for_sure()

@@ -16,8 +16,8 @@ from hasat.sources.gib.sync.job import SYNC
 from hasat.store import open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from support.gib_lists import MIGRATIONS
-from support.house import eventually
 from support.pgbouncers import pgbouncer
+from support.processes import eventually
 from support.sync_workers import HOLD, Lists, check_feed, finished, settings_for, workers_on
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from hasat.store import MigrationSet
 from hasat.testing.database import ThrowAwayDatabase
 from support import s3_server
 from support.gib_lists import MIGRATIONS
-from support.house import eventually
+from support.processes import eventually
 
 pytestmark = pytest.mark.any_server
 

@@ -378,9 +378,9 @@ async def test_the_job_is_never_in_two_hands_however_processes_die(
 
 
 async def test_postgresql_restarts_under_a_worker_and_nothing_is_lost(
-    furnished: Path, tmp_path: Path
+    home_with_database: Path, tmp_path: Path
 ) -> None:
-    server = EmbeddedServer(furnished)
+    server = EmbeddedServer(home_with_database)
     async with server.lease() as url:
         environment = {"HASAT_HOME": str(tmp_path), "HASAT_DATABASE_URL": url}
         settings = quick(load_settings(environ=environment))

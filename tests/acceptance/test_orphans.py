@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.house import eventually
+from support.processes import eventually
 
 STARTER = """
 import asyncio, os, time

@@ -1,4 +1,4 @@
-"""Nobody but the user who runs Hasat can read what it stores."""
+"""Only the user who runs Hasat can read what it stores."""
 
 import os
 import stat
@@ -10,30 +10,32 @@ from anyio.from_thread import BlockingPortal
 
 from hasat.sim import Simulation, simulate
 from hasat.sources.gib.simulator.server import GIB
-from support.house import House
+from support.processes import Installation
 
 
 @pytest.fixture(autouse=True)
-def careless() -> Iterator[None]:
-    """A user whose umask lets everybody read and write."""
+def open_umask() -> Iterator[None]:
+    """Set a umask with which new files are readable and writable by all users."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 @pytest.fixture
-def used(house: House, background: BlockingPortal) -> House:
+def used(installation: Installation, background: BlockingPortal) -> Installation:
     """A home with lists, archives, a hold, a backup and an export."""
     upstream = Simulation(GIB, options={"users": 60})
     with background.wrap_async_context_manager(simulate(upstream)) as address:
         lists = [f"{address}/EFaturaMerkez/newUser{kind}Listxml.zip" for kind in ("Pk", "Gb")]
         sync = ["gib", "sync", "--pk", lists[0], "--gb", lists[1]]
-        assert house.call(*sync).returncode == 0
+        assert installation.call(*sync).returncode == 0
         upstream.faults.switch_on("half-list")
-        assert house.call(*sync).returncode == 4
-    assert house.call("db", "backup", str(house.home / "backup.dump")).returncode == 0
-    assert house.call("tkgm", "export", str(house.home / "parcels.csv")).returncode == 0
-    return house
+        assert installation.call(*sync).returncode == 4
+    assert installation.call("db", "backup", str(installation.home / "backup.dump")).returncode == 0
+    assert (
+        installation.call("tkgm", "export", str(installation.home / "parcels.csv")).returncode == 0
+    )
+    return installation
 
 
 def _readable_by_others(home: Path) -> dict[str, str]:
@@ -47,16 +49,16 @@ def _readable_by_others(home: Path) -> dict[str, str]:
     return found
 
 
-def test_everything_in_a_home_is_private(used: House, tmp_path: Path) -> None:
+def test_everything_in_a_home_is_private(used: Installation, tmp_path: Path) -> None:
     for kind in ("*.parquet", "*.zip", "start.log", "PG_VERSION", "backup.dump", "parcels.csv"):
         assert list(used.home.rglob(kind)), kind
     assert _readable_by_others(used.home) == {}
-    # What is stored elsewhere, on demand, is the business of whoever names the place.
+    # Files that the caller names elsewhere follow the caller's umask.
     assert used.call("tkgm", "export", str(tmp_path / "parcels.csv")).returncode == 0
     assert stat.S_IMODE((tmp_path / "parcels.csv").stat().st_mode) == 0o666
 
 
-def test_a_home_of_an_earlier_version_is_closed_at_the_next_start(used: House) -> None:
+def test_a_home_of_an_earlier_version_becomes_private_at_the_next_start(used: Installation) -> None:
     belongs_to_server = [used.home / "postgres" / name for name in ("data", "log", "run")]
     for path in (used.home, *used.home.rglob("*")):
         if not any(path.is_relative_to(folder) for folder in belongs_to_server):
@@ -70,13 +72,13 @@ def test_a_home_of_an_earlier_version_is_closed_at_the_next_start(used: House) -
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o666
 
 
-def test_a_folder_that_others_use_stays_theirs(house: House) -> None:
-    house.home.mkdir()
-    house.home.chmod(0o1777)
-    theirs = house.home / "theirs.txt"
+def test_the_permissions_of_a_shared_folder_stay(installation: Installation) -> None:
+    installation.home.mkdir()
+    installation.home.chmod(0o1777)
+    theirs = installation.home / "theirs.txt"
     theirs.touch()
-    done = house.call("doctor")
+    done = installation.call("doctor")
     assert "which other users or programs use as well" in done.stdout
-    assert stat.S_IMODE(house.home.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(installation.home.stat().st_mode) == 0o1777
     assert stat.S_IMODE(theirs.stat().st_mode) == 0o666
-    assert _readable_by_others(house.home / "postgres") == {}
+    assert _readable_by_others(installation.home / "postgres") == {}

@@ -8,14 +8,14 @@ import httpx2
 import pytest
 
 from hasat.sources.tkgm.simulator.server import API, KEY
-from support.house import House, eventually
+from support.processes import Installation, eventually
 
 
 @pytest.fixture
-def registry(hosted: House) -> str:
+def registry(hosted: Installation) -> str:
     """Return the address of a simulated registry with a small town."""
     hosted.start("sim", "run", "tkgm", "--option", "parcels=40", "--option", "endpoints=3")
-    return str(eventually(lambda: _address(hosted.said()), "the simulator says where it is"))
+    return str(eventually(lambda: _address(hosted.output()), "the simulator says where it is"))
 
 
 def _address(said: str) -> str | None:
@@ -38,12 +38,14 @@ def _area(folder: Path, registry: str) -> Path:
     return path
 
 
-def _run(house: House, *words: str) -> tuple[int, dict[str, object], str]:
-    done: subprocess.CompletedProcess[str] = house.call(*words, "--json")
+def _run(installation: Installation, *words: str) -> tuple[int, dict[str, object], str]:
+    done: subprocess.CompletedProcess[str] = installation.call(*words, "--json")
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
-def test_a_scan_resumes_and_is_exported(hosted: House, registry: str, tmp_path: Path) -> None:
+def test_a_scan_resumes_and_is_exported(
+    hosted: Installation, registry: str, tmp_path: Path
+) -> None:
     area, workers = _area(tmp_path, registry), _declare(tmp_path, registry)
     words = ["tkgm", "scan", str(area), "--workers", str(workers)]
     code, first, _ = _run(hosted, *words, "--max-queries", "20")
@@ -72,7 +74,7 @@ def test_a_scan_resumes_and_is_exported(hosted: House, registry: str, tmp_path: 
     assert abs(lon) > 1
 
 
-def test_exit_codes_of_parcel_and_scan(hosted: House, registry: str, tmp_path: Path) -> None:
+def test_exit_codes_of_parcel_and_scan(hosted: Installation, registry: str, tmp_path: Path) -> None:
     workers = _declare(tmp_path, registry, daily=20)
     code, _, errors = _run(hosted, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
     assert code == 1

@@ -9,7 +9,7 @@ import httpx2
 from shapely.geometry import shape
 
 from hasat.sources.tkgm.simulator.server import API
-from support.house import PATIENCE_SECONDS, House, eventually, free_port
+from support.processes import TIMEOUT_SECONDS, Installation, eventually, free_port
 
 PROGRAM = """
 import json, sys
@@ -27,7 +27,7 @@ def _is_serving(port: int) -> bool:
         return False
 
 
-def test_a_scan_over_own_endpoints(hosted: House, tmp_path: Path) -> None:
+def test_a_scan_over_own_endpoints(hosted: Installation, tmp_path: Path) -> None:
     sim = free_port()
     registry = f"http://127.0.0.1:{sim}"
     hosted.environ["HASAT_TKGM_REGISTRY_URL"] = f"{registry}{API}"
@@ -61,7 +61,7 @@ def test_a_scan_over_own_endpoints(hosted: House, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert program.returncode == 0, program.stderr
     assert json.loads(program.stdout) == {"found": 3, "empty": 0, "error": 0, "total": 3}

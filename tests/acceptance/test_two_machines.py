@@ -22,8 +22,8 @@ from hasat.sources.gib.sync.job import SYNC
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from support.gib_lists import MIGRATIONS
-from support.house import eventually
 from support.pgbouncers import pgbouncer
+from support.processes import eventually
 from support.sync_workers import (
     HOLD,
     Lists,

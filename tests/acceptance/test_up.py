@@ -1,4 +1,4 @@
-"""`hasat up` as a person lives with it: starts, answers, survives, says what is wrong, ends."""
+"""`hasat up`: it starts, serves, restarts killed processes, reports errors and ends."""
 
 import asyncio
 import json
@@ -13,11 +13,11 @@ import pytest
 
 from hasat.cli.supervisor import Supervisor
 from hasat.errors import HasatError
-from support.house import House, eventually
+from support.processes import Installation, eventually
 
 
 def _children(pid: int) -> dict[str, int]:
-    """The roles among a process's children; Linux tells them in /proc."""
+    """Return the pids of the roles among the children of a process."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     found = {}
     for child in map(int, listed):
@@ -34,28 +34,31 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_up_answers_runs_jobs_and_ends_cleanly(house: House) -> None:
-    up = house.start("up")
-    eventually(lambda: f"ready at {house.address}" in house.said(), "it says that it is ready")
-    status = house.get("/api/v1/status")
+def test_up_serves_runs_jobs_and_ends_cleanly(installation: Installation) -> None:
+    up = installation.start("up")
+    eventually(
+        lambda: f"ready at {installation.address}" in installation.output(),
+        "it says that it is ready",
+    )
+    status = installation.get("/api/v1/status")
     assert status is not None
     assert status.json()["database"]["embedded"] is True
     assert "housekeeping" in [job["name"] for job in status.json()["jobs"]]
-    run = house.call("jobs", "run", "housekeeping", "--json")
+    run = installation.call("jobs", "run", "housekeeping", "--json")
     assert json.loads(run.stdout)["outcome"] == "nothing"
     assert run.returncode == 3
     up.send_signal(signal.SIGTERM)
     assert up.wait(60) == 0
-    # The last one to leave stopped the database: the next command starts it again by itself.
-    assert house.json("jobs", "history")[0]["job"] == "housekeeping"
+    # The last process stopped the database; the next command starts it again.
+    assert installation.json("jobs", "history")[0]["job"] == "housekeeping"
 
 
-def test_whatever_is_killed_comes_back_or_ends(house: House) -> None:
+def test_killed_processes_are_restarted_and_orphans_end(installation: Installation) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    up = house.start("up")
-    eventually(house.ready, "it is ready")
+    up = installation.start("up")
+    eventually(installation.ready, "it is ready")
     eventually(lambda: len(_children(up.pid)) == 2, "both roles run")
     for role in dice.sample(["serve", "worker"], 2):
         old = _children(up.pid)[role]
@@ -64,42 +67,42 @@ def test_whatever_is_killed_comes_back_or_ends(house: House) -> None:
             lambda role=role, old=old: _children(up.pid).get(role) not in (None, old),
             f"{role} is started again",
         )
-    eventually(house.ready, "it is ready again")
+    eventually(installation.ready, "it is ready again")
     eventually(lambda: len(_children(up.pid)) == 2, "both roles run")
     orphans = list(_children(up.pid).values())
     up.kill()
     up.wait()
     eventually(lambda: not any(map(_alive, orphans)), "the children noticed and ended")
-    house.start("up")
-    eventually(house.ready, "the next start is clean")
+    installation.start("up")
+    eventually(installation.ready, "the next start is clean")
 
 
 _CHILD = """
 import os, pathlib, signal, socket, sys, time
-line = socket.socket(fileno=int(os.environ["HASAT_PARENT_FD"]))
-lives = pathlib.Path(sys.argv[1])
-lives.write_text(lives.read_text() + "x")
-if len(lives.read_text()) <= 2:
-    if sys.argv[2] == "said":
-        line.send(b"r")
+parent = socket.socket(fileno=int(os.environ["HASAT_PARENT_FD"]))
+starts = pathlib.Path(sys.argv[1])
+starts.write_text(starts.read_text() + "x")
+if len(starts.read_text()) <= 2:
+    if sys.argv[2] == "ready":
+        parent.send(b"r")
     os.kill(os.getpid(), signal.SIGKILL)
-line.send(b"r")
+parent.send(b"r")
 time.sleep(600)
 """
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("when", ["said", "unsaid"])
+@pytest.mark.parametrize("when", ["ready", "starting"])
 async def test_a_process_that_is_killed_as_it_gets_ready_is_started_again(
     tmp_path: Path, when: str
 ) -> None:
-    lives = tmp_path / "lives"
-    lives.touch()
-    supervisor = Supervisor({"child": [sys.executable, "-c", _CHILD, str(lives), when]})
+    starts = tmp_path / "starts"
+    starts.touch()
+    supervisor = Supervisor({"child": [sys.executable, "-c", _CHILD, str(starts), when]})
     await supervisor.start()
     try:
         async with asyncio.timeout(60):
-            while lives.read_text() != "xxx":  # noqa: ASYNC110 - another process writes it
+            while starts.read_text() != "xxx":  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.05)
             await supervisor.wait_ready()
         assert not supervisor.ending
@@ -118,50 +121,52 @@ async def test_a_process_that_cannot_start_ends_the_supervisor() -> None:
         await supervisor.wait_ended()
 
 
-def test_a_second_signal_stops_at_once(house: House) -> None:
-    up = house.start("up")
-    eventually(house.ready, "it is ready")
+def test_a_second_signal_stops_at_once(installation: Installation) -> None:
+    up = installation.start("up")
+    eventually(installation.ready, "it is ready")
     up.send_signal(signal.SIGINT)
     up.send_signal(signal.SIGTERM)
     assert up.wait(60) in (0, 130)
 
 
-def test_a_taken_port_is_said_in_one_sentence(house: House) -> None:
-    with socket.create_server(("127.0.0.1", house.port)):
-        done = house.call("up")
+def test_a_taken_port_is_reported_in_one_sentence(installation: Installation) -> None:
+    with socket.create_server(("127.0.0.1", installation.port)):
+        done = installation.call("up")
     assert done.returncode == 1
-    assert f"Port {house.port} on 127.0.0.1 is taken" in done.stderr
+    assert f"Port {installation.port} on 127.0.0.1 is taken" in done.stderr
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_address_for_others_needs_a_key_first(house: House) -> None:
-    refused = house.call("up", "--host", "0.0.0.0")  # noqa: S104 - refused before it binds
+def test_a_public_address_needs_a_key_first(installation: Installation) -> None:
+    refused = installation.call("up", "--host", "0.0.0.0")  # noqa: S104 - refused before it binds
     assert refused.returncode == 2
     assert "hasat keys create" in refused.stderr
-    key = house.json("keys", "create", "tester")["key"]
-    house.environ["HASAT_SERVE_ALLOWED_HOSTS"] = "hasat.example"
-    house.start("serve")
-    eventually(house.ready, "it serves")
-    status = house.get("/api/v1/status")
+    key = installation.json("keys", "create", "tester")["key"]
+    installation.environ["HASAT_SERVE_ALLOWED_HOSTS"] = "hasat.example"
+    installation.start("serve")
+    eventually(installation.ready, "it serves")
+    status = installation.get("/api/v1/status")
     assert status is not None
     assert status.status_code == 401
-    assert key not in house.said()
+    assert key not in installation.output()
 
 
-def test_a_database_that_is_away_is_said_in_one_sentence(house: House) -> None:
-    house.environ["HASAT_DATABASE_URL"] = "postgresql://nobody:geheim@127.0.0.1:1/none"
-    done = house.call("jobs", "list")
+def test_an_unreachable_database_is_reported_in_one_sentence(installation: Installation) -> None:
+    installation.environ["HASAT_DATABASE_URL"] = "postgresql://nobody:geheim@127.0.0.1:1/none"
+    done = installation.call("jobs", "list")
     assert done.returncode == 1
     assert "PostgreSQL cannot be reached" in done.stderr
     assert "geheim" not in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_doctor_finds_nothing_wrong_in_a_new_house_and_names_what_is(house: House) -> None:
-    findings = house.json("doctor")
+def test_doctor_passes_a_new_installation_and_names_a_wrong_setting(
+    installation: Installation,
+) -> None:
+    findings = installation.json("doctor")
     assert {finding["grade"] for finding in findings} <= {"ok", "warning"}
-    house.environ["HASAT_SERVE_PRT"] = "1"
-    done = house.call("doctor")
+    installation.environ["HASAT_SERVE_PRT"] = "1"
+    done = installation.call("doctor")
     assert done.returncode == 1
     assert "HASAT_SERVE_PORT" in done.stdout

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from support.complaints import Complaints
+from support.browser_errors import BrowserErrors
 
 
 @pytest.fixture(scope="module")
@@ -27,5 +27,5 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def complaints() -> Complaints:
-    return Complaints()
+def browser_errors() -> BrowserErrors:
+    return BrowserErrors()

@@ -11,14 +11,14 @@ from playwright.sync_api import Browser, Page, expect
 from hasat.sources.registry import all_sources
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import throw_away_database
-from support.complaints import Complaints
-from support.house import PATIENCE_SECONDS, House, eventually
+from support.browser_errors import BrowserErrors
 from support.parcels import SOUTH, STEP, WEST, publish_features, street
+from support.processes import TIMEOUT_SECONDS, Installation, eventually
 
 # One browser is enough.
 pytestmark = pytest.mark.xdist_group("browser")
 
-PATIENCE = PATIENCE_SECONDS * 1000
+PATIENCE = TIMEOUT_SECONDS * 1000
 # How many colours a canvas shows, looked at on a coarse grid.
 COLOURS = """canvas => {
   const copy = document.createElement("canvas");
@@ -35,24 +35,24 @@ COLOURS = """canvas => {
 @pytest.fixture(scope="module")
 def town(
     tmp_path_factory: pytest.TempPathFactory, background: BlockingPortal, server_url: str
-) -> Iterator[House]:
-    """A house that serves, with the street in its mirror."""
+) -> Iterator[Installation]:
+    """An installation that serves, with the street in its mirror."""
     if not (files("hasat.web") / "static/islands/map.js").is_file():
         pytest.skip("the islands were not built: npm's registry could not be reached")
-    house = House(tmp_path_factory.mktemp("town") / "home")
+    installation = Installation(tmp_path_factory.mktemp("town") / "home")
     sets = [MigrationSet(one.name, one.migrations) for one in all_sources() if one.migrations]
 
     async def fill() -> None:
-        async with open_store(database.settings(house.home), sets) as store:
+        async with open_store(database.settings(installation.home), sets) as store:
             await publish_features(store, street())
 
     with background.wrap_async_context_manager(throw_away_database(server_url, sets)) as database:
-        house.environ["HASAT_DATABASE_URL"] = database.url
-        house.start("serve")
-        eventually(house.ready, "it serves")
+        installation.environ["HASAT_DATABASE_URL"] = database.url
+        installation.start("serve")
+        eventually(installation.ready, "it serves")
         background.call(fill)
-        yield house
-        house.end()
+        yield installation
+        installation.end()
 
 
 def box(west: float, south: float, east: float, north: float) -> str:
@@ -73,10 +73,10 @@ def open_map(page: Page, address: str) -> None:
 
 
 def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
-    town: House, browser: Browser, complaints: Complaints
+    town: Installation, browser: Browser, browser_errors: BrowserErrors
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
-    complaints.of(page)
+    browser_errors.of(page)
     open_map(page, f"{town.address}/parcels")
     assert told(page).startswith("26 ")
     page.get_by_label("Colours by").select_option("age")
@@ -109,7 +109,7 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
     expect(page.get_by_text("Questions still to ask")).to_be_visible()
     assert page.get_by_role("textbox").input_value().count(",") == 3
     # The software renderer itself remarks on slow reads.
-    assert [one for one in complaints if "GPU stall" not in one] == []
+    assert [one for one in browser_errors if "GPU stall" not in one] == []
 
 
 def _keeps_its_size(page: Page) -> None:
@@ -132,7 +132,7 @@ def _keeps_its_size(page: Page) -> None:
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_and_scripts_are_not_needed(
-    town: House, browser: Browser
+    town: Installation, browser: Browser
 ) -> None:
     context = browser.new_context(viewport={"width": 375, "height": 800}, java_script_enabled=False)
     page = context.new_page()

@@ -1,4 +1,4 @@
-"""The files that COPY puts into an image: named by its Containerfile, let in by the ignore file."""
+"""The build context of the image: the files that its COPY lines and ignore file select."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def copy_context(root: Path, containerfile: Path, into: Path, ignore_file: str) -> None:
-    """Do what the COPY lines of the first stage do, within the build context `root`."""
+    """Copy what the COPY lines of the first stage copy from the build context `root`."""
     text = containerfile.read_text("utf-8").replace("\\\n", " ")
     first_stage = re.split(r"^FROM ", text, flags=re.MULTILINE)[1]
     ignored = _Ignored((root / ignore_file).read_text("utf-8"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.house import eventually, free_port
+from support.processes import eventually, free_port
 
 CHOICE = "HASAT_TEST_NATS"
 

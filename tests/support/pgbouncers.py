@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from support.house import eventually, free_port
+from support.processes import eventually, free_port
 
 CHOICE = "HASAT_TEST_PGBOUNCER"
 

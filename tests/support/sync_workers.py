@@ -26,7 +26,7 @@ from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import Store, open_store
 from support.gib_lists import MIGRATIONS
-from support.house import eventually
+from support.processes import eventually
 
 TAXPAYERS = 300
 HOLD = "HASAT_TEST_HOLD"

@@ -7,7 +7,7 @@ import pytest
 from hasat.api.keys import KeyCache
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from support.house import Commands
+from support.processes import Commands
 
 pytestmark = pytest.mark.any_server
 

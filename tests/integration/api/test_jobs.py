@@ -21,7 +21,7 @@ from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client, undocumented_operations
-from support.house import Commands
+from support.processes import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

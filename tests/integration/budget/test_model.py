@@ -239,7 +239,7 @@ async def settle_one(budget: Budget, model: Model, dice: random.Random, grant: G
         outcome = "day_exhausted"
     if outcome == "slow":
         await budget.slow_down(0.7)
-        # Complaints of one moment are about the same requests.
+        # BrowserErrors of one moment are about the same requests.
         if model.now > model.slowed:
             model.slow, model.slowed = max(0.1, model.pace() * 0.7), model.now
         return outcome

@@ -18,9 +18,9 @@ from hasat.settings import Settings, load_settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.feed_toys import State, head_of, make_table, run
-from support.house import free_port
 from support.nats_server import nats_server
 from support.nats_streams import STREAM, messages, publish, seqs, sink_of
+from support.processes import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

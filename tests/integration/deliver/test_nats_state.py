@@ -26,9 +26,9 @@ from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from support.feed_toys import TOYS, head_of, make_table, run
-from support.house import free_port
 from support.nats_server import nats_server
 from support.nats_streams import STREAM, messages, publish, seqs, sink_of
+from support.processes import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

@@ -25,7 +25,7 @@ from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from hasat.web import add_pages
-from support.house import Commands
+from support.processes import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

@@ -10,7 +10,7 @@ from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from support.feed_toys import run
 from support.gib_lists import MIGRATIONS, by_identifier, load_mirror, taxpayer_body
-from support.house import Commands
+from support.processes import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 

@@ -28,7 +28,7 @@ from hasat.sources.gib.sync.sync import synchronise
 from hasat.sources.gib.sync.task import SyncReport
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
-from support.house import House
+from support.processes import Installation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -95,13 +95,13 @@ async def _is_sound(store: Store, dataset: str, start: dict[str, Any]) -> bool:
 async def test_a_killed_sync_is_committed_completely_or_not_at_all(
     store: Store, database: ThrowAwayDatabase, publish: Publishing, tmp_path: Path
 ) -> None:
-    house = House(tmp_path / "home")
-    house.environ["HASAT_DATABASE_URL"] = database.url
+    installation = Installation(tmp_path / "home")
+    installation.environ["HASAT_DATABASE_URL"] = database.url
     command = [sys.executable, "-m", "hasat", "gib", "sync"]
 
     def begin(lists: dict[str, Path]) -> subprocess.Popen[bytes]:
         sources = ["--pk", str(lists["PK"]), "--gb", str(lists["GB"])]
-        return subprocess.Popen([*command, *sources], env=house.environ, cwd=tmp_path)
+        return subprocess.Popen([*command, *sources], env=installation.environ, cwd=tmp_path)
 
     began = time.monotonic()
     assert begin(publish()).wait(120) == 0

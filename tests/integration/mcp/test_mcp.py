@@ -32,7 +32,7 @@ from hasat.sources.football.status import quota_of
 from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.store.audit import list_audit
-from support.house import House, eventually, free_port
+from support.processes import Installation, eventually, free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -404,13 +404,13 @@ async def test_over_stdio_it_reads_unless_told_otherwise(settings: Settings) -> 
 @pytest.mark.parametrize("flags", [[], ["--operate"]])
 @pytest.mark.parametrize("transport", ["sse", "streamable-http"])
 async def test_as_a_server_of_its_own(
-    settings: Settings, house: House, transport: str, flags: list[str]
+    settings: Settings, installation: Installation, transport: str, flags: list[str]
 ) -> None:
     port = free_port()
-    house.environ = environment(settings, MCP_TRANSPORT=transport, FASTMCP_PORT=str(port))
-    house.home.parent.mkdir(parents=True, exist_ok=True)
-    process = house.start("mcp", *flags)
-    eventually(lambda: "offers its tools at" in house.said(), f"tools over {transport}")
+    installation.environ = environment(settings, MCP_TRANSPORT=transport, FASTMCP_PORT=str(port))
+    installation.home.parent.mkdir(parents=True, exist_ok=True)
+    process = installation.start("mcp", *flags)
+    eventually(lambda: "offers its tools at" in installation.output(), f"tools over {transport}")
     address = f"http://127.0.0.1:{port}"
     way: Any = (
         sse_client(f"{address}/sse", timeout=60)

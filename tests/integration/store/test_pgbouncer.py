@@ -20,8 +20,8 @@ from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.registry import all_sources
 from hasat.store import Store, open_store
 from hasat.testing.database import throw_away_database
-from support.house import eventually
 from support.pgbouncers import pgbouncer
+from support.processes import eventually
 from support.receivers import Receiver, receiving
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ def receiver() -> Iterator[Receiver]:
 def settings(
     background: BlockingPortal, server_url: str, tmp_path: Path, receiver: Receiver
 ) -> Iterator[Settings]:
-    """A house whose only way to an empty database is PgBouncer."""
+    """An installation whose only way to an empty database is PgBouncer."""
     empty = throw_away_database(server_url, None)
     with (
         background.wrap_async_context_manager(empty) as database,

@@ -27,7 +27,7 @@ from hasat.store.store import connect
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from hasat.testing.http import app_client
 from support.feed_toys import TOYS, make_table, run
-from support.house import free_port
+from support.processes import free_port
 
 pytestmark = pytest.mark.anyio
 

@@ -25,8 +25,8 @@ from hasat.store.embedded.server import EmbeddedServer
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from support.feed_toys import TOYS, make_table, run
-from support.house import PATIENCE_SECONDS
 from support.pgbouncers import pgbouncer
+from support.processes import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -56,9 +56,9 @@ def settings_for(url: str, home: Path, **others: str) -> Settings:
 
 
 @pytest.fixture
-async def server(furnished: Path) -> AsyncIterator[EmbeddedServer]:
+async def server(home_with_database: Path) -> AsyncIterator[EmbeddedServer]:
     """A server that only this test uses, and may stop."""
-    server = EmbeddedServer(furnished)
+    server = EmbeddedServer(home_with_database)
     async with server.lease():
         yield server
 
@@ -102,7 +102,7 @@ async def sleep_for_long(store: Store) -> None:
 
 async def is_sleeping(store: Store) -> None:
     query = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             async with store.connection() as conn:
                 if (await conn.execute(query)).rowcount:
@@ -111,7 +111,7 @@ async def is_sleeping(store: Store) -> None:
 
 
 async def becomes_ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while (await client.get(PATHS[0])).status_code != 200:  # noqa: ASYNC110 - a condition
             await asyncio.sleep(0.1)
 

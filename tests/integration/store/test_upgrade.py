@@ -33,7 +33,7 @@ from hasat.store.store import connect, reach
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from hasat.testing.http import app_client
 from support.feed_toys import state_digest
-from support.house import House
+from support.processes import Installation
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +161,7 @@ async def test_a_follower_reads_on_from_its_old_cursor(
 async def test_a_sync_after_the_upgrade_adds_to_the_same_feed(
     client: httpx2.AsyncClient,
     store: Store,
-    hosted: House,
+    hosted: Installation,
     facts: dict[str, Any],
     release: Path,
 ) -> None:
@@ -179,7 +179,7 @@ async def test_a_sync_after_the_upgrade_adds_to_the_same_feed(
 
 
 async def test_keys_runs_and_deliveries_are_still_there(
-    client: httpx2.AsyncClient, hosted: House, facts: dict[str, Any]
+    client: httpx2.AsyncClient, hosted: Installation, facts: dict[str, Any]
 ) -> None:
     path = "/api/v1/einvoice/digest"
     known = await client.get(path, headers={"Authorization": f"Bearer {facts['key']['key']}"})
@@ -194,11 +194,15 @@ async def test_keys_runs_and_deliveries_are_still_there(
 
 
 async def test_a_backup_of_an_earlier_release_can_be_restored(
-    server_url: str, tmp_path: Path, release: Path, facts: dict[str, Any], house: House
+    server_url: str,
+    tmp_path: Path,
+    release: Path,
+    facts: dict[str, Any],
+    installation: Installation,
 ) -> None:
     async with throw_away_database(server_url, None) as empty:
-        house.environ["HASAT_DATABASE_URL"] = empty.url
-        done = house.call("db", "restore", str(release / "backup.dump"))
+        installation.environ["HASAT_DATABASE_URL"] = empty.url
+        done = installation.call("db", "restore", str(release / "backup.dump"))
         assert done.returncode == 0, done.stderr
         settings = empty.settings(tmp_path)
         async with (
@@ -228,7 +232,7 @@ async def _shape(url: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.any_server
 async def test_the_other_sources_work_on(
-    store: Store, hosted: House, facts: dict[str, Any], tmp_path: Path
+    store: Store, hosted: Installation, facts: dict[str, Any], tmp_path: Path
 ) -> None:
     football = Simulation(FOOTBALL, options={"leagues": 1, "teams": 4})
     tkgm = Simulation(TKGM, options={"parcels": 12, "endpoints": 1})
@@ -254,7 +258,7 @@ async def test_the_other_sources_work_on(
 
 @pytest.mark.any_server
 async def test_a_database_that_cannot_be_upgraded_can_be_saved_and_stays_as_it_is(
-    database: ThrowAwayDatabase, hosted: House, tmp_path: Path
+    database: ThrowAwayDatabase, hosted: Installation, tmp_path: Path
 ) -> None:
     """Before the first release migrations were edited in place; such databases exist."""
     async with await connect(database.url) as connection:
@@ -279,7 +283,7 @@ async def test_a_database_that_cannot_be_upgraded_can_be_saved_and_stays_as_it_i
 
 @pytest.mark.any_server
 async def test_a_backup_that_cannot_be_upgraded_replaces_nothing(
-    database: ThrowAwayDatabase, hosted: House, tmp_path: Path, release: Path
+    database: ThrowAwayDatabase, hosted: Installation, tmp_path: Path, release: Path
 ) -> None:
     saved = tmp_path / "saved.dump"
     async with await connect(database.url) as connection:

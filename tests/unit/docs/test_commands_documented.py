@@ -32,13 +32,13 @@ def _all() -> dict[str, TyperCommand]:
     return _commands(root)
 
 
-def test_the_reference_is_what_the_commands_say() -> None:
+def test_the_reference_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == markdown(), "run scripts/docs"
 
 
 @pytest.mark.parametrize("path", sorted(_all()))
 def test_every_number_has_bounds(path: str) -> None:
-    """So that none is larger than the database can look for."""
+    """A number without bounds may be too large for the database."""
     unbounded = [
         parameter.name
         for parameter in _all()[path].params
@@ -49,6 +49,6 @@ def test_every_number_has_bounds(path: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(_all()))
 def test_help_says_what_it_does_and_shows_an_example(path: str) -> None:
-    told = _all()[path].help or ""
-    assert len(told.splitlines()[0]) > 10
-    assert re.search(f"Examples?:.*`[^`]*{path}", told, re.DOTALL), "an example is missing"
+    text = _all()[path].help or ""
+    assert len(text.splitlines()[0]) > 10
+    assert re.search(f"Examples?:.*`[^`]*{path}", text, re.DOTALL), "an example is missing"

@@ -13,7 +13,7 @@ import yaml
 
 from hasat.settings.platform_sections import Jobs, Serve
 from hasat.settings.tree import leaves
-from support.commands_shown import commands_in, complaint_about
+from support.documented_commands import command_error, commands_in_line
 
 PROJECT = Path(__file__).parents[3]
 DEPLOY = PROJECT / "deploy"
@@ -32,7 +32,7 @@ def test_compose_runs_commands_that_exist_with_settings_that_exist(compose: dict
     ours = {k: v for k, v in compose["services"].items() if v["image"].startswith("hasat")}
     assert set(ours) == {"migrate", "serve", "worker"}
     for service in ours.values():
-        assert complaint_about(service["command"]) is None
+        assert command_error(service["command"]) is None
         assert set(service["environment"]) <= SETTINGS
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         assert service["read_only"] is True
@@ -54,29 +54,29 @@ def test_compose_reaches_its_own_database_and_shows_one_port(compose: dict[str, 
     assert grace > Jobs().drain_seconds
 
 
-def test_what_the_comments_tell_to_type_exists() -> None:
+def test_commands_in_comments_exist() -> None:
     for file in [DEPLOY / "compose.yaml", *UNITS]:
         lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
         for line in lines:
             # `compose run SERVICE` calls the image's program.
             line = re.sub(r"^podman compose .* run --rm migrate", "hasat", line)
-            for words in commands_in(line):
-                assert complaint_about(words) is None, line
+            for words in commands_in_line(line):
+                assert command_error(words) is None, line
 
 
-def test_the_container_is_nobody_special_and_watches_its_own_port() -> None:
+def test_the_container_is_unprivileged_and_checks_its_own_port() -> None:
     text = (DEPLOY / "Containerfile").read_text("utf-8")
     instructions = re.findall(r"^([A-Z]+) (.*)$", text.replace("\\\n", ""), re.MULTILINE)
     stages = [n for n, (word, _) in enumerate(instructions) if word == "FROM"]
     assert len(stages) == 2
     last = instructions[stages[-1] :]
-    told = dict(last)
-    assert told["USER"] == "hasat"
-    assert told["EXPOSE"] == str(PORT)
-    assert f"127.0.0.1:{PORT}/readyz" in told["HEALTHCHECK"]
-    assert json.loads(told["ENTRYPOINT"]) == ["hasat"]
-    assert complaint_about(json.loads(told["CMD"])) is None
-    assert set(re.findall(r"HASAT_\w+", told["ENV"])) <= SETTINGS
+    final = dict(last)
+    assert final["USER"] == "hasat"
+    assert final["EXPOSE"] == str(PORT)
+    assert f"127.0.0.1:{PORT}/readyz" in final["HEALTHCHECK"]
+    assert json.loads(final["ENTRYPOINT"]) == ["hasat"]
+    assert command_error(json.loads(final["CMD"])) is None
+    assert set(re.findall(r"HASAT_\w+", final["ENV"])) <= SETTINGS
     for word, rest in instructions[: stages[-1]]:
         if word == "COPY":
             assert all((PROJECT / name).exists() for name in rest.split()[:-1])
@@ -86,10 +86,10 @@ def test_the_container_is_nobody_special_and_watches_its_own_port() -> None:
 def test_a_unit_starts_a_command_with_settings_that_exist(unit: Path) -> None:
     text = unit.read_text("utf-8")
     [start] = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
-    [command] = commands_in(start)
-    assert complaint_about(command) is None
+    [command] = commands_in_line(start)
+    assert command_error(command) is None
     assert set(re.findall(r"\b(HASAT_\w+)=", text)) <= SETTINGS
-    # A folder of settings that is not there keeps Hasat from starting: systemd makes it.
+    # Hasat does not start without its settings folder, so systemd creates it.
     [made] = re.findall(r"^ConfigurationDirectory=(.*)$", text, re.MULTILINE)
     assert re.findall(r"HASAT_CONFIG=(\S+)", text) == [f"/etc/{made}"]
     stop = int(re.findall(r"^TimeoutStopSec=(\d+)", text, re.MULTILINE)[0])
@@ -102,7 +102,7 @@ def test_a_unit_starts_a_command_with_settings_that_exist(unit: Path) -> None:
 )
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 def test_systemd_finds_nothing_wrong(unit: Path, tmp_path: Path) -> None:
-    # The program is not installed here; everything else is looked at as it is.
+    # The program is not installed here; everything else is checked as it is.
     text = unit.read_text("utf-8").replace("/opt/hasat/bin/hasat", "/bin/true")
     copy = tmp_path / unit.name.replace("@", "@test")
     copy.write_text(text, "utf-8")
@@ -116,7 +116,7 @@ def test_systemd_finds_nothing_wrong(unit: Path, tmp_path: Path) -> None:
     assert not about_it
 
 
-def test_prometheus_asks_where_hasat_listens() -> None:
+def test_prometheus_scrapes_the_default_port() -> None:
     read = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8"))
     [job] = read["scrape_configs"]
     assert job["metrics_path"] == "/metrics"

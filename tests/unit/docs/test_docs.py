@@ -1,4 +1,4 @@
-"""What README and docs show exists: commands, options, settings, links, make's targets."""
+"""Everything that README and docs name exists: commands, options, settings, links, targets."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 
 from hasat.settings.legacy import ENVIRONMENT
 from hasat.settings.tree import leaves
-from support.commands_shown import complaint_about, shown_in
+from support.documented_commands import command_error, commands_in_markdown
 
 PROJECT = Path(__file__).parents[3]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
-# Of the tests and of the running processes, not of an installation.
+# Variables of the tests and of running processes, not settings.
 OWN_VARIABLES = {
     "HASAT_TEST_SERVER",
     "HASAT_TEST_NATS",
@@ -26,18 +26,18 @@ def _id(page: Path) -> str:
     return str(page.relative_to(PROJECT))
 
 
-# Those two are generated, and tested where they are.
+# These two are generated and have their own tests.
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if p.name not in ("commands.md", "settings.md")], ids=_id
 )
 def test_every_command_shown_exists_with_its_options(page: Path) -> None:
-    shown = list(shown_in(page.read_text("utf-8")))
-    wrong = {" ".join(words): said for words in shown if (said := complaint_about(words))}
+    shown = list(commands_in_markdown(page.read_text("utf-8")))
+    wrong = {" ".join(words): error for words in shown if (error := command_error(words))}
     assert not wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
-def test_every_link_and_picture_is_there(page: Path) -> None:
+def test_every_link_and_picture_exists(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8"))
     local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
     missing = [link for link in local if not (page.parent / link).exists()]
@@ -63,7 +63,7 @@ def test_every_setting_named_exists(page: Path) -> None:
     known = {name for leaf in leaves().values() for name in leaf.names}
     known |= {name for names in ENVIRONMENT.values() for name in names} | OWN_VARIABLES
     named = set(re.findall(r"\bHASAT_[A-Z][A-Z_]*[A-Z]\b", page.read_text("utf-8")))
-    # Any setting's variable may be a file's name instead.
+    # Every variable has a variant with _FILE that names a file.
     unknown = {name for name in named - known if name.removesuffix("_FILE") not in known}
     assert not unknown
 

@@ -89,7 +89,7 @@ def test_show_takes_settings_and_sections(run: Run) -> None:
         "serve.base_map_credit": "",
         "gib.download_timeout": "10m",
     }
-    assert run("show", "jobs.schedule").stdout == "No job is changed.\n"
+    assert run("show", "jobs.schedule").stdout == "No job has changed settings.\n"
     result = run("show", "serve.prot")
     assert isinstance(result.exception, UsageError)
     assert "did you mean 'serve.port'?" in str(result.exception)

@@ -1,4 +1,4 @@
-"""Hasat as a person runs it: real processes, real signals, a folder of its own."""
+"""Hasat in real processes, each installation in its own folder."""
 
 import contextlib
 import json
@@ -18,15 +18,15 @@ from anyio.from_thread import start_blocking_portal
 
 from hasat.store.embedded.server import EmbeddedServer
 
-PATIENCE_SECONDS = 90.0
+TIMEOUT_SECONDS = 90.0
 
 
 def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """The first true answer of a condition; fails with its name when patience ends."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Return the first true value of a condition; fail with its name after a time-out."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
+        if value := condition():
+            return value
         time.sleep(0.05)
     raise AssertionError(f"did not happen: {what}")
 
@@ -36,15 +36,15 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def furnish(home: Path, made: Path) -> None:
-    """Give a new home a copy of the database of another one, whose server is not running."""
+def copy_database(home: Path, template: Path) -> None:
+    """Copy the database of another home, whose server is not running."""
     (home / "postgres").mkdir(parents=True)
-    copy = ["cp", "-a", str(made / "postgres" / "data"), str(home / "postgres")]
+    copy = ["cp", "-a", str(template / "postgres" / "data"), str(home / "postgres")]
     subprocess.run(copy, check=True)
 
 
 class Commands:
-    """A group of commands over a test's own database, as a person types them."""
+    """Runs the commands of a group on the database of a test."""
 
     def __init__(self, group: str, database_url: str, home: Path, columns: int) -> None:
         self._group = group
@@ -71,8 +71,8 @@ class Commands:
         return json.loads(done.stdout)
 
 
-class House:
-    """One HASAT_HOME and the processes started on it."""
+class Installation:
+    """A HASAT_HOME and the processes that use it."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -93,7 +93,7 @@ class House:
 
     def start(self, *arguments: str, files: int | None = None) -> subprocess.Popen[str]:
         """Start a command; `files` is the number of files that it may open."""
-        log = (self.home.parent / "said.txt").open("a")
+        log = (self.home.parent / "output.txt").open("a")
         command = [*self.program, *arguments]
         if files is not None:
             command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
@@ -110,8 +110,9 @@ class House:
         self._started.append(process)
         return process
 
-    def said(self) -> str:
-        return (self.home.parent / "said.txt").read_text()
+    def output(self) -> str:
+        """Return everything that started processes have printed."""
+        return (self.home.parent / "output.txt").read_text()
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -120,7 +121,7 @@ class House:
             capture_output=True,
             text=True,
             cwd=self.home.parent,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
 
     def json(self, *arguments: str) -> Any:
@@ -135,8 +136,8 @@ class House:
             return None
 
     def ready(self) -> bool:
-        answer = self.get("/readyz")
-        return answer is not None and answer.status_code == 200
+        response = self.get("/readyz")
+        return response is not None and response.status_code == 200
 
     def end(self) -> None:
         for process in self._started:

@@ -1,4 +1,4 @@
-"""Commands of Hasat as pages and files show them, checked against those that exist."""
+"""Commands in documentation and deployment files, checked against the existing ones."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from hasat.cli import app
 
 _OPTION = re.compile(r"--?[a-zA-Z][\w-]*")
-# What ends a command on a line of shell.
+# Tokens that end a command on a line of shell.
 _ENDS = frozenset({"|", "||", "&&", ";", ">", "2>", "&"})
 
 
@@ -22,21 +22,21 @@ def _tree() -> TyperGroup:
     return root
 
 
-def shown_in(markdown: str) -> Iterator[list[str]]:
-    """The words of every `hasat ...` command in code of a page, after the program's name."""
+def commands_in_markdown(markdown: str) -> Iterator[list[str]]:
+    """Yield the arguments of every `hasat ...` command in the code of a page."""
     for code in [*_blocks(markdown), *re.findall(r"`([^`\n]+)`", markdown)]:
         for line in code.splitlines():
-            yield from commands_in(line)
+            yield from commands_in_line(line)
 
 
-def commands_in(line: str) -> Iterator[list[str]]:
+def commands_in_line(line: str) -> Iterator[list[str]]:
     try:
         words = shlex.split(line, comments=True)
     except ValueError:
         return
     at = [n for n, word in enumerate(words) if word == "hasat" or word.endswith("/bin/hasat")]
     for start in at:
-        # `curl ... hasat`, `--tag hasat`: only a program's name begins a command.
+        # In `curl ... hasat` and `--tag hasat` it is not the name of the program.
         before = words[start - 1] if start else ""
         if before and not ("=" in before or before in _ENDS or before in ("sudo", "exec")):
             continue
@@ -45,8 +45,8 @@ def commands_in(line: str) -> Iterator[list[str]]:
         yield rest[:end]
 
 
-def complaint_about(words: list[str]) -> str | None:
-    """What is wrong with a command; None if it exists with these options."""
+def command_error(words: list[str]) -> str | None:
+    """Return what is wrong with a command; None if it exists with these options."""
     group: TyperCommand | TyperGroup = _tree()
     known = {option for one in group.params for option in (*one.opts, *one.secondary_opts)}
     words = list(words)

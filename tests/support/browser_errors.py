@@ -1,12 +1,12 @@
-"""What a browser complains about."""
+"""Errors in the console of a browser."""
 
 from playwright.sync_api import Page, Request
 
 
-class Complaints(list[str]):
-    """What the console said and what could not be loaded; both are faults of a page."""
+class BrowserErrors(list[str]):
+    """Collects console messages and requests that failed."""
 
-    def of(self, page: Page) -> "Complaints":
+    def of(self, page: Page) -> "BrowserErrors":
         page.set_default_timeout(60_000)
         page.on("console", lambda message: self.append(f"{page.url}: {message.text}"))
         page.on("pageerror", lambda error: self.append(f"{page.url}: {error}"))
@@ -14,6 +14,6 @@ class Complaints(list[str]):
         return self
 
     def _failed(self, request: Request) -> None:
-        # Streams, and what else a page still asks for, end when it is left.
+        # Leaving a page aborts its streams and open requests.
         if request.failure != "net::ERR_ABORTED":
             self.append(f"{request.url}: {request.failure}")
