@@ -21,7 +21,7 @@ from hasat.fetch.outcomes import (
 )
 from hasat.messages import msg
 from hasat.store import Store
-from hasat.store.quarantine import Aside, keep_aside
+from hasat.store.quarantine import QuarantinedRecord, quarantine
 
 
 class TokenBudget:
@@ -62,7 +62,9 @@ async def quarantine_broken(
     if verdict.outcome is not Outcome.BROKEN:
         return
     async with store.connection() as conn:
-        await keep_aside(conn, upstream, run, [Aside(origin, verdict.reason, response.body)])
+        await quarantine(
+            conn, upstream, run, [QuarantinedRecord(origin, verdict.reason, response.body)]
+        )
 
 
 # The outcomes that a retry may change, and the attempts for each.

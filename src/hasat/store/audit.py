@@ -1,8 +1,9 @@
 """The audit record: who did what, from where, why, when and with what outcome.
 
-Whoever offers an action to people opens `audited(...)` around it. The function that changes
+An interface that offers an action opens `audited(...)` around it. The function that changes
 something calls `record_action(connection)` in its own transaction, so that the change and its
-record are committed together. What nobody asked for, such as a scheduled run, is not recorded.
+record are committed together. Actions that no one requested, such as scheduled runs, are not
+recorded.
 """
 
 import os
@@ -62,7 +63,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, and from where. `id` is the caller's id where names are not unique."""
+    """The actor and its address; `id` is the caller's id where names are not unique."""
 
     name: str
     kind: ActorKind
@@ -177,7 +178,7 @@ def describe_action(
     reason: str | None = None,
     **detail: Any,
 ) -> None:
-    """Add to the action in progress what is known only by now."""
+    """Add details to the action in progress."""
     if (entry := _current.get()) is not None:
         entry.actor = replace(
             entry.actor, name=actor or entry.actor.name, kind=kind or entry.actor.kind
@@ -209,15 +210,15 @@ async def list_audit(
     return await store.rows(AuditRecord, load_query("hasat.store", "audit_list"), values)
 
 
-async def is_there(connection: AsyncConnection[Any]) -> bool:
-    """Whether the database has the table already: it may be empty, or older than this version."""
+async def has_audit_table(connection: AsyncConnection[Any]) -> bool:
+    """Return whether the table exists: the database may be empty or older than this version."""
     cursor = await connection.execute("SELECT to_regclass('jobs.audit') IS NOT NULL")
     return await cursor.fetchone() == (True,)
 
 
 async def read_all(connection: AsyncConnection[Any]) -> Sequence[Mapping[str, Any]]:
-    """Return every record with its token, oldest first; none where the table is not there yet."""
-    if not await is_there(connection):
+    """Return every record with its token, oldest first; none if the table does not exist."""
+    if not await has_audit_table(connection):
         return []
     async with connection.cursor(row_factory=dict_row) as rows:
         await rows.execute("SELECT * FROM jobs.audit ORDER BY id")
@@ -232,14 +233,14 @@ async def carry_over(store: Store, records: Sequence[Mapping[str, Any]]) -> None
 
 
 def error_detail(error: HasatError) -> dict[str, Any]:
-    """Return what the record of a failed action tells about its error."""
+    """Return the details of an error for the record of a failed action."""
     detail = {"error": error.code, "message": error.message}
     data = stored(error.message)
     return {**detail, "messageData": data} if data else detail
 
 
 async def _record_error(store: Store, entry: AuditEntry, error: BaseException) -> None:
-    """Record why an action did not happen; the error itself is raised whatever comes of this."""
+    """Record why an action failed; the error itself is raised in any case."""
     known = _known_error(error)
     if isinstance(known, DatabaseError) or isinstance(error, psycopg.OperationalError):
         log.warning("audit.not_recorded", action=entry.action, actor=entry.actor.name)

@@ -67,7 +67,7 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
     client = await Client.of(reached, binaries)
     unfinished = file.with_name(f"{file.name}.part")
     try:
-        # Before pg_dump opens it: what the upstreams published may name people.
+        # Private before pg_dump opens it: the data may name people.
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
     except OSError as error:
         if is_disk_full(error):
@@ -93,7 +93,7 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
         size = unfinished.stat().st_size
         unfinished.rename(file)
     except DatabaseError as error:
-        # pg_dump does not say where; the server's own disk may be the full one as well.
+        # pg_dump does not say which disk is full; it may be the server's.
         if _NO_SPACE in error.message and is_short(unfinished.parent):
             raise disk_full(unfinished.parent, "the backup") from error
         raise
@@ -110,9 +110,9 @@ async def restore(
     *,
     replace: bool = False,
 ) -> None:
-    """Put a backup in place of what Hasat has in the database.
+    """Replace the database with a backup.
 
-    A backup that this Hasat could not upgrade is refused before anything is replaced.
+    A backup that this version cannot upgrade is rejected before anything is replaced.
     """
     client = await Client.of(reached, binaries)
     pg_restore = client.program("pg_restore")
@@ -267,8 +267,8 @@ async def _run(client: Client, program: str, *arguments: str) -> str:
 
 def _failed(doing: str, said: str) -> DatabaseError:
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason was given"]
-    telling = [line for line in lines if "error: " in line.lower()]
-    reason = (telling or lines)[0]
+    errors = [line for line in lines if "error: " in line.lower()]
+    reason = (errors or lines)[0]
     remedy = "Free some space on the server's disk." if _NO_SPACE in said else None
     return DatabaseError(
         msg("The database could not be {doing}: {reason}.", doing=doing, reason=reason.rstrip(".")),

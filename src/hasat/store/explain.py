@@ -14,7 +14,7 @@ _EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
 
 
 def parameters_of(url: str) -> dict[str, str]:
-    """The connection parameters in a URL; what libpq says of a wrong one may show the password."""
+    """Parse the parameters of a URL; libpq's own error might show the password."""
     try:
         return {key: str(value) for key, value in conninfo_to_dict(url).items()}
     except psycopg.Error:
@@ -29,7 +29,7 @@ def parameters_of(url: str) -> dict[str, str]:
 
 
 def label_of(url: str) -> str:
-    """Which database it is, for people."""
+    """Return a label of the database for people."""
     found = parameters_of(url)
     place = found.get("hostaddr") or found.get("host") or "the local socket"
     if "port" in found and not place.startswith("/"):
@@ -40,7 +40,7 @@ def label_of(url: str) -> str:
 
 
 def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
-    """Why no connection could be made; libpq gives a text here, but no code."""
+    """Return the error for a failed connection; libpq gives a text here, but no code."""
     said = _first_line(error)
     label = label_of(url)
     if "password" in said or "authentication" in said or "no pg_hba.conf entry" in said:
@@ -72,7 +72,7 @@ def cannot_connect(error: psycopg.Error, url: str) -> DatabaseError:
 
 
 def check_server(server_version: int, encoding: str | None, url: str) -> None:
-    """Refuse a server that is too old, or a database that cannot hold every letter.
+    """Reject a server that is too old, or a database that is not UTF-8.
 
     The version is libpq's, such as 150004.
     """
@@ -99,7 +99,7 @@ def check_server(server_version: int, encoding: str | None, url: str) -> None:
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the error means that the server or the connection is gone."""
+    """Return whether the error means that the server or the connection is lost."""
     code = error.sqlstate
     if code is None:
         return isinstance(error, psycopg.OperationalError)
@@ -109,7 +109,7 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def sentence(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError | None:
-    """Return what the server's own troubles mean; None for an error of the statement."""
+    """Return the error for a problem of the server; None for an error of the statement."""
     match error.sqlstate:
         case "53100":
             return disk_full(error, label, embedded=embedded)
@@ -148,7 +148,7 @@ def sentence(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseErr
 
 def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
     if embedded and home.is_short(Path(label)):
-        # A server that cannot write its log ends; why is only in that log.
+        # A server that cannot write its log exits; the reason is only in that log.
         return disk_full(error, label, embedded=True)
     return DatabaseAwayError(
         msg(
@@ -174,7 +174,7 @@ def disk_full(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseEr
 
 def _first_line(error: psycopg.Error) -> str:
     text = (error.diag.message_primary or str(error) or type(error).__name__).splitlines()[0]
-    # libpq puts where and how in front of what.
+    # libpq writes host and port before the reason.
     for prefix in ("FATAL: ", " failed: ", "connection is bad: ", "connection failed: "):
         _, found, point = text.rpartition(prefix)
         if found and point.strip():

@@ -15,14 +15,14 @@ from hasat.errors import DiskFullError
 from hasat.messages import msg
 from hasat.store.embedded.layout import Layout
 
-# PostgreSQL takes up to this much at once: a segment of its write-ahead log, twice.
+# PostgreSQL allocates up to this much at once: a segment of its write-ahead log, twice.
 SHORT_BYTES = 32 * 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FREE = msg("Free some space there and try again; nothing that was stored is lost.")
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the operating system had no room for what was to be written."""
+    """Return whether the error means that a disk is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
@@ -43,7 +43,7 @@ def disk_full(folder: Path, what: str) -> DiskFullError:
 
 
 @contextmanager
-def room_for(what: str, folder: Path) -> Iterator[None]:
+def explaining_disk_full(what: str, folder: Path) -> Iterator[None]:
     """Turn a full disk into an error that names what is written and where."""
     try:
         yield
@@ -54,9 +54,9 @@ def room_for(what: str, folder: Path) -> Iterator[None]:
 
 
 def explain_disk_full(error: BaseException, home: Path | None = None) -> DiskFullError | None:
-    """Return the error for a full disk of which only the system's own error is known.
+    """Return the error for a full disk when only the system's error is known.
 
-    The system does not say which disk it was, so those that are short of room are named.
+    The system does not say which disk it was, so those with little free space are named.
     """
     if not is_disk_full(error):
         return None
@@ -70,12 +70,12 @@ def explain_disk_full(error: BaseException, home: Path | None = None) -> DiskFul
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how many bytes this user may still write to the file system of a folder."""
+    """Return the bytes that this user may still write to the file system of a folder."""
     return shutil.disk_usage(nearest(folder)).free
 
 
 def is_short(folder: Path) -> bool:
-    """Whether the file system of a folder is as good as full."""
+    """Return whether the file system of a folder is almost full."""
     try:
         return free_bytes(folder) < SHORT_BYTES
     except OSError:
@@ -103,7 +103,7 @@ _OTHERS = 0o077
 
 
 def is_shared(home: Path) -> bool:
-    """Whether the folder is evidently not Hasat's alone, such as /tmp or a person's home."""
+    """Return whether other programs use the folder too, as /tmp or a user's home."""
     found = home.stat()
     return bool(
         found.st_mode & (stat.S_ISVTX | stat.S_IWOTH) or home.resolve() in (Path("/"), Path.home())
@@ -111,9 +111,9 @@ def is_shared(home: Path) -> bool:
 
 
 def make_home_private(home: Path) -> None:
-    """Take away the rights of others in the folder, as earlier versions left them there.
+    """Remove the permissions of other users, which earlier versions left in the folder.
 
-    What belongs to another user, and a folder that is shared with other programs, stays as it is.
+    Files of another user, and a folder that other programs use too, stay unchanged.
     """
     if not home.is_dir() or is_shared(home):
         return

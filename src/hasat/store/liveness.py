@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Liveness:
-    """Whether a server responds; one question at a time, for all who wait for it."""
+    """Checks whether a server responds; concurrent callers share one check."""
 
     def __init__(self, connect: Connect, label: str, seconds: float) -> None:
         self.seconds = seconds
@@ -43,13 +43,13 @@ class Liveness:
         self._watching: asyncio.Task[None] | None = None
 
     def check(self) -> None:
-        """Raise the reason if the server did not respond when it was asked last."""
+        """Raise the reason if the server did not respond to the last check."""
         if (trouble := self.trouble) is not None:
             # A new one each time: a raised exception collects the frames it passed.
             raise type(trouble)(trouble.message, remedy=trouble.remedy)
 
     async def responds(self) -> bool:
-        """Ask the server now; returns within about `seconds` for each host in the address."""
+        """Check the server now; takes about `seconds` at most for each host in the address."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask(), name="database liveness")
         # Not awaited itself: one caller that gives up must not end it for the others.
@@ -98,7 +98,7 @@ class Liveness:
 
 
 def shut_down(conn: AsyncConnection[Any]) -> None:
-    """End a connection that somebody waits on: the wait ends as if the server had closed it."""
+    """Shut a connection down; a pending wait ends as if the server had closed it."""
     try:
         # A copy, because the descriptor itself is libpq's to close.
         with socket.socket(fileno=os.dup(conn.pgconn.socket)) as copy:

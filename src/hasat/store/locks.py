@@ -1,4 +1,4 @@
-"""Locks that the kernel frees when their holder dies, however it dies, and bounded waiting."""
+"""File locks, which the kernel releases when their holder dies, and bounded waiting."""
 
 import asyncio
 import fcntl
@@ -13,14 +13,14 @@ import structlog
 from hasat.errors import DatabaseError
 from hasat.messages import msg
 
-_SAY_SO_AFTER_SECONDS = 3.0
+_LOG_AFTER_SECONDS = 3.0
 _GIVE_UP_AFTER_SECONDS = 600.0
 
 log = structlog.get_logger(__name__)
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file at once: its descriptor (closing it unlocks), or None if others hold it.
+    """Lock a file and return its descriptor (closing it unlocks), or None if it is locked.
 
     The lock belongs to the open file: a process that inherits the descriptor holds it too.
     """
@@ -32,7 +32,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 
 def try_convert(descriptor: int, *, shared: bool) -> bool:
-    """Turn the lock on an open file into a shared or an exclusive one, if nobody is in the way."""
+    """Convert the lock on an open file to shared or exclusive, if no other lock prevents it."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -40,18 +40,18 @@ def try_convert(descriptor: int, *, shared: bool) -> bool:
     return True
 
 
-class Patience:
-    """A wait that may be long: remarked on after some seconds, ended by a sentence."""
+class BoundedWait:
+    """A wait that is logged after some seconds and ends with an error after ten minutes."""
 
     def __init__(self, waiting_for: str, *, remedy: str) -> None:
         self._waiting_for = waiting_for
         self._remedy = remedy
         self._began = time.monotonic()
-        self._told = False
+        self._logged = False
         self._step = 0.005
 
     async def pause(self, detail: str = "") -> None:
-        """Let a moment pass; moments grow to a tenth of a second."""
+        """Sleep for a moment that grows to a tenth of a second."""
         waited = time.monotonic() - self._began
         if waited > _GIVE_UP_AFTER_SECONDS:
             raise DatabaseError(
@@ -63,18 +63,18 @@ class Patience:
                 ),
                 remedy=self._remedy,
             )
-        if not self._told and waited > _SAY_SO_AFTER_SECONDS:
-            self._told = True
-            log.info(f"waiting for {self._waiting_for}", detail=detail or None)
+        if not self._logged and waited > _LOG_AFTER_SECONDS:
+            self._logged = True
+            log.info("lock.waiting", waiting_for=self._waiting_for, detail=detail or None)
         await asyncio.sleep(self._step)
         self._step = min(self._step * 1.3, 0.1)
 
 
 @asynccontextmanager
-async def locked(path: Path, patience: Patience) -> AsyncIterator[None]:
-    """Hold the lock alone, after waiting for it."""
+async def locked(path: Path, wait: BoundedWait) -> AsyncIterator[None]:
+    """Hold the exclusive lock, after waiting for it."""
     while (descriptor := try_lock(path)) is None:
-        await patience.pause()
+        await wait.pause()
     try:
         yield
     finally:

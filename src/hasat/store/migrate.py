@@ -22,7 +22,7 @@ from hasat.store.queries import load_query
 
 _LOCK_KEY = 0x6861736174  # "hasat"
 _WAIT_FOR_MIGRATION_SECONDS = 60.0
-# Short: everybody who wants the table queues up behind a migration that waits for it.
+# Short: other sessions queue up behind a migration that waits for a table.
 _WAIT_FOR_TABLE_SECONDS = 10.0
 _PROCRASTINATE = "procrastinate"
 
@@ -39,7 +39,7 @@ class MigrationSet:
 
 @dataclass(frozen=True)
 class Migration:
-    """One file. A later procrastinate may word an old file of its own anew; we may not."""
+    """One migration file; only procrastinate may reword an old file of its own."""
 
     set_name: str
     name: str
@@ -56,7 +56,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class Applied:
-    """What the database remembers of a migration."""
+    """An applied migration, as the database records it."""
 
     checksum: str
     hasat_version: str
@@ -73,9 +73,9 @@ async def migrate(
     *,
     wait_seconds: float = _WAIT_FOR_MIGRATION_SECONDS,
 ) -> list[str]:
-    """Apply what is pending, together or not at all; returns the names of what was applied.
+    """Apply pending migrations in one transaction and return their names.
 
-    Of many processes that start at once, one migrates and the others wait for it.
+    Of several processes that start at once, one migrates and the others wait.
     """
     known = known_migrations(sets)
     if not pending(known, await _applied(connection)):
@@ -120,7 +120,7 @@ async def migrate(
 
 
 def known_migrations(sets: Sequence[MigrationSet]) -> list[Migration]:
-    """Every file, in the order in which a fresh database gets them."""
+    """Return every migration in the order in which a new database gets them."""
     known = [
         Migration(_PROCRASTINATE, file.name, file.read_text("utf-8"), immutable=False)
         for file in sorted(migrations_path.glob("*.sql"))
@@ -131,13 +131,13 @@ def known_migrations(sets: Sequence[MigrationSet]) -> list[Migration]:
 
 
 def checksum_of(migrations: Sequence[Migration]) -> str:
-    """Equal if and only if fresh databases come out equal."""
+    """Return a checksum that is equal if and only if new databases come out equal."""
     text = "\n".join(f"{migration} {migration.checksum}" for migration in migrations)
     return hashlib.sha256(f"{text}\n{SchemaManager.get_schema()}".encode()).hexdigest()
 
 
 def pending(known: Sequence[Migration], applied: AppliedMap) -> list[Migration]:
-    """What is still to be applied; refuses a database that does not fit the files."""
+    """Return the pending migrations; reject a database that does not match the files."""
     names = {(migration.set_name, migration.name) for migration in known}
     for set_name in {migration.set_name for migration in known}:
         newest = max(name for of_set, name in names if of_set == set_name)
@@ -213,7 +213,6 @@ def _unknown(name: str, applied: Applied, *, newer: bool) -> DatabaseError:
 
 
 def _read(migration_set: MigrationSet) -> list[Migration]:
-    # Statements that code runs may lie in the same folder; their names begin with a letter.
     names = sorted(file.name for file in migration_set.folder.iterdir() if file.name[0].isdigit())
     for name in names:
         if not re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name):
@@ -236,7 +235,7 @@ def _read(migration_set: MigrationSet) -> list[Migration]:
                 ),
                 remedy=msg(
                     "Number the files 0001, 0002, ... without gaps; if none was taken away, "
-                    "install Hasat anew."
+                    "reinstall Hasat."
                 ),
             )
     return [
@@ -256,7 +255,7 @@ async def _applied(connection: AsyncConnection[TupleRow]) -> AppliedMap:
 
 
 async def _prepare(connection: AsyncConnection[TupleRow], wait_seconds: float) -> None:
-    """Become the only one who migrates, until the transaction ends."""
+    """Take the migration lock until the transaction ends."""
     await _limit_waiting(connection, wait_seconds)
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
     await _limit_waiting(connection, min(wait_seconds, _WAIT_FOR_TABLE_SECONDS))
@@ -272,7 +271,7 @@ async def _limit_waiting(connection: AsyncConnection[TupleRow], seconds: float) 
 
 
 def _with_schema_of_procrastinate(steps: Sequence[Migration]) -> list[Migration]:
-    """A fresh database gets procrastinate's schema instead of its history."""
+    """Replace procrastinate's history by its schema for a new database."""
     history = [step for step in steps if step.set_name == _PROCRASTINATE]
     if len(history) < len(list(migrations_path.glob("*.sql"))):
         return list(steps)

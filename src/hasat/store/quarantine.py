@@ -58,8 +58,8 @@ def _number(number: float) -> float | int:
     return number + 0.0
 
 
-class Aside(NamedTuple):
-    """A piece of an answer: where it stood, what is wrong with it, and whose it seems to be."""
+class QuarantinedRecord(NamedTuple):
+    """Part of a response that could not be read: its position, the reason and its likely key."""
 
     origin: str
     reason: str
@@ -67,10 +67,10 @@ class Aside(NamedTuple):
     key: str | None = None
 
 
-async def keep_aside(
-    conn: AsyncConnection[Any], source: str, run: int | None, asides: Iterable[Aside]
+async def quarantine(
+    conn: AsyncConnection[Any], source: str, run: int | None, records: Iterable[QuarantinedRecord]
 ) -> None:
-    """Keep the pieces, in the transaction of whoever could not read them."""
+    """Store records in raw.set_aside, in the caller's transaction."""
     async with conn.cursor() as cursor:
         await cursor.executemany(
             "INSERT INTO raw.set_aside (source, run, origin, reason, content, key)"
@@ -79,11 +79,11 @@ async def keep_aside(
                 (
                     source,
                     run,
-                    storable_text(aside.origin),
-                    storable_text(aside.reason),
-                    aside.content,
-                    None if aside.key is None else storable_text(aside.key),
+                    storable_text(record.origin),
+                    storable_text(record.reason),
+                    record.content,
+                    None if record.key is None else storable_text(record.key),
                 )
-                for aside in asides
+                for record in records
             ],
         )

@@ -25,7 +25,7 @@ VALUES (
 ON CONFLICT (token) DO NOTHING
 
 -- name: is_empty
--- Whether nobody has created anything here yet.
+-- Return whether the database is empty.
 SELECT NOT EXISTS (
     SELECT
     FROM pg_class

@@ -35,8 +35,8 @@ def transport_parameters(frozen_seconds: float) -> dict[str, int]:
 def _transaction_settings(frozen_seconds: float) -> bytes:
     """Return the SET LOCAL statements that follow BEGIN.
 
-    A lock is waited for much longer than a frozen holder can keep it: a holder that works may take
-    minutes, as a first load does.
+    The lock time-out is much longer than the time for which a frozen process can hold a lock: a
+    process that works may need minutes, as a first load does.
     """
     values = {
         "idle_in_transaction_session_timeout": f"{frozen_seconds * 1000:.0f}ms",
@@ -79,7 +79,7 @@ class Session(_TimedTransactions, AsyncConnection[TupleRow]):
 
 
 class BlockingSession(_TimedTransactions, Connection[TupleRow]):
-    """The same for threads and processes without an event loop."""
+    """A blocking connection whose transactions have time-outs."""
 
 
 def session_class(frozen_seconds: float) -> type[Session]:
@@ -93,7 +93,7 @@ def session_class(frozen_seconds: float) -> type[Session]:
 
 @asynccontextmanager
 async def kept_alive(conn: AsyncConnection[Any], every_seconds: float) -> AsyncIterator[None]:
-    """Keep the transaction of a living process from counting as idle while it computes or waits."""
+    """Prevent the idle time-out of a transaction while the process computes or waits."""
     loop = asyncio.get_running_loop()
     ping: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle

@@ -35,7 +35,7 @@ from hasat.store.session import (
 )
 
 _WAIT_SECONDS = 10.0
-# Longer than a caller waits, so that somebody is always trying while somebody waits.
+# Longer than a caller waits, so that a reconnect is in progress while callers wait.
 _RECONNECT_SECONDS = 15.0
 _CONNECT_SECONDS = 10
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """The database, open for use. `label` names it for people, without a password."""
+    """An open database; `label` names it for people, without a password."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class Store:
         )
 
     def connection(self) -> AbstractAsyncContextManager[AsyncConnection[TupleRow]]:
-        """One transaction: committed at the end, rolled back on an error."""
+        """Open a transaction: committed at the end, rolled back on an error."""
         return self._transaction(self._fence)
 
     def snapshot(self) -> AbstractAsyncContextManager[AsyncConnection[TupleRow]]:
-        """One read-only transaction in which every statement sees the same state."""
+        """Open a read-only transaction in which all statements see one snapshot."""
         return self._transaction(_read_one_state)
 
     @asynccontextmanager
@@ -116,17 +116,17 @@ class Store:
             raise
 
     async def rows(self, kind: type[T], query: str, values: Params | None = None) -> list[T]:
-        """What a question is answered with, each row as one of that kind, by its columns' names."""
+        """Run a query and return each row as an instance of a class, by column names."""
         async with self.connection() as conn, conn.cursor(row_factory=class_row(kind)) as cursor:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 
     async def now(self) -> datetime:
-        """The database's clock, the one that decides."""
+        """Return the time of the database, which is authoritative."""
         async with self.connection() as connection:
             row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
         if row is None:
-            raise DatabaseError(msg("PostgreSQL did not tell the time."))
+            raise DatabaseError(msg("PostgreSQL returned no time."))
         moment: datetime = row[0]
         return moment
 
@@ -169,7 +169,7 @@ class _StandbyReads(Store):
 
 @asynccontextmanager
 async def _left_if_demoted(connection: AsyncConnection[TupleRow]) -> AsyncIterator[None]:
-    """Close a connection to a primary that became a standby, so that the next one finds the new."""
+    """Close a connection to a primary that became a standby; the next one finds the new primary."""
     try:
         yield
     except psycopg.errors.ReadOnlySqlTransaction:
@@ -179,7 +179,7 @@ async def _left_if_demoted(connection: AsyncConnection[TupleRow]) -> AsyncIterat
 
 @dataclass(frozen=True)
 class Reached:
-    """A database that answers, migrated or not. `address` is what new connections use."""
+    """A database that accepts connections, migrated or not; `address` is for new connections."""
 
     url: str
     address: str | Callable[[], Awaitable[str]]
@@ -189,7 +189,7 @@ class Reached:
 
 @asynccontextmanager
 async def reach(settings: Settings, *, leave_running: bool = False) -> AsyncIterator[Reached]:
-    """The given database, else the embedded one, whose server is started if needed."""
+    """Connect to the configured database, else start the embedded one."""
     await asyncio.to_thread(make_home_private, settings.home)
     if settings.database.url is not None:
         url = settings.database.url.get_secret_value()
@@ -208,11 +208,11 @@ async def open_store(
     *,
     for_requests: bool = False,
 ) -> AsyncIterator[Store]:
-    """The database, migrated and with a pool of connections.
+    """Open the migrated database with a connection pool.
 
-    With `for_requests`, nobody waits for a server that does not respond, and the standby of
-    `database.read_url` serves `Store.reads`. Not for jobs: their long statements must not depend
-    on whether PgBouncer has a connection to spare for the question.
+    With `for_requests`, callers do not wait for a server that does not respond, and the standby of
+    `database.read_url` serves `Store.reads`. Not for jobs: their long statements must not depend on
+    whether PgBouncer has a free connection for the liveness check.
     """
     database = settings.database
     size = pool_size or database.pool_size
@@ -240,7 +240,7 @@ async def _open(
     frozen_seconds: float,
     response_seconds: float | None,
 ) -> AsyncIterator[Store]:
-    """A pool of connections; `response_seconds` is None where a server is waited for patiently."""
+    """Open a connection pool; without `response_seconds` a slow server is waited for."""
     # PgBouncer in transaction mode cannot keep prepared statements.
     options: dict[str, Any] = {} if reached.embedded else {"prepare_threshold": None}
     wait_seconds, liveness = _WAIT_SECONDS, None
@@ -281,7 +281,7 @@ async def _open(
 
 
 async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet]) -> list[str]:
-    """Apply the migrations that are pending; returns their names."""
+    """Apply pending migrations and return their names."""
     try:
         async with await connect(reached.url) as connection:
             return await migrate(connection, migrations)
@@ -300,7 +300,7 @@ async def bring_up_to_date(reached: Reached, migrations: Sequence[MigrationSet])
 
 
 async def connect(url: str, **options: Any) -> AsyncConnection[TupleRow]:
-    """One connection outside the pool, each statement its own transaction; or a sentence why not.
+    """Open a connection outside the pool in autocommit mode; raise DatabaseError if that fails.
 
     It prepares no statements, so it works through PgBouncer.
     """
@@ -330,7 +330,7 @@ def _parameters(
     frozen_seconds: float = DEFAULT_FROZEN_SECONDS,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What we add to the URL where it says nothing itself."""
+    """Return the parameters that the URL does not set."""
     name = f"hasat {os.getpid()}@{socket.gethostname()}"[:63]
     ours = {
         "connect_timeout": _CONNECT_SECONDS,

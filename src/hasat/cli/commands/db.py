@@ -21,7 +21,7 @@ from hasat.store.audit import (
     carry_over,
     command_actor,
     error_detail,
-    is_there,
+    has_audit_table,
     read_all,
 )
 from hasat.store.backup import Client, back_up, restore
@@ -172,7 +172,7 @@ async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
 async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> None:
     entry.detail |= error_detail(error)
     async with await connect(url) as connection:
-        if await is_there(connection):
+        if await has_audit_table(connection):
             await entry.write(connection, "refused" if error.status < 500 else "failed")
 
 

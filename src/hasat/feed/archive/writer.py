@@ -26,7 +26,7 @@ from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-from hasat.store.locks import Patience, locked, try_lock
+from hasat.store.locks import BoundedWait, locked, try_lock
 
 
 class ArchivingError(ConflictError):
@@ -99,7 +99,7 @@ async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIt
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f".{dataset.name}.lock"
     if wait:
-        patience = Patience(
+        patience = BoundedWait(
             f"another process that archives {dataset.name}",
             remedy="Check for a Hasat process that hangs.",
         )

@@ -26,7 +26,7 @@ from hasat.messages import msg
 from hasat.sources.tkgm.features import StoredParcel
 from hasat.sources.tkgm.geometry import polygons_of
 from hasat.sources.tkgm.scan.candidates import UnknownArea
-from hasat.store.home import disk_full, is_short, room_for
+from hasat.store.home import disk_full, explaining_disk_full, is_short
 from hasat.text import csv_text
 
 _WGS84 = "EPSG:4326"
@@ -88,7 +88,7 @@ def export(parcels: Iterable[StoredParcel], path: Path, *, turkish: bool = False
     check_extension(path)
     write = _WRITERS[path.suffix.lower()]
     found = list(parcels)
-    with room_for(path.name, path.parent):
+    with explaining_disk_full(path.name, path.parent):
         try:
             _write(write, found, path, turkish=turkish)
         except (DataSourceError, DataLayerError, FeatureError) as error:

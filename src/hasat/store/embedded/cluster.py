@@ -45,7 +45,7 @@ _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes":
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is needed to run PostgreSQL's programs on a data folder.
+    """PostgreSQL's programs and the data folder that they work on.
 
     A server that is not durable loses its data in a crash of the machine; only for tests.
     """
@@ -81,11 +81,11 @@ class Cluster:
     async def launch(self, server_lock: int, socket_folder: Path, name: str) -> None:
         """Start the postmaster, which takes the lock over; returns before it is ready.
 
-        It is nobody's child and has a session of its own: neither Ctrl-C nor the end of this
-        process reaches it.
+        It is detached and has its own session: neither Ctrl-C nor the end of this process reaches
+        it.
         """
         self._remove_old_logs()
-        # The pid of a server that was killed may be anybody's by now.
+        # The pid of a killed server may belong to another process now.
         (self.layout.data / "postmaster.pid").unlink(missing_ok=True)
         with self._passage() as passage:
             data = passage.to(self.layout.data)
@@ -121,39 +121,39 @@ class Cluster:
                 await process.wait()
 
     def remove_leftovers(self) -> None:
-        """Drop what an initdb that was killed left behind, and the configuration's old place."""
+        """Remove the files of an interrupted initdb and the configuration at its old path."""
         (self.layout.folder / self.layout.configuration.name).unlink(missing_ok=True)
         if self.layout.unfinished.exists():
             shutil.rmtree(self.layout.unfinished)
 
     def _remove_old_logs(self) -> None:
-        """Last week's logs, which a server that was not running at midnight did not overwrite."""
+        """Remove logs of last week, which a stopped server did not overwrite."""
         for file, changed in [(file, file.stat().st_mtime) for file in self.layout.log.iterdir()]:
             if changed < time.time() - _KEEP_LOGS_SECONDS:
                 file.unlink(missing_ok=True)
 
     def start_failure(self, logged_before: dict[Path, int]) -> DatabaseError:
-        """Why the server did not start, in its own words."""
+        """Return the server's own message about a failed start."""
         logs = sorted(self.layout.log.glob("*.log"), key=lambda file: file.stat().st_mtime)
         texts = [_tail(file, logged_before.get(file, 0)) for file in logs]
         return self._failure("start", "\n".join([_tail(self.layout.start_log, 0), *texts]))
 
     def logged(self) -> dict[Path, int]:
-        """How long each log file is now."""
+        """Return the current length of each log file."""
         return {file: file.stat().st_size for file in self.layout.log.glob("*.log")}
 
     def _failure(self, doing: str, said: str) -> DatabaseError:
         lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
         remedy = f"See {self.layout.log} and {self.layout.start_log}."
-        # What follows a full disk can sound like anything.
-        telling = [line for line in lines if _NO_SPACE in line]
-        if telling:
+        # The messages after a full disk vary.
+        found = [line for line in lines if _NO_SPACE in line]
+        if found:
             remedy = (
                 f"Free some space on the disk of {self.layout.folder}: the server then starts by "
                 "itself, and nothing that was stored is lost."
             )
-        telling = telling or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
-        quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (telling or lines)[-1])
+        found = found or [line for line in lines if re.search(r"(FATAL|PANIC|error): ", line)]
+        quoted = re.sub(r"^.*?(FATAL|PANIC|ERROR|error): +", "", (found or lines)[-1])
         return DatabaseError(
             msg("PostgreSQL could not {doing}: {quoted}.", doing=doing, quoted=quoted.rstrip(".")),
             remedy=remedy,
@@ -202,7 +202,7 @@ class Cluster:
 
 
 class _Passage:
-    """Paths by which the server's user reaches its own folders, whoever owns those above them."""
+    """Paths by which the server's user reaches its folders if it cannot enter their parents."""
 
     def __init__(self, *, through_descriptors: bool) -> None:
         self.descriptors: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Where the embedded server keeps its things, and how it is told from every other server."""
+"""The folders and files of the embedded server, and its identity."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ DATABASE = "hasat"
 PORT = 5432
 
 # A unix socket's whole path must fit in 104 bytes on macOS and 108 on Linux.
-_LONGEST_SOCKET_PATH = 100
+_MAX_SOCKET_PATH = 100
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Layout:
 
     @property
     def start_lock(self) -> Path:
-        """Held alone by whoever is starting or stopping the server."""
+        """Held exclusively while a process starts or stops the server."""
         return self.folder / "start.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held by every process of the server, so that it is free only when none is left."""
+        """Held by every server process, so that it is free only when all have ended."""
         return self.folder / "server.lock"
 
     @property
@@ -52,7 +52,7 @@ class Layout:
 
     @property
     def stays(self) -> Path:
-        """There while the server that runs shall go on without users, until it is stopped."""
+        """Exists while the server shall run without users until it is stopped."""
         return self.folder / "stays"
 
     @property
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def start_log(self) -> Path:
-        """What the server says before its log is open."""
+        """The server's output before its log is open."""
         return self.folder / "start.log"
 
     @property
@@ -83,7 +83,7 @@ class Layout:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         owned = self.folder.stat()
         if owned.st_uid == os.geteuid():
-            # Root's server runs as another user, who has to pass through, not to look around.
+            # Root's server runs as another user, who must traverse the folder but not list it.
             passes = owned.st_uid == 0 and not reaches_by_descriptor()
             self.folder.chmod(0o711 if passes else 0o700)
 
@@ -93,7 +93,7 @@ class Layout:
             make_private(folder, account)
 
     def identity(self) -> str:
-        """The server's name for this folder and no other: a random id, and the folder's inode.
+        """Return the unique name of this server: a random id and the folder's inode.
 
         The inode makes a copy of the folder a different server.
         """
@@ -109,7 +109,7 @@ class Layout:
         return "hasat-" + hashlib.sha256(f"{random}:{inode}".encode()).hexdigest()[:16]
 
     def socket_folders(self) -> list[Path]:
-        """Where the server's socket may be, the preferred place first.
+        """Return the possible folders of the socket, the preferred one first.
 
         The second one has an unguessable name, the same for processes of any TMPDIR.
         """
@@ -117,7 +117,7 @@ class Layout:
         return [folder for folder in (self.run, elsewhere) if _fits(folder)]
 
     def remove_sockets(self) -> None:
-        """Drop the sockets of a server that is gone, and the folder outside our own with them."""
+        """Remove the sockets of a stopped server, and their folder outside HASAT_HOME."""
         for folder in self.socket_folders():
             for file in folder.glob(".s.PGSQL.*"):
                 file.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ class Layout:
                     folder.rmdir()
 
     def choose_socket_folder(self, account: Account) -> Path:
-        """A folder that only the server's user (and root) can open."""
+        """Return a folder that only the server's user and root can open."""
         for folder in self.socket_folders():
             make_private(folder, account)
             if account.may_write(folder):
@@ -137,20 +137,20 @@ class Layout:
                 account=account.name,
                 run=self.run,
             ),
-            remedy=msg("Make /tmp writable for everybody (chmod 1777 /tmp)."),
+            remedy=msg("Make /tmp writable for all users (chmod 1777 /tmp)."),
         )
 
 
 def reaches_by_descriptor() -> bool:
-    """Whether a process can use a folder by an open descriptor, without asking its parents.
+    """Return whether a folder can be used through an open descriptor, independent of its parents.
 
-    On Linux it can, so root's HASAT_HOME is closed although the server runs as another user.
+    Linux allows it, so root's HASAT_HOME stays private although the server runs as another user.
     """
     return Path("/proc/self/fd").is_dir()
 
 
 def make_private(folder: Path, account: Account) -> None:
-    """A folder of mode 0700 that belongs to the account; refuses what somebody else put there."""
+    """Create a folder of mode 0700 for the account; reject one that another user created."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     try:
@@ -175,18 +175,18 @@ def _unsafe(folder: Path, account: Account) -> DatabaseError:
             folder=folder,
             account=account.name,
         ),
-        remedy=msg("Find out who put it there, and remove it."),
+        remedy=msg("Find out who created it, and remove it."),
     )
 
 
 def url_of(socket_folder: Path, database: str = DATABASE) -> str:
-    """The address of a database of the embedded server, for any PostgreSQL program."""
+    """Return the URL of a database of the embedded server, for any PostgreSQL program."""
     host = quote(os.fsencode(socket_folder), safe="")
     return f"postgresql://{ROLE}@/{database}?host={host}&port={PORT}"
 
 
 def replace_file(file: Path, text: str, *, mode: int, owner: Account | None = None) -> None:
-    """Write a file so that others see the old or the new one, never a part."""
+    """Write a file atomically."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -202,4 +202,4 @@ def replace_file(file: Path, text: str, *, mode: int, owner: Account | None = No
 
 
 def _fits(folder: Path) -> bool:
-    return len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= _LONGEST_SOCKET_PATH
+    return len(os.fsencode(folder / f".s.PGSQL.{PORT}")) <= _MAX_SOCKET_PATH

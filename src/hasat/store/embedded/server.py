@@ -1,11 +1,10 @@
 """The embedded PostgreSQL server: started, found, shared and stopped without trusting a pid.
 
-Three locks that the kernel frees when their holders die say all there is to know. `start.lock` is
-held by whoever starts or stops the server. `server.lock` is inherited by every process of the
-server: free means that none is left, not even an orphan, so a postmaster.pid that is still there
-is stale, whatever process has its number now. `users.lock` is shared by the Hasat processes that
-use the server; the last one to leave stops it. A server is known to be alive by connecting to it
-and asking for its name.
+Three file locks, which the kernel releases when their holders die, are the only state.
+`start.lock` is held while a process starts or stops the server. `server.lock` is inherited by
+every server process: if it is free, none is left, and a remaining postmaster.pid is stale.
+`users.lock` is shared by the Hasat processes that use the server; the last one stops it. Whether
+a server is alive is checked by connecting to it and reading its name.
 """
 
 import asyncio
@@ -33,23 +32,23 @@ from hasat.store.embedded.layout import DATABASE, Layout, url_of
 from hasat.store.explain import disk_full
 from hasat.store.home import disk_full as explain_full
 from hasat.store.home import is_disk_full
-from hasat.store.locks import Patience, locked, try_convert, try_lock
+from hasat.store.locks import BoundedWait, locked, try_convert, try_lock
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class _Launch:
-    """A server that this process started, and how long its logs were before."""
+    """A server that this process started, and the lengths of its logs before."""
 
     cluster: Cluster
     logged_before: dict[Path, int]
 
 
 class EmbeddedServer:
-    """The PostgreSQL server whose data lies in HASAT_HOME.
+    """The PostgreSQL server with its data in HASAT_HOME.
 
-    One that is not durable (tests) forgets its data whenever it stops.
+    One that is not durable (for tests) loses its data when it stops.
     """
 
     def __init__(self, home: Path, *, binaries: Path | None = None, durable: bool = True) -> None:
@@ -60,16 +59,16 @@ class EmbeddedServer:
 
     @asynccontextmanager
     async def lease(self, *, leave_running: bool = False) -> AsyncIterator[str]:
-        """The running server's URL; the last process that gives its lease back stops the server.
+        """Return the URL of the running server; the last process to release its lease stops it.
 
-        One that was once left running is stopped by nobody but `stop`.
+        A server that was left running on purpose is stopped only by `stop`.
         """
         with self._sentences():
             self.layout.make()
             async with self._starting_or_stopping():
                 users = await self._become_user()
         try:
-            # A user already: whoever is interrupted from here on also stops what he started.
+            # Registered as a user first: a process that is interrupted later stops its server.
             with self._sentences():
                 async with self._starting_or_stopping():
                     self._url = await self._start()
@@ -86,7 +85,7 @@ class EmbeddedServer:
                 os.close(users)
 
     async def address(self) -> str:
-        """The URL for a new connection; a server that died meanwhile is started again first."""
+        """Return the URL for a new connection; a server that died is restarted first."""
         if self._url is None or self._nobody_is_left():
             with self._sentences():
                 async with self._starting_or_stopping():
@@ -94,7 +93,7 @@ class EmbeddedServer:
         return self._url
 
     async def stop(self, *, force: bool = False) -> bool:
-        """Stop the server; False if there is none. Refuses while others use it, unless forced."""
+        """Stop the server; return False if none runs. Refuses while it is used, unless forced."""
         if not self.layout.folder.is_dir():
             return False
         with self._sentences():
@@ -115,14 +114,14 @@ class EmbeddedServer:
                 return True
 
     async def _start(self) -> str:
-        """Find the server or start it; either way return when it accepts connections."""
+        """Find or start the server, and return when it accepts connections."""
         patience = self._patience("the database server to accept connections")
         launch: _Launch | None = None
         trouble = ""
         while True:
             server_lock = try_lock(self.layout.server_lock)
             if server_lock is None:
-                # It is alive, or starting, recovering, stopping, or its orphans are dying.
+                # It runs, starts, recovers or stops, or its last processes are ending.
                 try:
                     async with self._connected() as (connection, url):
                         await _ensure_database(connection)
@@ -143,10 +142,10 @@ class EmbeddedServer:
             await patience.pause(trouble)
 
     async def _launch(self, server_lock: int) -> _Launch:
-        """Start a server where none is left alive, as the holder of the lock knows."""
+        """Start a server; the caller holds the lock, so none is running."""
         layout = self.layout
         account = server_account(layout.data)
-        # Of an earlier server, which ended otherwise.
+        # Left by an earlier server that was killed.
         layout.stays.unlink(missing_ok=True)
         if not self._durable:
             self._forget_data()
@@ -166,7 +165,7 @@ class EmbeddedServer:
         return launch
 
     async def _stop(self) -> None:
-        """Shut the server down and wait until its last process is gone."""
+        """Shut the server down and wait until its last process has ended."""
         patience = self._patience("the database server to stop")
         asked = False
         while not self._nobody_is_left():
@@ -187,7 +186,7 @@ class EmbeddedServer:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[tuple[AsyncConnection[TupleRow], str]]:
-        """A connection to this very server, wherever its socket is, and the database's URL."""
+        """Connect to exactly this server, wherever its socket is; also return the URL."""
         trouble = psycopg.OperationalError("it has no socket")
         for folder in self.layout.socket_folders():
             try:
@@ -204,18 +203,18 @@ class EmbeddedServer:
                     return
         raise trouble
 
-    def _patience(self, waiting_for: str) -> Patience:
-        return Patience(waiting_for, remedy=f"See {self.layout.log} for what it is doing.")
+    def _patience(self, waiting_for: str) -> BoundedWait:
+        return BoundedWait(waiting_for, remedy=f"See {self.layout.log} for what it is doing.")
 
     def _starting_or_stopping(self) -> AbstractAsyncContextManager[None]:
-        patience = Patience(
+        patience = BoundedWait(
             "another Hasat process that starts or stops the database server",
             remedy=f"Find it (fuser -v '{self.layout.start_lock}') and see what it is doing.",
         )
         return locked(self.layout.start_lock, patience)
 
     async def _become_user(self) -> int:
-        patience = Patience("the list of users", remedy=f"Free {self.layout.users_lock}.")
+        patience = BoundedWait("the list of users", remedy=f"Free {self.layout.users_lock}.")
         while (users := try_lock(self.layout.users_lock, shared=True)) is None:
             await patience.pause()
         return users
@@ -233,7 +232,7 @@ class EmbeddedServer:
 
     @contextmanager
     def _sentences(self) -> Iterator[None]:
-        """Turn what the operating system refuses into one sentence."""
+        """Turn errors of the operating system into DatabaseError."""
         try:
             yield
         except OSError as error:
@@ -262,7 +261,7 @@ async def _ensure_database(connection: AsyncConnection[TupleRow]) -> None:
 
 
 async def _postmaster_pid(connection: AsyncConnection[TupleRow]) -> int:
-    """The process that listens on the socket of this connection; 0 if it is out of sight."""
+    """Return the process that listens on the socket of this connection, 0 if it is not visible."""
     if hasattr(socket, "SO_PEERCRED"):
         with socket.socket(fileno=os.dup(connection.fileno())) as peer:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -274,7 +273,7 @@ async def _postmaster_pid(connection: AsyncConnection[TupleRow]) -> int:
 
 
 def _major_of(data: Path) -> int | None:
-    """The PostgreSQL version that wrote the data; None if there is no data yet."""
+    """Return the PostgreSQL version of the data, None if there is no data."""
     if not data.exists():
         return None
     try:

@@ -24,7 +24,7 @@ from hasat.sources.football.ingest.merge import ResponseMerge
 from hasat.sources.football.ingest.raw_store import ApiResponse, store_response
 from hasat.sources.football.ingest.scopes import DETAIL_DATASETS, listed_season
 from hasat.store import Store
-from hasat.store.quarantine import Aside, keep_aside
+from hasat.store.quarantine import QuarantinedRecord, quarantine
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
@@ -59,7 +59,7 @@ async def load(
     """
     merge = ResponseMerge(leagues)
     read: list[tuple[ApiResponse, Envelope]] = []
-    quarantined: list[Aside] = []
+    quarantined: list[QuarantinedRecord] = []
     blocks: list[Block] = []
     unreadable = False
     for response in responses:
@@ -67,21 +67,21 @@ async def load(
         try:
             envelope = read_envelope(response.body, response.parsed)
         except BrokenAnswerError as error:
-            quarantined.append(Aside(origin, error.message, response.body))
+            quarantined.append(QuarantinedRecord(origin, error.message, response.body))
             continue
         read.append((response, envelope))
         if envelope.repaired:
-            quarantined.append(Aside(origin, _REPAIRED, response.body))
+            quarantined.append(QuarantinedRecord(origin, _REPAIRED, response.body))
         found = extract_records(response.endpoint, response.parameters, envelope, leagues)
         merge.add(found)
         blocks += found.blocks
         unreadable = unreadable or bool(found.unreadable)
         quarantined += [
-            Aside(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
+            QuarantinedRecord(origin, f"{one.dataset}: {one.reason}", canonical(one.body))
             for one in found.unreadable
         ]
         quarantined += [
-            Aside(origin, f"{one.dataset}: {reason}", canonical(one.body), one.key)
+            QuarantinedRecord(origin, f"{one.dataset}: {reason}", canonical(one.body), one.key)
             for one in found.elements
             for reason in unreadable_values(one.dataset, one.body)
         ]
@@ -128,9 +128,12 @@ async def load(
                 await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
             return version
     except SuspectResponseError as error:
-        suspect = [Aside(_origin(response), error.message, response.body) for response in responses]
+        suspect = [
+            QuarantinedRecord(_origin(response), error.message, response.body)
+            for response in responses
+        ]
         async with store.connection() as conn:
-            await keep_aside(conn, SOURCE, run, suspect)
+            await quarantine(conn, SOURCE, run, suspect)
         raise
 
 
@@ -192,14 +195,14 @@ def extract_records(
 async def _store_all(
     conn: AsyncConnection[Any],
     read: Sequence[tuple[ApiResponse, Envelope]],
-    quarantined: Sequence[Aside],
+    quarantined: Sequence[QuarantinedRecord],
     run: int | None,
     leagues: Collection[int] | None,
     vanished: Collection[int] = (),
 ) -> None:
     for response, envelope in read:
         await store_response(conn, response, envelope, run=run, leagues=leagues, vanished=vanished)
-    await keep_aside(conn, SOURCE, run, quarantined)
+    await quarantine(conn, SOURCE, run, quarantined)
 
 
 async def _record_fetched(

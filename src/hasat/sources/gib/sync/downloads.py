@@ -13,7 +13,7 @@ import structlog
 from hasat.errors import UnavailableError, UsageError
 from hasat.fetch.addresses import CheckedTransport
 from hasat.messages import msg
-from hasat.store.home import room_for
+from hasat.store.home import explaining_disk_full
 
 _PAUSES = (2.0, 4.0, 8.0)
 _TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
@@ -62,7 +62,7 @@ async def fetch_list(
         )
     download = _Download(source, name, folder / f"{name.lower()}.zip")
     try:
-        with room_for(f"the {name} list", folder):
+        with explaining_disk_full(f"the {name} list", folder):
             folder.mkdir(parents=True, exist_ok=True)
         async with (
             asyncio.timeout(timeout_seconds),
@@ -159,7 +159,7 @@ class _Download:
         return self._target
 
     def _reporting_full_disk(self) -> AbstractContextManager[None]:
-        return room_for(f"the {self._name} list", self._target.parent)
+        return explaining_disk_full(f"the {self._name} list", self._target.parent)
 
     def _request_headers(self, started: dict[str, str] | None, offset: int) -> dict[str, str]:
         """Return headers that resume the download, or ask for the list only if it changed."""

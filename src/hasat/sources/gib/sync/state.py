@@ -16,7 +16,7 @@ from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.lists.fingerprints import IRREGULAR
 from hasat.sources.gib.lists.lines import StoredLine, dump_lines, load_lines
 from hasat.sources.gib.lists.records import QuarantinedUser
-from hasat.store.quarantine import Aside, keep_aside
+from hasat.store.quarantine import QuarantinedRecord, quarantine
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.gib"
@@ -174,8 +174,8 @@ async def quarantine_users(
 ) -> None:
     """Store Users that could not be read, for inspection."""
     records = [
-        Aside(f"{box} list, byte {one.offset}", one.reason, one.raw, one.identifier)
+        QuarantinedRecord(f"{box} list, byte {one.offset}", one.reason, one.raw, one.identifier)
         for box, found in quarantined.items()
         for one in found
     ]
-    await keep_aside(conn, SOURCE, run, records)
+    await quarantine(conn, SOURCE, run, records)

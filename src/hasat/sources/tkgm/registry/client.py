@@ -41,7 +41,7 @@ from hasat.sources.tkgm.registry.wire import (
     parse_parcel,
 )
 from hasat.store import Store
-from hasat.store.quarantine import Aside, keep_aside
+from hasat.store.quarantine import QuarantinedRecord, quarantine
 
 MAX_BATCH_POINTS = 20
 # A query that stays without a response this often is given up.
@@ -237,7 +237,7 @@ class RegistryClient:
         if fetched.verdict.outcome is Outcome.BROKEN:
             return
         asides = [
-            Aside(
+            QuarantinedRecord(
                 f"{fetched.endpoint} {'batch' if one is None else format_query(one)}",
                 reason,
                 content,
@@ -245,7 +245,7 @@ class RegistryClient:
             for one, reason, content in parts
         ]
         async with self._store.connection() as conn:
-            await keep_aside(conn, "tkgm", context.run, asides)
+            await quarantine(conn, "tkgm", context.run, asides)
 
     def _parse(self, fetched: FetchResult, query: Query) -> Parcel | None:
         match fetched.verdict.outcome:
