@@ -1,10 +1,10 @@
-# Two commands matter: `make demo` shows Hasat at work, `make test` checks everything.
+# The main targets: `make demo` shows Hasat with simulated upstreams, `make test` runs all checks.
 .PHONY: help demo test bench format lock setup clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
-setup: ## a working .venv (the other commands do it themselves)
+setup: ## create or update .venv (the other targets do it themselves)
 	@PYTHON='$(PYTHON)' scripts/setup
 
 demo: setup ## start everything on this machine, without any account
@@ -16,10 +16,10 @@ test: setup ## format, lint, types, import contract and every test level
 bench: setup ## run every script in bench/
 	@scripts/bench
 
-format: setup ## let ruff format and sort
+format: setup ## format with ruff and apply its fixes
 	@.venv/bin/ruff format && .venv/bin/ruff check --fix
 
-lock: setup ## write requirements.txt anew
+lock: setup ## update requirements.txt
 	@scripts/lock --upgrade
 
 clean: ## remove .venv, caches and the demo's data

@@ -1,6 +1,6 @@
-"""How long the embedded PostgreSQL takes to start, beside PostgreSQL's own commands.
+"""Measure the start of the embedded PostgreSQL against the commands of PostgreSQL.
 
-Every figure is the median of rounds in which Hasat's way and the plain one take turns, so that the
+Every figure is the median of rounds in which Hasat and the plain commands take turns, so that the
 ratios hold on any machine. Run `python bench/start.py`, or with `--json`.
 """
 
@@ -26,8 +26,8 @@ from hasat.store.embedded.binaries import Binaries, server_binaries
 from hasat.testing.database import database_server, throw_away_database
 
 
-class Plain:
-    """`initdb` and `pg_ctl start` of the same programs, on a folder of their own."""
+class PlainServer:
+    """`initdb` and `pg_ctl start` of the same programs in a separate folder."""
 
     def __init__(self, folder: Path, account: Account, binaries: Binaries) -> None:
         self.folder = folder
@@ -67,38 +67,38 @@ class Plain:
 
 
 async def _seconds(action: Callable[[], Awaitable[None] | None]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     waiting = action()
     if waiting is not None:
         await waiting
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 async def _start(settings: Settings) -> float:
-    """From nothing to the first answer of a migrated database."""
-    began = time.perf_counter()
+    """Return the seconds until a migrated database responds."""
+    started = time.perf_counter()
     async with open_store(settings) as store:
         await store.now()
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
 
 async def measure(rounds: int, folder: Path) -> dict[str, dict[str, float]]:
     account = server_account(Path("/nonexistent"))
-    plain = Plain(folder / "plain", account, server_binaries(None, None, account))
-    taken: dict[str, list[float]] = {}
+    plain = PlainServer(folder / "plain", account, server_binaries(None, None, account))
+    measured: dict[str, list[float]] = {}
 
-    def note(name: str, seconds: float) -> None:
-        taken.setdefault(name, []).append(seconds)
+    def record(name: str, seconds: float) -> None:
+        measured.setdefault(name, []).append(seconds)
 
     async with database_server("embedded") as url:
         for number in range(rounds):
             settings = load_settings(environ={"HASAT_HOME": str(folder / f"home {number}")})
-            note("plain initdb", await _seconds(plain.initdb))
-            note("first start", await _start(settings))
-            note("plain pg_ctl start", await _seconds(plain.start))
-            note("plain CREATE and DROP DATABASE", await _seconds(plain.create_database))
+            record("plain initdb", await _seconds(plain.initdb))
+            record("first start", await _start(settings))
+            record("plain pg_ctl start", await _seconds(plain.start))
+            record("plain CREATE and DROP DATABASE", await _seconds(plain.create_database))
             plain.stop()
-            note("restart", await _start(settings))
+            record("restart", await _start(settings))
 
             async def throw_away() -> None:
                 async with throw_away_database(url):
@@ -106,9 +106,9 @@ async def measure(rounds: int, folder: Path) -> dict[str, dict[str, float]]:
 
             if number == 0:
                 await throw_away()  # makes the template
-            note("throw-away database", await _seconds(throw_away))
-    seconds = {name: median(values) for name, values in taken.items()}
-    beside = {
+            record("throw-away database", await _seconds(throw_away))
+    seconds = {name: median(values) for name, values in measured.items()}
+    baselines = {
         "first start": "plain initdb",
         "restart": "plain pg_ctl start",
         "throw-away database": "plain CREATE and DROP DATABASE",
@@ -119,7 +119,7 @@ async def measure(rounds: int, folder: Path) -> dict[str, dict[str, float]]:
             other: seconds[other],
             "ratio": seconds[name] / seconds[other],
         }
-        for name, other in beside.items()
+        for name, other in baselines.items()
     }
 
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    # /tmp, and not TMPDIR: the server's user must be able to get there for the plain commands.
+    # /tmp instead of TMPDIR: the user of the server must be able to reach it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -138,10 +138,10 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     print(f"median of {arguments.rounds} rounds")
-    for what, figures in result.items():
-        seconds, (other, beside) = figures["seconds"], list(figures.items())[1]
+    for name, figures in result.items():
+        seconds, (other, baseline) = figures["seconds"], list(figures.items())[1]
         print(
-            f"{what:20} {seconds:6.3f} s   {other:32} {beside:6.3f} s   {figures['ratio']:5.2f} x"
+            f"{name:20} {seconds:6.3f} s   {other:32} {baseline:6.3f} s   {figures['ratio']:5.2f} x"
         )
 
 

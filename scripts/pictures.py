@@ -1,6 +1,6 @@
-"""Start the demo in a folder of its own, let its story happen, and take pictures of the pages.
+"""Start the demo in a temporary folder and take pictures of the pages.
 
-A page that this version does not have is left out. `--soon` does not wait for the story.
+Pages that do not exist are left out. `--soon` does not wait for the scenes of the demo.
 """
 
 import os
@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 PORT = 8797
 ADDRESS = f"http://127.0.0.1:{PORT}"
-# What each picture shows: its name, the page, and the reader's language and colours.
+# Name of the picture, page, language and colour scheme.
 SHOTS = (
     ("overview", "/", "en", "light"),
     ("overview.tr", "/", "tr", "light"),
@@ -33,18 +33,18 @@ SHOTS = (
     ("delivery", "/delivery", "en", "light"),
     ("doctor", "/doctor", "en", "light"),
 )
-LONGEST_SECONDS = 900.0
+MAX_SECONDS = 900.0
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LONGEST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"This did not happen: {what}.")
+            raise SystemExit(f"Timed out: {what}.")
         time.sleep(1)
 
 
-def told(path: str) -> httpx2.Response | None:
+def get(path: str) -> httpx2.Response | None:
     try:
         return httpx2.get(f"{ADDRESS}{path}", timeout=30)
     except httpx2.HTTPError:
@@ -52,16 +52,16 @@ def told(path: str) -> httpx2.Response | None:
 
 
 def count(dataset: str) -> int:
-    answer = told(f"/api/v1/{dataset}/digest")
-    return int(answer.json()["count"]) if answer is not None and answer.is_success else 0
+    response = get(f"/api/v1/{dataset}/digest")
+    return int(response.json()["count"]) if response is not None and response.is_success else 0
 
 
-def held() -> bool:
-    answer = told("/api/v1/status")
-    return answer is not None and any(s.get("heldRuns") for s in answer.json()["sources"])
+def is_held() -> bool:
+    response = get("/api/v1/status")
+    return response is not None and any(s.get("heldRuns") for s in response.json()["sources"])
 
 
-def take(browser: Browser) -> None:
+def take_pictures(browser: Browser) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, path, language, colours in SHOTS:
         context = browser.new_context(
@@ -71,10 +71,10 @@ def take(browser: Browser) -> None:
             color_scheme="dark" if colours == "dark" else "light",
         )
         page = context.new_page()
-        # Pages that stay live never fall silent, so the load is what is waited for.
-        answer = page.goto(f"{ADDRESS}{path}", wait_until="load")
-        if answer is not None and answer.ok:
-            # A map is drawn without a graphics card, tile by tile.
+        # Live pages keep a connection open, so the network never becomes idle.
+        response = page.goto(f"{ADDRESS}{path}", wait_until="load")
+        if response is not None and response.ok:
+            # Drawing a map without a graphics card takes a while.
             page.wait_for_timeout(20_000 if page.locator("canvas").count() else 3_000)
             page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
             print(f"{name}.png")
@@ -89,16 +89,16 @@ def main() -> None:
             env=os.environ | {"HASAT_PORT": str(PORT)},
         )
         try:
-            until(lambda: count("einvoice") > 0 and count("fixtures") > 0, "the lists come in")
+            until(lambda: count("einvoice") > 0 and count("fixtures") > 0, "the lists are loaded")
             until(lambda: count("parcels") > (20 if soon else 250), "the town is scanned")
             if not soon:
-                until(held, "the guard holds a list")
+                until(is_held, "the guard holds a list")
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
                     executable_path=os.environ["HASAT_CHROMIUM"],
                     args=["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"],
                 )
-                take(browser)
+                take_pictures(browser)
                 browser.close()
         finally:
             demo.send_signal(signal.SIGTERM)

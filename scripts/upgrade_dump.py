@@ -1,7 +1,7 @@
-"""Store what a revision leaves in the database after some work, in tests/upgrade/REVISION.
+"""Store a database made by the code of a revision in tests/upgrade/REVISION.
 
-Its own code runs against its own simulators: two syncs of gib, a scan of tkgm, football jobs, an
-API key, a webhook with deliveries, archives. Beside the backup are the facts that its API reported
+The code runs against its own simulators: two syncs of gib, a scan of tkgm, football jobs, an API
+key, a webhook with deliveries, archives. With the backup it stores what the API reported
 (facts.json) and the lists for one more sync (pk.zip, gb.zip).
 """
 
@@ -37,7 +37,7 @@ FOOTBALL_JOBS = (
 
 
 class Installation:
-    """One HASAT_HOME that the code of a revision works in."""
+    """A HASAT_HOME used by the code of a revision."""
 
     def __init__(self, folder: Path, revision: str) -> None:
         self.folder = folder
@@ -48,17 +48,17 @@ class Installation:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HASAT")}
-        self.environ = kept | {
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HASAT")}
+        self.environ = clean | {
             "PYTHONPATH": str(folder / "src"),
             "HASAT_HOME": str(folder / "home"),
             "HASAT_PORT": str(port),
             "HASAT_WEBHOOKS_ENABLED": "true",
             "HASAT_WEBHOOKS_HTTP_ENABLED": "true",
-            "HASAT_WEBHOOKS_HTTP_URL": "http://127.0.0.1:9/nobody-listens",
+            "HASAT_WEBHOOKS_HTTP_URL": "http://127.0.0.1:9/unreachable",
             "HASAT_WEBHOOKS_PRIVATE_NETWORKS": '["127.0.0.0/8"]',
         }
-        # Whatever the schedule is, only what is started here runs, on loopback.
+        # Disable the schedule, so that only the jobs started here run, on loopback.
         jobs = self.json("jobs", "list")
         off = {job["name"]: {"enabled": False} for job in jobs}
         self.environ["HASAT_JOBS_SCHEDULE"] = json.dumps(off)
@@ -86,7 +86,7 @@ class Installation:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[Path]:
-        """Run a command meanwhile; gives the file that it prints to."""
+        """Run a command during the block and yield the file with its output."""
         printed = self.folder / f"{'-'.join(words[:3])}.txt"
         with printed.open("w") as output:
             process = subprocess.Popen(
@@ -119,7 +119,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         except httpx2.HTTPError:
             pass
         time.sleep(0.1)
-    sys.exit(f"did not happen: {what}")
+    sys.exit(f"Timed out: {what}.")
 
 
 def sync_gib(hasat: Installation, lists: Path) -> None:

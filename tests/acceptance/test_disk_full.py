@@ -94,7 +94,7 @@ def lists(taxpayers: Taxpayers) -> list[str]:
 
 
 async def check_mirror(home: Path, taxpayers: Taxpayers) -> None:
-    """The mirror is what the lists say."""
+    """Check that the mirror equals the lists."""
     async with open_migrated_store(settings_of(home)) as store:
         for dataset in KINDS:
             assert await mirrored_bodies(store, dataset) == expected_bodies(
