@@ -1,15 +1,15 @@
-"""How long the slowest answers take over six endpoints, and what that costs in requests.
+"""Measure the tail latency over six endpoints, and its cost in requests.
 
-Three scenes against real HTTP servers on loopback, each with six endpoints of its own:
+Three scenes against HTTP servers on loopback, each with six endpoints:
 
-- spread: 1 % of all answers, independently, take 50 times as long;
-- one-bad: one endpoint takes 50 times as long in 30 % of its answers;
-- faulty: one endpoint is dead (it hangs up), one slow (50 times), one refuses at once (403).
+- spread: 1 % of all responses, independently, take 50 times as long;
+- one-bad: one endpoint takes 50 times as long for 30 % of its responses;
+- faulty: one endpoint closes connections, one is slow (50 times), one returns 403 at once.
 
-In the first two, four ways take part at the same time: one try, the three at once of the
-original, the `hedge-python` package (the extra `bench`; left out if it is not there) and Hasat's
-own pool with its state and its budget in PostgreSQL. Ratios are against one try in the same run.
-The servers count the requests. Run `python bench/hedge.py`, or with `--json`.
+The first two compare four ways at the same time: one try, three at once as in the original, the
+`hedge-python` package (the extra `bench`; omitted if not installed) and the pool of Hasat with its
+state and budget in PostgreSQL. Ratios are relative to one try in the same run. The servers count
+the requests. Run `python bench/hedge.py`, or with `--json`.
 """
 
 import argparse
@@ -55,14 +55,14 @@ TIMEOUT = 30.0
 DEAD = 0
 FEATURE = b'{"type":"Feature","geometry":null,"properties":{}}'
 
-Ask = Callable[[], Awaitable[None]]
+Send = Callable[[], Awaitable[None]]
 
 
 # --- the servers ----------------------------------------------------------------------------------
 
 
 class Caller(asyncio.Protocol):
-    """One connection: answers after a while, and stops when the caller hangs up."""
+    """One connection: respond after a delay, unless the caller disconnects."""
 
     def __init__(self, count: Callable[[], None], behave: Callable[[], tuple[int, float]]) -> None:
         self._count = count
@@ -78,9 +78,9 @@ class Caller(asyncio.Protocol):
         if status == DEAD:
             self._transport.abort()
             return
-        self._pending = asyncio.get_running_loop().call_later(seconds, self._answer, status)
+        self._pending = asyncio.get_running_loop().call_later(seconds, self._respond, status)
 
-    def _answer(self, status: int) -> None:
+    def _respond(self, status: int) -> None:
         body = FEATURE if status == 200 else b""
         head = f"HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\n"
         self._transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
@@ -91,7 +91,7 @@ class Caller(asyncio.Protocol):
 
 
 def behaviour(scene: str, place: int, rng: random.Random) -> Callable[[], tuple[int, float]]:
-    """The status of the next answer of one endpoint, and how long it takes."""
+    """Return a function that draws the status and duration of an endpoint's next response."""
     slow_share = {"spread": 0.01, "one-bad": 0.3 if place == 0 else 0.0}.get(scene, 0.0)
     if scene == "faulty":
         slow_share = 1.0 if place == 1 else 0.0
@@ -106,7 +106,7 @@ def behaviour(scene: str, place: int, rng: random.Random) -> Callable[[], tuple[
 
 
 async def serve(scene: str, seed: int) -> None:
-    """Six endpoints in this process; says where they are, and at the end what each was asked."""
+    """Serve six endpoints; print their addresses, and at the end how many requests each received."""
     counts = [0] * ENDPOINTS
     loop = asyncio.get_running_loop()
     servers = []
@@ -126,28 +126,28 @@ async def serve(scene: str, seed: int) -> None:
     print(json.dumps(counts), flush=True)
 
 
-# --- the ways to ask ------------------------------------------------------------------------------
+# --- the clients ----------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def one_try(urls: Sequence[str]) -> AsyncIterator[Ask]:
-    """One request to the endpoint whose turn it is."""
+async def one_try(urls: Sequence[str]) -> AsyncIterator[Send]:
+    """Send one request, to the endpoints in turn."""
     turn = iter(range(10**9))
     async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
 
-        async def ask() -> None:
+        async def send() -> None:
             (await client.get(f"{urls[next(turn) % ENDPOINTS]}/parsel/1/2")).raise_for_status()
 
-        yield ask
+        yield send
 
 
 @asynccontextmanager
-async def three_at_once(urls: Sequence[str]) -> AsyncIterator[Ask]:
-    """The original: the same request to three endpoints, the first good answer counts."""
+async def three_at_once(urls: Sequence[str]) -> AsyncIterator[Send]:
+    """Send the same request to three endpoints, as the original does; the first response counts."""
     turn = iter(range(10**9))
     async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
 
-        async def ask() -> None:
+        async def send() -> None:
             first = next(turn) * 3
             tasks = {
                 asyncio.ensure_future(client.get(f"{urls[(first + n) % ENDPOINTS]}/parsel/1/2"))
@@ -157,40 +157,40 @@ async def three_at_once(urls: Sequence[str]) -> AsyncIterator[Ask]:
             for task in late:
                 task.cancel()
 
-        yield ask
+        yield send
 
 
 @asynccontextmanager
-async def hedge_python(urls: Sequence[str]) -> AsyncIterator[Ask]:
-    """The package `hedge-python` as it comes, over the endpoints in turn."""
+async def hedge_python(urls: Sequence[str]) -> AsyncIterator[Send]:
+    """Use the package `hedge-python` with its defaults, over the endpoints in turn."""
     package = importlib.import_module("hedge")
     transport = importlib.import_module("hedge.transport")
 
     turn = iter(range(10**9))
     async with transport.HedgedAiohttpSession(config=package.HedgeConfig()) as session:
 
-        async def ask() -> None:
-            answer = await session.get(f"{urls[next(turn) % ENDPOINTS]}/parsel/1/2")
-            await answer.read()
-            answer.release()
+        async def send() -> None:
+            response = await session.get(f"{urls[next(turn) % ENDPOINTS]}/parsel/1/2")
+            await response.read()
+            response.release()
 
-        yield ask
+        yield send
 
 
-def classify(answer: Response) -> Verdict:
-    if answer.status == 200:
+def classify(response: Response) -> Verdict:
+    if response.status == 200:
         return Verdict(Outcome.OK)
-    limited = answer.status in (403, 429)
-    return Verdict(Outcome.MINUTE_LIMITED if limited else Outcome.TRANSIENT, str(answer.status))
+    limited = response.status in (403, 429)
+    return Verdict(Outcome.MINUTE_LIMITED if limited else Outcome.TRANSIENT, str(response.status))
 
 
 @asynccontextmanager
-async def hasat(urls: Sequence[str]) -> AsyncIterator[Ask]:
-    """The pool: choice, budget and state in PostgreSQL, one second try when it is worth it."""
+async def hasat(urls: Sequence[str]) -> AsyncIterator[Send]:
+    """Use the pool: choice, budget and state in PostgreSQL, and at most one hedge."""
     endpoints = [Endpoint(url, daily=10**6, min_interval=0.0) for url in urls]
     limits = Upstream("bench", minute_limit=10**6, each_endpoint=EndpointLimit(day=10**6))
-    question = Request("/parsel/1/2", timeout=TIMEOUT)
-    asker = RequestContext("daily", "bench")
+    request = Request("/parsel/1/2", timeout=TIMEOUT)
+    context = RequestContext("daily", "bench")
     async with contextlib.AsyncExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
         settings = load_settings(environ={"HASAT_HOME": home}, cwd=Path(home))
@@ -199,15 +199,15 @@ async def hasat(urls: Sequence[str]) -> AsyncIterator[Ask]:
         client = await stack.enter_async_context(Client(ClientOptions("Hasat bench")))
         pool = EndpointPool(store, budget, "bench", endpoints, key="bench")
         await stack.enter_async_context(pool.opened())
-        racer = HedgedFetcher(pool, client, classify)
+        fetcher = HedgedFetcher(pool, client, classify)
 
-        async def ask() -> None:
-            await racer.fetch(question, asker)
+        async def send() -> None:
+            await fetcher.fetch(request, context)
 
-        yield ask
+        yield send
 
 
-# How to ask, and how many questions at once: waiting for an answer costs no processor.
+# The client and its concurrency; waiting for a response costs no processor time.
 WAYS = {
     "one_try": (one_try, 12),
     "three_at_once": (three_at_once, 4),
@@ -220,43 +220,43 @@ WAYS = {
 
 
 async def measure(way: str, urls: Sequence[str], questions: int) -> list[float]:
-    """The seconds of every question after the warm-up, asked by a few at a time."""
+    """Return the seconds of every request after the warm-up."""
     open_way, at_once = WAYS[way]
     seconds: list[float] = []
     left = iter(range(WARM_UP + questions))
 
-    async with open_way(urls) as ask:
+    async with open_way(urls) as send:
 
-        async def asker() -> None:
+        async def worker() -> None:
             for number in left:
                 started = time.perf_counter()
-                await ask()
+                await send()
                 if number >= WARM_UP:
                     seconds.append(time.perf_counter() - started)
 
-        await asyncio.gather(*(asker() for _ in range(at_once)))
+        await asyncio.gather(*(worker() for _ in range(at_once)))
     return seconds
 
 
 def rank(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 async def run_way(scene: str, way: str, questions: int, seed: int) -> dict[str, Any]:
-    """One way in a process of its own, against servers in another."""
+    """Run one way in a separate process, against servers in another."""
     servers = await start("--serve", scene, "--seed", str(seed))
     assert servers.stdin
     assert servers.stdout
     urls = json.loads(await servers.stdout.readline())
     client = await start("--way", way, "--urls", json.dumps(urls), "--questions", str(questions))
-    said, _ = await client.communicate()
+    output, _ = await client.communicate()
     if client.returncode:
         raise SystemExit(f"{way} failed in {scene}")
     servers.stdin.write(b"done\n")
     counts, _ = await servers.communicate()
-    told: dict[str, Any] = json.loads(said)
-    return told | {"requests": json.loads(counts), "asked": WARM_UP + questions}
+    result: dict[str, Any] = json.loads(output)
+    return result | {"requests": json.loads(counts), "asked": WARM_UP + questions}
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:
@@ -329,13 +329,13 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--questions", type=int, default=1200, help="questions a way and scene")
-    parser.add_argument("--seed", type=int, default=1, help="what the servers draw from")
+    parser.add_argument("--questions", type=int, default=1200, help="requests per way and scene")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the servers")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--urls", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    # This file is called like the package that it measures, and its folder comes first.
+    # This file has the name of a package that it measures, and its folder comes first in sys.path.
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     if options.serve:

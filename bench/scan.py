@@ -1,15 +1,15 @@
-"""Counts the questions a scan needs to find the parcels of real or generated cadastres.
+"""Count the queries that a scan needs to find the parcels of real or generated cadastres.
 
-For each cadastre: parcels, questions, questions per parcel found, recall by count among parcels of
-60 m2 and more, and beside it the plain grid with pruning at the widest step that reaches the same
-recall. The area scanned is the ground of all parcels with gaps up to 30 m closed (or, with
+For each cadastre: parcels, queries, queries per parcel found, recall by count among parcels of
+60 m2 and more, and for comparison a grid with pruning at the widest step that reaches the same
+recall. The scanned area is the union of all parcels with gaps up to 30 m closed (or, with
 --area box, their bounding box, most of which may be empty).
 
     python bench/scan.py FILE.geojson ... [--generated town:3000 ...] [--quality standard] [--json]
 
-With --scale N ... it measures instead what the planner itself takes when N parcels are known: a
-town is laid out side by side until there are so many, all but a few of its parcels are told, and so
-are as many empty points of its roads as a scan would have asked; then batches are timed.
+With --scale N ... it measures instead the time and memory of the planner when N parcels are known:
+copies of a town are laid out side by side, most of their parcels are recorded, and as many empty
+points of their roads as a scan would have queried; then batches are timed.
 
     python bench/scan.py --scale 50000 200000
 """
@@ -36,9 +36,9 @@ from hasat.sources.tkgm.simulator.townscape import generate_cadastre
 COUNTED_SQUARE_METRES = 60.0
 SCALE_TOWN = 2000
 SCALE_BATCHES = 60
-# One in so many parcels is left to be found.
-SCALE_UNTOLD = 25
-# A scan asks about so many empty points a parcel.
+# One in this many parcels is left to be found.
+SCALE_UNKNOWN = 25
+# Empty points that a scan queries per parcel.
 SCALE_EMPTY = 0.7
 GRID_STEPS = (
     50,
@@ -69,7 +69,7 @@ GRID_STEPS = (
 
 @dataclass(frozen=True)
 class Scan:
-    """What one scan of one cadastre took."""
+    """The result of one scan of one cadastre."""
 
     cadastre: str
     method: str
@@ -86,7 +86,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Beside:
+class GridResult:
     """The grid at the widest step that finds as much."""
 
     step: float
@@ -109,18 +109,18 @@ def scan(
         spent = time.process_time() - started
         if not batch:
             break
-        answers: list[Parcel | None] = []
-        for question in batch:
-            if isinstance(question, ParcelNumber):
-                parcel = cadastre.numbered(question.mahalle_id, question.ada, question.parsel)
+        responses: list[Parcel | None] = []
+        for query in batch:
+            if isinstance(query, ParcelNumber):
+                parcel = cadastre.numbered(query.mahalle_id, query.ada, query.parsel)
             else:
-                parcel = cadastre.at(question.lat, question.lon)
+                parcel = cadastre.at(query.lat, query.lon)
             if parcel is not None:
                 found[parcel.key] = parcel
-            answers.append(Parcel(parcel.key, parcel.outline) if parcel else None)
+            responses.append(Parcel(parcel.key, parcel.outline) if parcel else None)
         started = time.process_time()
-        for question, answer in zip(batch, answers, strict=True):
-            planner.record(question, answer)
+        for query, response in zip(batch, responses, strict=True):
+            planner.record(query, response)
         spent += time.process_time() - started
         own, worst = own + spent, max(worst, spent)
         questions, batches = questions + len(batch), batches + 1
@@ -154,24 +154,24 @@ def grid_scan(
     found: set[ParcelKey] = set()
     while batch := grid.next_batch():
         questions += len(batch)
-        for question in batch:
-            assert isinstance(question, Point)
-            parcel = cadastre.at(question.lat, question.lon)
+        for query in batch:
+            assert isinstance(query, Point)
+            parcel = cadastre.at(query.lat, query.lon)
             if parcel is not None:
                 found.add(parcel.key)
-                grid.record(question, Parcel(parcel.key, parcel.outline))
+                grid.record(query, Parcel(parcel.key, parcel.outline))
     return questions, found
 
 
-class GridBeside:
+class GridComparison:
     """The grid on one cadastre at any step, each computed once."""
 
     def __init__(self, cadastre: Cadastre, area: Polygon | MultiPolygon) -> None:
         self._cadastre, self._area = cadastre, area
         self._done: dict[float, tuple[int, int, float]] = {}
 
-    def at_recall(self, recall: float, questions: int) -> Beside:
-        """Bisects the steps: a finer grid finds more, but for noise far below a step."""
+    def at_recall(self, recall: float, questions: int) -> GridResult:
+        """Bisect the steps: a finer grid finds more, apart from noise far below a step."""
         low, high = 0, len(GRID_STEPS) - 1
         while low < high:
             middle = (low + high) // 2
@@ -179,8 +179,8 @@ class GridBeside:
                 high = middle
             else:
                 low = middle + 1
-        asked, found, reached = self._at(GRID_STEPS[low])
-        return Beside(GRID_STEPS[low], asked, asked / found, reached, questions / asked)
+        queries, found, reached = self._at(GRID_STEPS[low])
+        return GridResult(GRID_STEPS[low], queries, queries / found, reached, questions / queries)
 
     def _at(self, step: float) -> tuple[int, int, float]:
         if step not in self._done:
@@ -191,7 +191,7 @@ class GridBeside:
 
 @dataclass(frozen=True)
 class Scaled:
-    """The planner's own work and memory with so many parcels known."""
+    """The time and memory of the planner with a number of known parcels."""
 
     known: int
     milliseconds_per_batch: float
@@ -200,7 +200,7 @@ class Scaled:
 
 
 class ManyTowns:
-    """One town laid out side by side, without a copy of it in memory."""
+    """Copies of one town side by side, without copies in memory."""
 
     def __init__(self, parcels: int) -> None:
         self._town = generate_cadastre("town", SCALE_TOWN, seed=1)
@@ -214,11 +214,11 @@ class ManyTowns:
         parts = [self._shift(ground, copy) for copy in range(self.copies)]
         return MultiPolygon([part for one in parts for part in shapely.get_parts(one).tolist()])
 
-    def told(self, copy: int) -> Iterator[tuple[Point, Parcel | None]]:
-        """What an earlier scan of this copy was told."""
+    def responses(self, copy: int) -> Iterator[tuple[Point, Parcel | None]]:
+        """Yield the responses of an earlier scan of a copy."""
         dice = np.random.default_rng(copy)
         for number, parcel in enumerate(self._town.parcels):
-            if number % SCALE_UNTOLD:
+            if number % SCALE_UNKNOWN:
                 inside = self._shift(parcel.ground, copy).representative_point()
                 yield Point(inside.y, inside.x), self._parcel(parcel, copy)
         empty = 0
@@ -251,22 +251,22 @@ def scaled(parcels: int, quality: str) -> Scaled:
     planner = Planner(area, quality)  # type: ignore[arg-type]
     known = 0
     for copy in range(towns.copies):
-        for question, answer in towns.told(copy):
-            planner.record(question, answer)
-            known += answer is not None
-    # A scan would have looked at every tile on its way here.
+        for query, parcel in towns.responses(copy):
+            planner.record(query, parcel)
+            known += parcel is not None
+    # A scan would have updated every tile before.
     for tile in list(planner.terrain.stale):
         planner.terrain.update(tile)
     spent = []
     for _ in range(SCALE_BATCHES):
         started = time.process_time()
         batch = planner.next_batch()
-        asking = time.process_time() - started
-        answers = [towns.at(question) for question in batch if isinstance(question, Point)]
+        planning = time.process_time() - started
+        responses = [towns.at(query) for query in batch if isinstance(query, Point)]
         started = time.process_time()
-        for question, answer in zip(batch, answers, strict=True):
-            planner.record(question, answer)
-        spent.append(asking + time.process_time() - started)
+        for query, response in zip(batch, responses, strict=True):
+            planner.record(query, response)
+        spent.append(planning + time.process_time() - started)
     return Scaled(
         known,
         sum(spent) / len(spent) * 1000,
@@ -278,9 +278,9 @@ def scaled(parcels: int, quality: str) -> Scaled:
 def cadastres(arguments: argparse.Namespace) -> Iterator[tuple[str, Cadastre]]:
     for file in arguments.files:
         yield file.stem, read_cadastre(file)
-    for wish in arguments.generated:
-        kind, _, size = wish.partition(":")
-        yield wish, generate_cadastre(kind, int(size or 3000), seed=arguments.seed)
+    for name in arguments.generated:
+        kind, _, size = name.partition(":")
+        yield name, generate_cadastre(kind, int(size or 3000), seed=arguments.seed)
 
 
 def main() -> None:
@@ -293,7 +293,7 @@ def main() -> None:
     parser.add_argument("--quality", nargs="*", default=["standard"])
     parser.add_argument("--by-number", choices=("no", "yes", "both"), default="no")
     parser.add_argument("--area", choices=("closed", "box"), default="closed")
-    parser.add_argument("--no-grid", action="store_true", help="leave the grid out: it takes long")
+    parser.add_argument("--no-grid", action="store_true", help="omit the grid, which takes long")
     parser.add_argument("--scale", nargs="*", type=int, metavar="PARCELS")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -307,16 +307,16 @@ def main() -> None:
         area = cadastre.area()
         if arguments.area == "box":
             area = shapely.box(*area.bounds)
-        grid = GridBeside(cadastre, area)
+        grid = GridComparison(cadastre, area)
         for quality in arguments.quality:
             for by_number in {"no": (False,), "yes": (True,), "both": (False, True)}[
                 arguments.by_number
             ]:
                 row = scan(name, cadastre, area, quality, by_number)
-                beside = None if arguments.no_grid else grid.at_recall(row.recall, row.questions)
-                rows.append((row, beside))
+                compared = None if arguments.no_grid else grid.at_recall(row.recall, row.questions)
+                rows.append((row, compared))
                 if not arguments.json:
-                    print(line(row, beside), flush=True)
+                    print(line(row, compared), flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if arguments.json:
         scans = [asdict(row) | {"grid": asdict(b) if b else None} for row, b in rows]
@@ -324,13 +324,13 @@ def main() -> None:
         print()
     else:
         mean = sum(row.questions_per_parcel for row, _ in rows) / len(rows)
-        ratios = [beside.ratio for _, beside in rows if beside]
+        ratios = [compared.ratio for _, compared in rows if compared]
         share = f", {sum(ratios) / len(ratios):.2f} of the grid" if ratios else ""
-        print(f"average: {mean:.2f} questions a parcel{share}; peak memory {memory:.0f} MB")
+        print(f"average: {mean:.2f} queries per parcel{share}; peak memory {memory:.0f} MB")
 
 
 def show_scale(arguments: argparse.Namespace) -> None:
-    """The smallest first: memory is counted at its peak."""
+    """Show the smallest first, because memory is measured at its peak."""
     rows = [scaled(parcels, arguments.quality[0]) for parcels in sorted(arguments.scale)]
     if arguments.json:
         json.dump({"scale": [asdict(row) for row in rows]}, sys.stdout, indent=2)
@@ -343,17 +343,17 @@ def show_scale(arguments: argparse.Namespace) -> None:
         )
 
 
-def line(row: Scan, beside: Beside | None) -> str:
+def line(row: Scan, compared: GridResult | None) -> str:
     text = (
-        f"{row.cadastre:22} {row.method:20} {row.parcels:6} parcels {row.questions:7} questions "
+        f"{row.cadastre:22} {row.method:20} {row.parcels:6} parcels {row.questions:7} queries "
         f"{row.questions_per_parcel:5.2f} a parcel, recall {row.recall:.4f} ({row.missed} missed), "
         f"{row.own_milliseconds_per_batch:5.1f} ms a batch "
         f"(worst {row.worst_batch_milliseconds:.0f})"
     )
-    if beside:
+    if compared:
         text += (
-            f"; grid {beside.step:g} m: {beside.questions} = {beside.questions_per_parcel:.2f} "
-            f"a parcel, recall {beside.recall:.4f}, ratio {beside.ratio:.2f}"
+            f"; grid {compared.step:g} m: {compared.questions} = "
+            f"{compared.questions_per_parcel:.2f} a parcel, recall {compared.recall:.4f}, ratio {compared.ratio:.2f}"
         )
     return text
 

@@ -191,12 +191,12 @@ async def test_the_limit_on_queries_is_respected(
     async with town(database, tmp_path) as place:
         progress = await place.scan(max_queries=60)
         assert not progress.complete
-        assert progress.asked == sum(place.upstream.points.values()) == 60
+        assert progress.queries == sum(place.upstream.points.values()) == 60
         again = await place.scan()
         assert again.complete
-        assert again.known_before >= progress.asked
+        assert again.known_before >= progress.queries
         (shown,) = await list_scans(place.store, 1)
-        assert shown.asked == sum(place.upstream.points.values())
+        assert shown.queries == sum(place.upstream.points.values())
 
 
 async def test_failing_endpoints_cost_no_parcel(
@@ -275,7 +275,7 @@ async def test_a_second_scan_publishes_added_and_removed_parcels(
         assert len(after - before) == 1
         assert dict(await place.changes())[3] == len(retired)
         assert again.complete
-        assert again.asked < first.asked
+        assert again.queries < first.queries
 
 
 async def test_a_second_scan_without_changes_sends_one_query_per_parcel(
@@ -289,7 +289,7 @@ async def test_a_second_scan_without_changes_sends_one_query_per_parcel(
             assert again.complete
             assert again.found == first.found
             # One point per parcel, a few empty ones, and the audit at the end.
-            assert again.asked <= first.found + 20 + 20 + 20
+            assert again.queries <= first.found + 20 + 20 + 20
         assert await place.changes() == changes
 
 
@@ -300,7 +300,7 @@ async def test_a_better_quality_continues_from_fresh_parcels(
         fast = await place.scan(quality="fast")
         thorough = await place.scan(quality="thorough")
         assert thorough.complete
-        assert thorough.asked < fast.asked
+        assert thorough.queries < fast.queries
         assert len(place.keys - await place.mirrored()) <= 0.01 * len(place.keys)
 
 

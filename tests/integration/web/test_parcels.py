@@ -10,7 +10,7 @@ from hasat.api.app import create_app
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
-from hasat.sources.tkgm.density import parse_drawn_area
+from hasat.sources.tkgm.geometry import parse_drawn_area
 from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client

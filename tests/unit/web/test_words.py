@@ -10,7 +10,7 @@ from starlette.requests import Request
 from hasat.cli.runtime import build_catalogue
 from hasat.fetch.outcomes import Outcome
 from hasat.settings import load_settings
-from hasat.sources.tkgm.scan.scan_request import AIMS
+from hasat.sources.tkgm.scan.scan_request import QUALITY_LEVELS
 from hasat.web.words import Words, language_of, texts
 
 TEMPLATES = {
@@ -50,7 +50,7 @@ def test_every_job_outcome_and_quality_has_its_text() -> None:
     settings = load_settings(environ={})
     shown = {f"job.{name}": job.summary for name, job in build_catalogue(settings).jobs.items()}
     assert {name: texts()[name][0] for name in shown} == shown
-    named = {f"ended.{one}" for one in Outcome} | {f"quality.{one}" for one in AIMS}
+    named = {f"ended.{one}" for one in Outcome} | {f"quality.{one}" for one in QUALITY_LEVELS}
     assert named <= texts().keys()
 
 

@@ -127,7 +127,7 @@ def _progress() -> Iterator[Callable[[ScanProgress], Awaitable[None]] | None]:
             return
 
         async def show(progress: ScanProgress) -> None:
-            on_progress(progress.asked, progress.total_queries, progress_note(progress))
+            on_progress(progress.queries, progress.total_queries, progress_note(progress))
 
         yield show
 

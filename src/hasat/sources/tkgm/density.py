@@ -50,7 +50,7 @@ class ScanSummary:
     method: Mapping[str, Any]
     began_at: datetime
     finished_at: datetime | None
-    asked: int
+    queries: int
     found: int
 
 

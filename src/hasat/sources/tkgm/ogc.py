@@ -183,7 +183,7 @@ def scans(summaries: Sequence[ScanSummary]) -> dict[str, Any]:
                     **scan.method,
                     "beganAt": _utc(scan.began_at),
                     "finishedAt": None if scan.finished_at is None else _utc(scan.finished_at),
-                    "asked": scan.asked,
+                    "asked": scan.queries,
                     "found": scan.found,
                 },
             }

@@ -192,10 +192,10 @@ SELECT s.id, s.began_at, s.finished_at, s.result,
 -- name: scans
 -- The latest scans with their areas and counts.
 SELECT s.id, s.area, s.method, s.began_at, s.finished_at,
-       coalesce((s.result ->> 'asked')::bigint, running.asked) AS asked,
+       coalesce((s.result ->> 'asked')::bigint, running.queries) AS queries,
        coalesce((s.result ->> 'found')::bigint, running.found) AS found
   FROM (SELECT * FROM tkgm.scan ORDER BY began_at DESC, id DESC LIMIT %(limit)s) AS s
- CROSS JOIN LATERAL (SELECT count(*) AS asked, count(DISTINCT t.key) AS found
+ CROSS JOIN LATERAL (SELECT count(*) AS queries, count(DISTINCT t.key) AS found
                        FROM tkgm.told AS t
                       WHERE t.scan = s.id AND s.finished_at IS NULL) AS running
  ORDER BY s.began_at DESC, s.id DESC

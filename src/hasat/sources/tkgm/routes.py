@@ -44,7 +44,7 @@ _SCANS = ogc.scans(
             method={"method": "coverage", "quality": "standard"},
             began_at=datetime(2026, 11, 2, 6, tzinfo=UTC),
             finished_at=None,
-            asked=640,
+            queries=640,
             found=391,
         )
     ]

@@ -59,7 +59,9 @@ async def run(context: RunContext) -> Outcome:
             nonlocal counted
             context.count_requests(registry.requests - counted)
             counted = registry.requests
-            await context.progress(progress.asked, progress.total_queries, progress_note(progress))
+            await context.progress(
+                progress.queries, progress.total_queries, progress_note(progress)
+            )
 
         scan = Scan(
             context.store,

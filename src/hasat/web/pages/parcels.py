@@ -122,7 +122,7 @@ def _scan_shown(scan: ScanSummary, told_above: bool) -> ScanShown:
         str(scan.method.get("quality", scan.method.get("method", ""))),
         scan.began_at,
         scan.finished_at,
-        None if left_out else scan.asked,
+        None if left_out else scan.queries,
         None if left_out else scan.found,
     )
 

@@ -141,7 +141,7 @@ class RegistryClient:
         endpoint responds, the request is repeated after each of the `waits`, in seconds.
 
         Raises UnavailableError at the end if queries stayed without a response, BrokenAnswerError
-        if responses could not be read (`is_unreadable` tells which).
+        if responses could not be read (see `is_unreadable`).
         """
         points = [one for one in queries if isinstance(one, Point)]
         queue: deque[list[Query]] = deque([[*points]] if points else [])

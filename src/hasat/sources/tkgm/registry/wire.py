@@ -195,7 +195,7 @@ def parse_outline(geometry: Any) -> Outline | None:
         raise BrokenAnswerError(
             msg("The outline of a parcel cannot be read: {error!s:.200}.", error=error)
         ) from error
-    # Corners that were rounded onto one another leave lines and points beside the polygon.
+    # Corners that were rounded onto one another leave lines and points next to the polygon.
     grounds = polygons_of(found)
     if not grounds:
         return None

@@ -62,7 +62,7 @@ class Gap:
     nearest_road: float
     between_roads: bool
     open_rays: int
-    room: float
+    free_area: float
     usual: int
     hidden: bool
 
@@ -75,7 +75,7 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
     wide = clearance(unknown)
     roads = np.array([(m.column, m.row) for m in marks if m.road], dtype=np.int64).reshape(-1, 2)
     usual = _usual_width(wide, roads)
-    free, room = unknown, wide
+    free, free_radii = unknown, wide
     if marks:
         free = unknown.copy()
         for mark in marks:
@@ -84,9 +84,9 @@ def find_gaps(unknown: Bits, marks: Sequence[Mark], smallest: int, apart: int) -
             radius = min(radius, usual) if radius <= WIDEST_ROAD else radius * 3 // 5
             _erase(free, mark.column, mark.row, radius + 1)
         _erase_stretches(free, wide, roads, 2.0 * apart, usual)
-        room = clearance(free)
+        free_radii = clearance(free)
     around = _Surroundings(unknown, free, wide, roads, usual)
-    core = room[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
+    core = free_radii[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
     places = _widest(core, smallest, apart)
     gaps = around.describe(places, hidden=False)
     if marks:
@@ -228,11 +228,11 @@ class _Surroundings:
         open_rays = (ahead >= np.minimum(MARGIN - 1, 2 * radius + 2)[:, None]).sum(axis=1)
         if not hidden and self.free is not self.unknown:
             ahead = _run(self.free[rows, columns])
-        room = ((ahead + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
+        free_area = ((ahead + 0.5) ** 2).sum(axis=1) * (math.pi / len(_ANGLES))
         nearest, between = self._see_roads(x, y)
         return [
-            Gap(column, row, disc, width, road, roads, rays, space, self.usual, hidden)
-            for column, row, disc, width, road, roads, rays, space in zip(
+            Gap(column, row, disc, width, road, roads, rays, area, self.usual, hidden)
+            for column, row, disc, width, road, roads, rays, area in zip(
                 place[:, 0].tolist(),
                 place[:, 1].tolist(),
                 radius.tolist(),
@@ -240,7 +240,7 @@ class _Surroundings:
                 nearest.tolist(),
                 between.tolist(),
                 open_rays.tolist(),
-                room.tolist(),
+                free_area.tolist(),
                 strict=True,
             )
         ]

@@ -55,7 +55,7 @@ def _features(gap: Gap, scale: float, sealed: float) -> list[float]:
         float(unseen),
         size * unseen,
         sealed,
-        math.log(gap.room / scale**2),
+        math.log(gap.free_area / scale**2),
         float(gap.hidden),
         size * gap.hidden,
         0.0 if unseen else math.log(max(gap.width, 1) / gap.usual),

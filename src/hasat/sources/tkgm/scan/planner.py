@@ -380,7 +380,7 @@ class GridPlanner:
             self._mark(parcel.geometry, False)
 
     def skip(self, query: Query) -> None:
-        """Leave the other points as they are."""
+        """Do nothing; the other points do not depend on this one."""
 
     def _mark(self, geometry: Outline, value: bool) -> None:
         shapely.prepare(geometry)

@@ -41,7 +41,7 @@ class ScanProgress:
 
     scan: int
     found: int
-    asked: int
+    queries: int
     known_before: int
     checks: int
     changes: Counts
@@ -55,7 +55,7 @@ class ScanProgress:
     @property
     def total_queries(self) -> float | None:
         """Queries sent and left: all parcels may be found long before the whole area is known."""
-        return None if self.estimate is None else self.asked + self.estimate.questions_left
+        return None if self.estimate is None else self.queries + self.estimate.questions_left
 
     @property
     def seconds_left(self) -> float | None:
@@ -92,7 +92,7 @@ def progress_document(progress: ScanProgress) -> dict[str, Any]:
         "scan": progress.scan,
         "complete": progress.complete,
         "parcels": progress.found,
-        "questions": progress.asked,
+        "questions": progress.queries,
         "knownBefore": progress.known_before,
         "checks": progress.checks,
         "unanswered": progress.unanswered,
@@ -112,7 +112,7 @@ def progress_note(progress: ScanProgress) -> Message:
     """Return the progress in one line."""
     parts = [
         msg("{count:,} parcels", count=progress.found),
-        msg("{count:,} queries", count=progress.asked),
+        msg("{count:,} queries", count=progress.queries),
     ]
     if progress.estimate is not None:
         parts.append(msg("{share:.0%} of the area known", share=progress.estimate.coverage))

@@ -38,7 +38,7 @@ _PACKAGE = "hasat.sources.tkgm"
 
 @dataclass(frozen=True)
 class KnownState:
-    """What is known when a scan starts: parcels, empty queries, weights of the scan before."""
+    """The parcels, empty queries and weights that are known when a scan starts."""
 
     parcels: Sequence[KnownParcel] = ()
     empty: Sequence[Query] = ()

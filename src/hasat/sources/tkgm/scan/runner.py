@@ -64,7 +64,7 @@ class Scan:
     on_forecast: Callable[[Forecast], Awaitable[None]] | None = None
     removals: Removals = "hold"
 
-    asked: int = 0
+    queries: int = 0
     known_before: int = 0
     found: set[str] = field(default_factory=set)
     changes: Counts = field(default_factory=Counts)
@@ -142,14 +142,14 @@ class Scan:
         return ScanProgress(
             0 if self._record is None else self._record.id,
             len(self.found),
-            self.asked,
+            self.queries,
             self.known_before,
             self._planner.checks if isinstance(self._planner, RescanPlanner) else 0,
             self.changes,
             None if planner is None else planner.estimate(),
             self.complete,
             len(self._skipped),
-            rate_per_second(self.asked, seconds),
+            rate_per_second(self.queries, seconds),
             await self._quota_left(),
             self.registry.quarantined,
         )
@@ -259,7 +259,7 @@ class Scan:
             except HasatError:
                 # Without a response there is no evidence.
                 return False
-            self.asked += 1
+            self.queries += 1
             if response.parcel is not None:
                 return False
         return True
@@ -301,14 +301,14 @@ class Scan:
 
     async def _stop_if_unreadable(self, record: ScanRecord) -> None:
         """Raise BrokenAnswerError if fewer responses could be read than not."""
-        if self._unreadable > self.asked + self.known_before:
+        if self._unreadable > self.queries + self.known_before:
             # When the endpoints are repaired, the scan continues with these queries.
             await record.delete_skipped()
             raise BrokenAnswerError(
                 msg(
                     "The responses to {unreadable} of {count} queries cannot be read.",
                     unreadable=self._unreadable,
-                    count=self._unreadable + self.asked,
+                    count=self._unreadable + self.queries,
                 ),
                 remedy=msg(
                     "See raw.set_aside for what the endpoints send, and start the scan again "
@@ -325,7 +325,7 @@ class Scan:
         """
         # Endpoints that failed are cooling down. If this raises, the query is not the cause.
         async for responses in self.registry.fetch_all([control], self.context, _CONTROL_WAITS):
-            self.asked += len(responses)
+            self.queries += len(responses)
         try:
             if responses := await self.registry.fetch_batch([query], self.context):
                 return await self._save(record, responses)
@@ -343,7 +343,7 @@ class Scan:
         saved = await record.save_responses(responses)
         self._note(saved.values())
         self._trust.record(responses)
-        self.asked += len(responses)
+        self.queries += len(responses)
         return saved
 
     def _note(self, parcels: Iterable[Parcel | None]) -> None:
@@ -402,7 +402,7 @@ class Scan:
         return {
             "found": progress.found,
             # Including the queries of attempts before this one.
-            "asked": progress.asked + progress.known_before,
+            "asked": progress.queries + progress.known_before,
             "estimate": None if progress.estimate is None else vars(progress.estimate),
             "weights": None if planner is None else planner.weights,
         }
