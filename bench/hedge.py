@@ -106,7 +106,7 @@ def behaviour(scene: str, place: int, rng: random.Random) -> Callable[[], tuple[
 
 
 async def serve(scene: str, seed: int) -> None:
-    """Serve six endpoints; print their addresses, and at the end how many requests each received."""
+    """Serve six endpoints; print their addresses, and at the end their request counts."""
     counts = [0] * ENDPOINTS
     loop = asyncio.get_running_loop()
     servers = []

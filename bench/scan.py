@@ -353,7 +353,8 @@ def line(row: Scan, compared: GridResult | None) -> str:
     if compared:
         text += (
             f"; grid {compared.step:g} m: {compared.questions} = "
-            f"{compared.questions_per_parcel:.2f} a parcel, recall {compared.recall:.4f}, ratio {compared.ratio:.2f}"
+            f"{compared.questions_per_parcel:.2f} a parcel, "
+            f"recall {compared.recall:.4f}, ratio {compared.ratio:.2f}"
         )
     return text
 
