@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Final
 
-from hasat.feed.encoding import canonical
 from hasat.sources.gib.lists.records import (
     DESPATCH,
     DOCUMENT_OF,
@@ -86,6 +85,9 @@ _STEPS = re.compile(
 ).findall
 # Of two such times, the earlier one sorts first.
 _PLAIN_TIME = re.compile(rf'"{_MOMENT}"'.encode()).fullmatch
+
+# The encoding of `feed.encoding.canonical`, which workers do not import because it needs psycopg.
+_to_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def read_line(piece: bytes) -> bytes | None:
@@ -174,15 +176,12 @@ def encode_part(part: Part) -> bytes:
     """Return the line of a part."""
     fields = [_token(value) for value in part[:5]]
     unusual = bool(part.extra or part.flat)
-    fields.append(_compact([part.extra, part.flat]) if unusual else "")
+    fields.append(_to_json([part.extra, part.flat]) if unusual else "")
     fields += [
         "\x1e".join((_token(kind), *(_token(text) for alias in active for text in alias)))
         for kind, active in part.documents.items()
     ]
     return "\x1f".join(fields).encode()
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _token(value: str | None) -> str:
@@ -284,7 +283,7 @@ def _aliases_of_both(pk: list[bytes], gb: list[bytes]) -> dict[bytes, bytes]:
 def _bodies_by_parts(pk: Sequence[bytes], gb: Sequence[bytes]) -> dict[str, bytes]:
     taxpayer = merge([decode_part(line) for line in pk], [decode_part(line) for line in gb])
     return {
-        dataset: canonical(body)
+        dataset: _to_json(body).encode()
         for dataset in DOCUMENT_OF
         if (body := published_body(taxpayer, dataset)) is not None
     }
