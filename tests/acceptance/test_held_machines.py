@@ -45,7 +45,7 @@ class Machine:
         if bucket is not None:
             self._environ |= {
                 "ArchiveStorage__Provider": "S3",
-                "ArchiveStorage__BucketName": "shelves",
+                "ArchiveStorage__BucketName": "held-lists",
                 "ArchiveStorage__Region": "eu-central-1",
                 "ArchiveStorage__ServiceUrl": bucket,
                 "ArchiveStorage__AccessKey": "me",
@@ -119,7 +119,7 @@ def _list(path: Path, users: int) -> Path:
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    command = [sys.executable, s3_server.__file__, "shelves", "me", "hush"]
+    command = [sys.executable, s3_server.__file__, "held-lists", "me", "hush"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"

@@ -44,18 +44,18 @@ async def client(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(settings, store, Catalogue.of([], settings), [GIB])
     async with app_client(app) as client:
-        for door in ("", "/1234567890", "/1234567890?asOf=2026-01-01", "/1234567890/history"):
-            assert (await client.get(f"/api/v1/einvoice{door}")).status_code == 503
+        for path in ("", "/1234567890", "/1234567890?asOf=2026-01-01", "/1234567890/history"):
+            assert (await client.get(f"/api/v1/einvoice{path}")).status_code == 503
         lists = _write(tmp_path, "IŞIK A.Ş.", "ÇAĞ LTD")
         await synchronise(store, settings, lists, run=1)
         yield client
 
 
 async def test_a_lookup_has_the_form_of_the_original(client: httpx2.AsyncClient) -> None:
-    answer = await client.get("/api/v1/einvoice/1234567890")
-    assert answer.status_code == 200
-    assert answer.headers["X-Last-Sync-At"]
-    found = answer.json()
+    response = await client.get("/api/v1/einvoice/1234567890")
+    assert response.status_code == 200
+    assert response.headers["X-Last-Sync-At"]
+    found = response.json()
     assert found["title"] == "IŞIK A.Ş."
     assert found["accountType"] is None
     assert found["aliases"] == [
@@ -82,9 +82,9 @@ async def test_a_lookup_has_the_form_of_the_original(client: httpx2.AsyncClient)
 async def test_every_failed_lookup_has_a_code(
     client: httpx2.AsyncClient, path: str, status: int, code: str
 ) -> None:
-    answer = await client.get(f"/api/v1/{path}")
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert answer.json()["type"] == f"/problems/{code}"
+    response = await client.get(f"/api/v1/{path}")
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert response.json()["type"] == f"/problems/{code}"
 
 
 async def test_a_mangled_identifier_returns_the_likely_one(
@@ -107,24 +107,24 @@ async def test_lookup_by_registration_time(client: httpx2.AsyncClient) -> None:
 
 async def test_batch_lookup(client: httpx2.AsyncClient) -> None:
     wanted = ["1234567891", "0000000000", "1234567890", "1234567891"]
-    answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
-    found = answer.json()
+    response = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
+    found = response.json()
     assert [item["identifier"] for item in found["items"]] == ["1234567891", "1234567890"]
     assert found["notFound"] == ["0000000000"]
     assert (found["totalRequested"], found["totalFound"]) == (3, 2)
     assert found["malformed"] == []
     too_many = [f"{n:010d}" for n in range(1001)]
-    refused = await client.post("/api/v1/einvoice/batch", json={"identifiers": too_many})
-    assert refused.status_code == 422
+    rejected = await client.post("/api/v1/einvoice/batch", json={"identifiers": too_many})
+    assert rejected.status_code == 422
 
 
 async def test_batch_lookup_separates_malformed_from_not_found(
     client: httpx2.AsyncClient,
 ) -> None:
     wanted = ["864387", " 0000864387", "123456789", "1234567890", "9999999999", "", "x" * 500]
-    answer = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
+    response = await client.post("/api/v1/einvoice/batch", json={"identifiers": wanted})
+    assert response.status_code == 200, response.text
+    found = response.json()
     assert [item["identifier"] for item in found["items"]] == ["1234567890"]
     assert found["notFound"] == ["9999999999"]
     assert (found["totalRequested"], found["totalFound"]) == (7, 1)
@@ -139,11 +139,11 @@ async def test_batch_lookup_separates_malformed_from_not_found(
 
 
 async def test_a_search_has_the_form_of_the_original(client: httpx2.AsyncClient) -> None:
-    answer = await client.get("/api/v1/einvoice", params={"search": "ışık"})
-    assert answer.status_code == 200
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert answer.headers["X-Last-Sync-At"]
-    found = answer.json()
+    response = await client.get("/api/v1/einvoice", params={"search": "ışık"})
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["X-Last-Sync-At"]
+    found = response.json()
     assert [item["title"] for item in found["items"]] == ["IŞIK A.Ş."]
     assert found["items"][0]["aliases"][0]["name"] == "urn:mail:pk@1234567890.tr"
     assert (found["totalCount"], found["page"], found["pageSize"]) == (1, 1, 20)
@@ -183,14 +183,14 @@ async def test_a_search_beyond_the_limits_is_rejected(
 async def test_characters_that_postgresql_cannot_store_are_a_client_error(
     client: httpx2.AsyncClient, path: str
 ) -> None:
-    answer = await client.get(f"/api/v1/einvoice{path}")
-    assert answer.status_code in {200, 400, 422}, answer.text
+    response = await client.get(f"/api/v1/einvoice{path}")
+    assert response.status_code in {200, 400, 422}, response.text
     headers = {"Content-Type": "application/json"}
-    for door, field in (("batch", "identifiers"), ("changes", "only")):
+    for route, field in (("batch", "identifiers"), ("changes", "only")):
         for letter in ("\\u0000", "\\ud800"):
             body = f'{{"{field}": ["{letter}"]}}'
-            refused = await client.post(f"/api/v1/einvoice/{door}", content=body, headers=headers)
-            assert refused.status_code == 422, body
+            rejected = await client.post(f"/api/v1/einvoice/{route}", content=body, headers=headers)
+            assert rejected.status_code == 422, body
 
 
 async def test_lookup_at_a_given_time(
@@ -228,10 +228,10 @@ async def test_the_original_metrics_are_exposed(client: httpx2.AsyncClient) -> N
         (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(line.split()[1])
 
-    asked = value((await client.get("/metrics")).text, "gibuserlist_queries_total")
+    before = value((await client.get("/metrics")).text, "gibuserlist_queries_total")
     await client.get("/api/v1/einvoice/1234567890")
     metrics = (await client.get("/metrics")).text
-    assert value(metrics, "gibuserlist_queries_total") == asked + 1
+    assert value(metrics, "gibuserlist_queries_total") == before + 1
     assert value(metrics, "gibuserlist_users_einvoice_count") == 2
     assert value(metrics, "gibuserlist_users_edespatch_count") == 0
     assert value(metrics, "gibuserlist_sync_last_sync_at_unix") > 1.7e9
@@ -256,6 +256,6 @@ async def test_every_route_of_the_source_is_described(
     )
     paths = (await client.get("/openapi.json")).json()["paths"]
     for dataset in ("einvoice", "edespatch"):
-        doors = ("/changes", "/changes/stream", "/digest", "/{key}/history", "/batch", "")
-        for door in (*doors, "/{identifier}"):
-            assert f"/api/v1/{dataset}{door}" in paths
+        suffixes = ("/changes", "/changes/stream", "/digest", "/{key}/history", "/batch", "")
+        for suffix in (*suffixes, "/{identifier}"):
+            assert f"/api/v1/{dataset}{suffix}" in paths

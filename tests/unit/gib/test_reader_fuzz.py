@@ -220,20 +220,20 @@ def _text(node: Any) -> str:
 def _reference_part(user: minidom.Element) -> Any:
     texts = ("Identifier", "Title", "Type", "AccountType", "FirstCreationTime")
     first = {name: nodes[0] for name in texts if (nodes := _elements(user, name))}
-    beside = {
+    siblings = {
         name: nodes[0]
         for name in ("AliasCreationTime", "DeletionTime")
         if (nodes := _elements(user, name))
     }
     identifiers = {_text(node).strip() for node in _elements(user, "Identifier")}
-    plain = [*first.values(), *beside.values(), *_elements(user, "Identifier")]
+    plain = [*first.values(), *siblings.values(), *_elements(user, "Identifier")]
     documents = [
         (document.getAttribute("type").strip(), alias, {})
         for group in _elements(user, "Documents")
         for document in _elements(group, "Document")
         for alias in _elements(document, "Alias")
     ]
-    older = [("Invoice", alias, beside) for alias in _elements(user, "Alias")]
+    older = [("Invoice", alias, siblings) for alias in _elements(user, "Alias")]
     active: dict[str, dict[str, list[str]]] = {}
     for kind, alias, near in documents + older:
         if "DeletionTime" in near and _text(near["DeletionTime"]).strip():
