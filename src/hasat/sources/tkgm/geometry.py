@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyogrio
-import pyogrio.raw
 import shapely
 from numpy.typing import NDArray
-from pyogrio.errors import DataSourceError
 from pyproj import Geod, Transformer
 from shapely import Geometry, MultiPolygon, Polygon, box, from_wkb
 from shapely.errors import ShapelyError
@@ -170,6 +167,10 @@ def _is_on_earth(west: float, south: float, east: float, north: float) -> bool:
 
 def _read_file(path: Path) -> Outline:
     """Return the union of all polygons in a file, in degrees."""
+    # GDAL takes 50 MB of memory, which only this function needs.
+    import pyogrio
+    from pyogrio.errors import DataSourceError
+
     try:
         found = [
             geometry
@@ -212,6 +213,8 @@ def _merge(geometries: list[Any], name: str) -> Outline:
 
 
 def _read_layer(path: Path, layer: str) -> list[Any]:
+    import pyogrio.raw
+
     about, _, shapes, _ = pyogrio.raw.read(path, layer=layer, columns=[], force_2d=True)
     degrees = Transformer.from_crs(about["crs"] or _WGS84, _WGS84, always_xy=True)
 
