@@ -39,7 +39,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Extent:
-    """How many parcels are mirrored, where they lie, and when they were fetched."""
+    """The count, bounds and fetch times of the mirrored parcels."""
 
     count: int
     box: Box | None

@@ -209,7 +209,7 @@ async def numbered(
     store: ReadStoreDep,
     documents: DocumentsDep,
 ) -> Response:
-    """The same as `/collections/parcels/items/{key}`."""
+    """Equal to `/collections/parcels/items/{key}`."""
     return await _item(f"{mahalle_id}/{ada_no}/{parsel_no}", request, store, documents)
 
 

@@ -1,0 +1,1 @@
+"""The land registry: clients, wire format, lookups, and the endpoint server."""

@@ -1,6 +1,6 @@
 """Clients of the land registry: over the pool of endpoints, and directly where that is permitted.
 
-A query is a point or a parcel number. The pool answers up to twenty points with one request.
+A query is a point or a parcel number. One request to the pool has up to twenty points.
 """
 
 import asyncio

@@ -1,0 +1,1 @@
+"""Scans of areas: planner, candidates, likelihood, records, and the runner."""

@@ -2,7 +2,7 @@
 
 Queries are sent in rounds: several batches at once, then all responses are recorded in the order
 of the queries. So the course of a scan depends on the responses alone, and a resumed scan gets the
-same queries from the planner and finds those answered that were already paid for.
+same queries from the planner and reuses the responses that were already paid for.
 """
 
 import asyncio
