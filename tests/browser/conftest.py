@@ -11,11 +11,11 @@ from support.browser_errors import BrowserErrors
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Gone with the last test that uses it: while it lives, this thread can run no other loop."""
+    """Start Chromium; Playwright blocks other event loops of this thread until it is closed."""
     chromium = os.environ.get("HASAT_CHROMIUM")
     if not chromium:
         pytest.skip("no Chromium: set HASAT_CHROMIUM, or run scripts/test, which installs it")
-    # A busy machine takes its time.
+    # Leave time for a loaded machine.
     expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -8,24 +8,31 @@ from playwright.sync_api import Browser, Page, expect
 from support.browser_errors import BrowserErrors
 from support.processes import Installation, eventually
 
-# One browser is enough.
+# All browser tests share one worker process.
 pytestmark = pytest.mark.xdist_group("browser")
 
 TITLES = {
     "en": ["Overview", "Quota", "Runs and jobs", "Changes", "Taxpayers", "Football", "Delivery"],
-    "tr": ["Genel bakış", "Kota", "Çalışmalar ve işler", "Değişiklikler", "Mükellefler", "Futbol"],
+    "tr": [
+        "Genel bakış",
+        "Kota",
+        "Çalıştırmalar ve görevler",
+        "Değişiklikler",
+        "Mükellefler",
+        "Futbol",
+    ],
 }
-# Another tab comes to the front.
+# Simulates switching to another tab.
 HIDE = """() => {
   Object.defineProperty(document, "hidden", { get: () => true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
 
 
-def test_an_operator_walks_through_the_house(
+def test_every_page_works_in_both_languages_check_keyboard_and_on_a_phone(
     hosted: Installation, browser: Browser, browser_errors: BrowserErrors
 ) -> None:
-    """Every page in both languages, by keyboard, wide and on a phone; a run is followed."""
+    """Also start a run and follow it on two pages."""
     hosted.environ["HASAT_FOOTBALL_TRACKED_LEAGUES"] = '[{"id": 203, "season": 2026}]'
     hosted.start("serve")
     eventually(hosted.ready, "it serves")
@@ -40,24 +47,24 @@ def test_an_operator_walks_through_the_house(
             expect(page.get_by_role("heading", level=1)).to_have_text(title)
             expect(page.locator("html")).to_have_attribute("lang", language)
     page.set_viewport_size({"width": 768, "height": 900})
-    expect(page.get_by_role("link", name="Doktor")).to_be_in_viewport(ratio=1)
-    _by_keyboard(page, hosted)
+    expect(page.get_by_role("link", name="Tanılama")).to_be_in_viewport(ratio=1)
+    _check_keyboard(page, hosted)
     page.set_viewport_size({"width": 375, "height": 800})
     for path in ("/", "/runs", "/quota", "/changes", "/taxpayers", "/football", "/doctor"):
         page.goto(hosted.address + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
     page.goto(f"{hosted.address}/football")
     expect(page.get_by_role("columnheader", name="Injuries")).to_be_in_viewport(ratio=0.9)
-    _runs_now(page, hosted)
+    _check_run(page, hosted)
     assert browser_errors == []
     context.close()
 
 
-def _by_keyboard(page: Page, installation: Installation) -> None:
-    """The first key press offers to skip the navigation; focus can be seen."""
+def _check_keyboard(page: Page, installation: Installation) -> None:
+    """The first key press offers to skip the navigation; focus is visible."""
     page.goto(f"{installation.address}/runs?lang=en")
     page.keyboard.press("Tab")
-    skip = page.get_by_role("link", name="Skip to the content")
+    skip = page.get_by_role("link", name="Skip to content")
     expect(skip).to_be_focused()
     expect(skip).to_be_in_viewport()
     page.keyboard.press("Enter")
@@ -67,20 +74,20 @@ def _by_keyboard(page: Page, installation: Installation) -> None:
     assert outline != "none"
 
 
-def _runs_now(page: Page, installation: Installation) -> None:
-    """A run is started with a button; its page, and one that was open before, tell of its end."""
+def _check_run(page: Page, installation: Installation) -> None:
+    """A run started by a button is updated on its page and on a page opened before."""
     watching = page.context.new_page()
     watching.goto(f"{installation.address}/runs?job=housekeeping")
-    expect(watching.get_by_text("There are no such runs.")).to_be_visible()
+    expect(watching.locator("#list").get_by_text("No results")).to_be_visible()
     page.goto(f"{installation.address}/runs")
     page.get_by_role("button", name="Run housekeeping now").click()
     expect(page).to_have_url(re.compile(r"/runs/1$"))
-    expect(page.locator("#state .mark")).to_have_text("queued")
+    expect(page.locator("#state .mark")).to_have_text("Queued")
     watching.bring_to_front()
     expect(watching.locator("#list").get_by_role("link", name="1", exact=True)).to_be_visible()
     worker = installation.start("worker")
     page.bring_to_front()
-    expect(page.locator("#state").get_by_text(re.compile("^(done|nothing to do)$"))).to_be_visible()
+    expect(page.locator("#state").get_by_text(re.compile("^(Done|No changes)$"))).to_be_visible()
     worker.terminate()
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(f"{installation.address}/runs")
@@ -90,7 +97,7 @@ def _runs_now(page: Page, installation: Installation) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_where_no_event_gets_through_the_page_asks_and_seldom_while_nobody_looks(
+def test_without_a_stream_the_page_polls_and_rarely_while_hidden(
     hosted: Installation, browser: Browser, browser_errors: BrowserErrors
 ) -> None:
     hosted.start("serve")
@@ -98,51 +105,53 @@ def test_where_no_event_gets_through_the_page_asks_and_seldom_while_nobody_looks
     context = browser.new_context(locale="en-GB")
     page = context.new_page()
     browser_errors.of(page)
-    asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if one.resource_type == "fetch" else None)
-    # As a proxy does that keeps an answer until it is whole.
+    requests: list[str] = []
+    page.on(
+        "request", lambda one: requests.append(one.url) if one.resource_type == "fetch" else None
+    )
+    # Like a proxy that buffers responses.
     page.route(lambda url: "/live?at=" in url, lambda route: None)
     page.clock.install()
     page.goto(f"{hosted.address}/runs?job=housekeeping")
-    expect(page.get_by_text("There are no such runs.")).to_be_visible()
+    expect(page.locator("#list").get_by_text("No results")).to_be_visible()
     hosted.call("jobs", "run", "housekeeping")
     page.clock.run_for(20_000)
     expect(page.locator("#list").get_by_role("link", name="1", exact=True)).to_be_visible()
     page.evaluate(HIDE)
-    asked.clear()
+    requests.clear()
     page.clock.run_for(50_000)
-    assert asked == []
-    # Waits in the browser's own loop, which alone brings its events.
+    assert requests == []
+    # Events arrive only while Playwright waits.
     with page.expect_request(lambda one: one.resource_type == "fetch"):
         page.clock.run_for(20_000)
-    assert len(asked) == 1
+    assert len(requests) == 1
     assert browser_errors == []
     context.close()
 
 
-def test_elsewhere_a_key_opens_the_door(
+def test_a_key_logs_in_without_scripts(
     hosted: Installation, browser: Browser, browser_errors: BrowserErrors
 ) -> None:
     key = hosted.json("keys", "create", "ops", "--scope", "operate")["key"]
     hosted.environ["HASAT_AUTHENTICATION_ENABLED"] = "true"
     hosted.start("serve")
     eventually(hosted.ready, "it serves")
-    # Without scripts: whatever can be done can be done by forms.
+    # Without scripts, forms must do everything.
     context = browser.new_context(java_script_enabled=False, locale="tr-TR")
     page = context.new_page()
     page.goto(f"{hosted.address}/runs?bad=1")
-    page.get_by_label("Anahtar").fill("hsk_wrong")
+    page.get_by_label("API anahtarı").fill("hsk_wrong")
     page.get_by_role("button", name="Giriş yap").click()
-    expect(page.get_by_role("alert")).to_contain_text("Giriş yapılamadı")
+    expect(page.get_by_role("alert")).to_contain_text("Giriş başarısız")
     browser_errors.of(page)
-    page.get_by_label("Anahtar").fill(key)
+    page.get_by_label("API anahtarı").fill(key)
     page.get_by_role("button", name="Giriş yap").click()
     expect(page).to_have_url(re.compile(r"/runs\?bad=1$"))
-    page.get_by_role("button", name="housekeeping işini şimdi çalıştır").click()
-    expect(page.locator("#state .mark")).to_have_text("sırada")
+    page.get_by_role("button", name="housekeeping görevini şimdi çalıştır").click()
+    expect(page.locator("#state .mark")).to_have_text("Kuyrukta")
     page.get_by_role("button", name="Çıkış yap").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş yap")
     page.goto(f"{hosted.address}/runs")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Giriş yap")
     assert browser_errors == []
     context.close()

@@ -1,4 +1,4 @@
-"""The parcels' map in a real browser."""
+"""The parcel map in a real browser."""
 
 import re
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from support.browser_errors import BrowserErrors
 from support.parcels import SOUTH, STEP, WEST, publish_features, street
 from support.processes import TIMEOUT_SECONDS, Installation, eventually
 
-# One browser is enough.
+# All browser tests share one worker process.
 pytestmark = pytest.mark.xdist_group("browser")
 
 PATIENCE = TIMEOUT_SECONDS * 1000
-# How many colours a canvas shows, looked at on a coarse grid.
+# The number of colours of a canvas, sampled on a coarse grid.
 COLOURS = """canvas => {
   const copy = document.createElement("canvas");
   copy.width = 200; copy.height = 100;
@@ -60,27 +60,27 @@ def box(west: float, south: float, east: float, north: float) -> str:
     return ",".join(f"{side:.5f}" for side in sides)
 
 
-def told(page: Page) -> str:
-    return page.locator("[data-map=told]").text_content() or ""
+def status(page: Page) -> str:
+    return page.locator("[data-map=status]").text_content() or ""
 
 
 def open_map(page: Page, address: str) -> None:
     page.goto(address)
-    line = page.locator("[data-map=told]")
+    line = page.locator("[data-map=status]")
     expect(line).to_have_text(re.compile(r"\d parcels in view"), timeout=PATIENCE)
     canvas = page.locator("canvas")
     eventually(lambda: canvas.evaluate(COLOURS) > 3, "the map shows parcels")
 
 
-def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
+def test_the_map_shows_parcels_their_history_and_the_estimate_of_a_drawn_area(
     town: Installation, browser: Browser, browser_errors: BrowserErrors
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
     browser_errors.of(page)
     open_map(page, f"{town.address}/parcels")
-    assert told(page).startswith("26 ")
-    page.get_by_label("Colours by").select_option("age")
-    expect(page.locator("[data-map=legend]")).to_contain_text("under a week")
+    assert status(page).startswith("26 ")
+    page.get_by_label("Colour by").select_option("age")
+    expect(page.locator("[data-map=legend]")).to_contain_text("Under a week")
 
     open_map(page, f"{town.address}/parcels?area={box(2.1, 0.1, 2.9, 0.9)}")
     frame = page.locator("canvas").bounding_box()
@@ -90,12 +90,12 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
     details = page.locator("[data-map=details]")
     expect(details).to_contain_text("1162/101/3", timeout=PATIENCE)
     expect(details).to_contain_text("Remzi Oğuz Arık")
-    expect(details.locator("ol")).to_contain_text("added", timeout=PATIENCE)
+    expect(details.locator("ol")).to_contain_text("Added", timeout=PATIENCE)
 
     _keeps_its_size(page)
-    page.get_by_role("button", name="Show everything").click()
-    expect(page.locator("[data-map=told]")).to_have_text(re.compile("^26 "), timeout=PATIENCE)
-    draw = page.get_by_role("button", name="Draw an area")
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator("[data-map=status]")).to_have_text(re.compile("^26 "), timeout=PATIENCE)
+    draw = page.get_by_role("button", name="Draw area")
     hint = page.locator("[data-map=hint]")
     for pressed in ("true", "false", "true"):
         draw.click()
@@ -106,14 +106,14 @@ def test_the_map_shows_parcels_their_story_and_what_a_scan_would_cost(
         page.locator("canvas").click(position={"x": frame["width"] * x, "y": frame["height"] * y})
     with page.expect_navigation(timeout=PATIENCE):
         page.keyboard.press("Enter")
-    expect(page.get_by_text("Questions still to ask")).to_be_visible()
+    expect(page.get_by_text("Requests needed")).to_be_visible()
     assert page.get_by_role("textbox").input_value().count(",") == 3
-    # The software renderer itself remarks on slow reads.
+    # The software renderer warns about slow reads.
     assert [one for one in browser_errors if "GPU stall" not in one] == []
 
 
 def _keeps_its_size(page: Page) -> None:
-    """A moment without room, as when a picture is taken of the whole page, leaves the map alone."""
+    """A moment without size, as during a screenshot of the whole page, does not resize the map."""
     size = "canvas => [canvas.clientWidth, canvas.clientHeight]"
     canvas = page.locator("canvas")
     before = canvas.evaluate(size)
@@ -131,15 +131,15 @@ def _keeps_its_size(page: Page) -> None:
     eventually(lambda: canvas.evaluate(size) == before, "the map follows the window back")
 
 
-def test_a_phone_shows_it_without_scrolling_sideways_and_scripts_are_not_needed(
+def test_the_page_fits_a_phone_and_works_without_scripts(
     town: Installation, browser: Browser
 ) -> None:
     context = browser.new_context(viewport={"width": 375, "height": 800}, java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{town.address}/parcels?area={box(0.1, 0.1, 2.9, 0.9)}&lang=tr")
-    expect(page.get_by_text("Harita için betikler")).to_be_visible()
+    expect(page.get_by_text("Harita için JavaScript")).to_be_visible()
     expect(page.get_by_role("link", name="1162/101/2", exact=True)).to_be_visible()
-    expect(page.get_by_text("Sorulacak soru")).to_be_visible()
+    expect(page.get_by_text("Gereken istek")).to_be_visible()
     context.close()
     page = browser.new_page(viewport={"width": 375, "height": 800}, locale="en")
     open_map(page, f"{town.address}/parcels")

@@ -1,4 +1,4 @@
-"""The messages of the source code, and the command that brings the catalogues up to date."""
+"""The messages of the source code and templates, and the command that updates the catalogues."""
 
 import ast
 import string
@@ -9,11 +9,14 @@ from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
+from jinja2 import Environment
+from jinja2.ext import extract_from_ast
 
 SOURCE = Path(str(files("hasat")))
 CATALOGUE = SOURCE / "locale" / "tr" / "LC_MESSAGES" / "hasat.po"
 
 _MARKERS = {"msg", "template"}
+_TEMPLATE_MARKER = "t"
 _HEADER = """\
 msgid ""
 msgstr ""
@@ -27,13 +30,24 @@ msgstr ""
 
 
 def extract(source: Path = SOURCE) -> dict[str, set[str]]:
-    """Return every template of the source code and the files that use it."""
+    """Return every message of the source code and the files that use it."""
     found: dict[str, set[str]] = {}
-    for file in sorted(source.rglob("*.py")):
-        for template in _templates(ast.parse(file.read_text("utf-8"))):
-            if any(text.strip(" .,:;") for text, *_ in string.Formatter().parse(template)):
-                found.setdefault(template, set()).add(file.relative_to(source).as_posix())
+    for file in sorted([*source.rglob("*.py"), *source.rglob("*.html")]):
+        text = file.read_text("utf-8")
+        messages = _in_html(text) if file.suffix == ".html" else _templates(ast.parse(text))
+        for message in messages:
+            if any(part.strip(" .,:;") for part, *_ in string.Formatter().parse(message)):
+                found.setdefault(message, set()).add(file.relative_to(source).as_posix())
     return found
+
+
+def _in_html(text: str) -> Iterable[str]:
+    """Yield the texts that a Jinja template translates: the constants in calls of `t`."""
+    tree = Environment(autoescape=True).parse(text)
+    for _, _, arguments in extract_from_ast(tree, (_TEMPLATE_MARKER,)):
+        message = arguments[0] if isinstance(arguments, tuple) else arguments
+        if message is not None:
+            yield message
 
 
 def _templates(tree: ast.AST) -> Iterable[str]:

@@ -69,7 +69,7 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
     return Job(
         ARCHIVES_JOB,
         run,
-        "Archives every dataset after its commits, and lets old archives expire.",
+        msg("Archives changed datasets and deletes expired archives."),
         cron="17 * * * *",
         missed="skip",
         wanted=is_wanted,
@@ -118,7 +118,7 @@ def platform_jobs(
         Job(
             name="housekeeping",
             run=_housekeeping,
-            summary="Forgets runs and set-aside parts past their keep; sweeps the queue.",
+            summary=msg("Deletes expired runs and quarantined records; cleans up the queue."),
             cron="15 4 * * *",
             options={},
         ),

@@ -1,7 +1,7 @@
-"""Pages for people: rendered on the server, working without scripts, nothing from elsewhere.
+"""The dashboard: pages rendered on the server that work without scripts.
 
-A page is a `Page` in one of the modules of `pages`, a template and a file of texts, all of one
-name; one function reads what the page and its JSON twin show.
+A page is a `Page` in one of the modules of `pages` with a template of the same name; one function
+loads the data for both HTML and JSON. Texts are in the message catalogue.
 """
 
 from hasat.web.app import add_pages

@@ -1,4 +1,4 @@
-"""Where the lines and bars of a chart go; templates draw them, so they need no script."""
+"""Geometry of the charts that templates draw as SVG, without scripts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,12 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 WIDTH = 960
-# A run on the time line, in percent of its width.
-_NARROWEST = 0.4
-_TICKS = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
+_MIN_BAR_PERCENT = 0.4
+_TICK_MINUTES = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 
 
-class RunStretch(Protocol):
-    """When a run was at work, or some that followed each other; `run` is the newest."""
+class RunSpan(Protocol):
+    """The time span of a run, or of several in close succession; `run` is the newest."""
 
     @property
     def run(self) -> int: ...
@@ -22,7 +21,7 @@ class RunStretch(Protocol):
     @property
     def job(self) -> str: ...
     @property
-    def how(self) -> str: ...
+    def status(self) -> str: ...
     @property
     def started_at(self) -> datetime: ...
     @property
@@ -30,8 +29,8 @@ class RunStretch(Protocol):
 
 
 @dataclass(frozen=True)
-class SpentDay:
-    """A quota day as far as it has come: what each of its hours cost."""
+class DayUsage:
+    """The requests of a quota day by hour, up to now."""
 
     now: datetime
     starts_at: datetime
@@ -43,7 +42,7 @@ class SpentDay:
 
 @dataclass(frozen=True)
 class Tick:
-    """A labelled place on an axis."""
+    """A labelled position on an axis."""
 
     at: float
     label: str
@@ -51,18 +50,18 @@ class Tick:
 
 @dataclass(frozen=True)
 class Bar:
-    """A run on the time line, or some that cannot be told apart there; in percent of its width."""
+    """One or several runs on the timeline, in percent of its width."""
 
     x: float
     width: float
-    how: str
+    status: str
     run: int
     runs: int
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job on the time line."""
+    """The runs of one job."""
 
     job: str
     bars: Sequence[Bar]
@@ -70,29 +69,27 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Runs as bars over time, a row for each job; as wide as there is room."""
+    """Runs as bars over time, one row per job."""
 
     rows: Sequence[Row]
     ticks: Sequence[Tick]
 
 
-def too_close(span: timedelta) -> timedelta:
-    """Runs with less than that between them cannot be told apart on a time line."""
-    return span * (_NARROWEST / 100)
+def min_gap(span: timedelta) -> timedelta:
+    """Return the smallest gap between two runs that a timeline of this length can show."""
+    return span * (_MIN_BAR_PERCENT / 100)
 
 
-def timeline(
-    stretches: Iterable[RunStretch], since: datetime, now: datetime, zone: ZoneInfo
-) -> Timeline:
-    """The geometry; every run is wide enough to be seen and clicked."""
+def timeline(spans: Iterable[RunSpan], since: datetime, now: datetime, zone: ZoneInfo) -> Timeline:
+    """Place the runs; every bar is wide enough to be seen and clicked."""
     scale = 100 / (now - since).total_seconds()
     jobs: dict[str, list[Bar]] = {}
-    for one in stretches:
+    for one in spans:
         begin = max(0.0, (one.started_at - since).total_seconds())
         end = max(begin, ((one.finished_at or now) - since).total_seconds())
-        width = max(_NARROWEST, (end - begin) * scale)
+        width = max(_MIN_BAR_PERCENT, (end - begin) * scale)
         x = min(begin * scale, 100 - width)
-        bar = Bar(round(x, 2), round(width, 2), one.how, one.run, one.runs)
+        bar = Bar(round(x, 2), round(width, 2), one.status, one.run, one.runs)
         jobs.setdefault(one.job, []).append(bar)
     rows = [Row(job, jobs[job]) for job in sorted(jobs)]
     return Timeline(rows, time_ticks(since, now, zone, 100, 0))
@@ -101,12 +98,12 @@ def timeline(
 def time_ticks(
     since: datetime, until: datetime, zone: ZoneInfo, width: int, left: int
 ) -> Sequence[Tick]:
-    """At most ten round clock times."""
+    """Return at most ten round times of day."""
     minutes = (until - since).total_seconds() / 60
-    step = next((one for one in _TICKS if minutes / one <= 10), _TICKS[-1])
-    there = since.astimezone(zone)
-    midnight = there.replace(hour=0, minute=0, second=0, microsecond=0)
-    passed = int((there - midnight).total_seconds() // (step * 60)) + 1
+    step = next((one for one in _TICK_MINUTES if minutes / one <= 10), _TICK_MINUTES[-1])
+    local = since.astimezone(zone)
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    passed = int((local - midnight).total_seconds() // (step * 60)) + 1
     ticks = []
     moment = midnight + timedelta(minutes=passed * step)
     while moment < until:
@@ -118,7 +115,7 @@ def time_ticks(
 
 @dataclass(frozen=True)
 class DayChart:
-    """Spending over a quota day: what was spent, the pace that reaches the target, the limit."""
+    """Usage over a quota day with the pace that reaches the target and the limit."""
 
     width: int
     height: int
@@ -133,8 +130,8 @@ class DayChart:
     ticks_y: Sequence[Tick]
 
 
-def day_chart(day: SpentDay, zone: ZoneInfo) -> DayChart:
-    """Cumulative spending by the hour up to now, against the straight line to the target."""
+def day_chart(day: DayUsage, zone: ZoneInfo) -> DayChart:
+    """Draw cumulative usage up to now and the straight line to the target."""
     left, top, height = 64, 14, 300
     bottom = height - 26
     span = (day.ends_at - day.starts_at).total_seconds()

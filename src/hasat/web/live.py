@@ -1,7 +1,7 @@
-"""Pages that change while somebody looks: one poller for all of them, one rendering for all alike.
+"""Live updates of open pages by server-sent events.
 
-However many pages are open, the database is asked once a tick whether anything changed, and each
-distinct page is rendered once for all its readers.
+However many pages are open, the process polls the database once per tick, and renders each
+distinct page once for all its readers.
 """
 
 import asyncio
@@ -23,154 +23,157 @@ from hasat.feed.notifier import ChangeNotifier
 from hasat.http.routes import dumps
 from hasat.messages import Language, msg
 from hasat.store.queries import load_query
-from hasat.web.frame import Frame
-from hasat.web.page import Asked, Page
-from hasat.web.words import language_of
+from hasat.web.localization import request_language
+from hasat.web.page import Page, PageRequest
+from hasat.web.rendering import Renderer
 
 TICK_SECONDS = 2.0
-# After a round the pages rest so many times as long as it took: collectors come first.
-_REST, _LONGEST_REST_SECONDS = 4.0, 3.0
-_ANYWAY_SECONDS = 30.0
+# Pause after rendering by a multiple of the time it took, so that jobs come first.
+_PAUSE_FACTOR, _MAX_PAUSE_SECONDS = 4.0, 3.0
+_REFRESH_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 15.0
-# A reader comes again after that, and is looked at again: a key may have been revoked.
-_LONGEST_SECONDS = 300.0
-_MOST_PAGES = 500
+# A reader reconnects after this time and is authenticated again: a key may have been revoked.
+_MAX_STREAM_SECONDS = 300.0
+_MAX_PAGES = 500
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False)
-class Shown:
-    """One page as some readers see it."""
+class OpenPage:
+    """One page that one or more readers have open."""
 
     page: Page
-    asked: Asked
+    request: PageRequest
     language: Language
     readers: int = 0
-    part: str = ""
+    parts: str = ""
     event: bytes = b""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def show(self, part: str) -> None:
-        """Wake the readers if there is something new for them."""
-        if part != self.part:
-            self.part = part
-            self.event = f"data: {dumps(part)}\n\n".encode()
+    def update(self, parts: str) -> None:
+        """Store a new rendering and wake the readers if it differs."""
+        if parts != self.parts:
+            self.parts = parts
+            self.event = f"data: {dumps(parts)}\n\n".encode()
             self.wake()
 
     def wake(self) -> None:
-        ringing, self.changed = self.changed, asyncio.Event()
-        ringing.set()
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
 
-class Live:
-    """The streams of this process; nothing is asked or rendered while nobody looks."""
+class LivePages:
+    """The event streams of this process; it polls only while a page is open."""
 
-    def __init__(self, frame: Frame, pages: Sequence[Page], notifier: ChangeNotifier) -> None:
-        self._frame = frame
+    def __init__(self, renderer: Renderer, pages: Sequence[Page], notifier: ChangeNotifier) -> None:
+        self._renderer = renderer
         self._patterns: list[tuple[re.Pattern[str], Page]] = [
             (compile_path(page.path)[0], page) for page in pages
         ]
         self._notifier = notifier
-        self.shown: dict[Any, Shown] = {}
+        self.open_pages: dict[Any, OpenPage] = {}
         self._poller: asyncio.Task[None] | None = None
 
-    async def answer(self, request: Request) -> Response:
-        """Server-sent events: the changing part of the page at `at`, whenever it has changed."""
-        may_operate = self._frame.asked(request).may_operate
-        shown = self.wanted(
-            request.query_params.get("at", ""), language_of(request), operates=may_operate
+    async def respond(self, request: Request) -> Response:
+        """Stream the live parts of the page at `at` whenever they change."""
+        may_operate = PageRequest.from_http(self._renderer.context, request).may_operate
+        open_page = self.open(
+            request.query_params.get("at", ""), request_language(request), may_operate=may_operate
         )
-        going = self.events(shown)
         return StreamingResponse(
-            going, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
+            self.events(open_page),
+            headers={"X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
         )
 
-    def wanted(self, address: str, language: Language, *, operates: bool) -> Shown:
-        """The page at an address, shared with all who see the same of it."""
+    def open(self, address: str, language: Language, *, may_operate: bool) -> OpenPage:
+        """Return the page at an address, shared by all readers of the same content."""
         at = urlsplit(address)
-        key = (at.path, at.query, language, operates)
-        if key not in self.shown:
-            if len(self.shown) >= _MOST_PAGES:
+        key = (at.path, at.query, language, may_operate)
+        if key not in self.open_pages:
+            if len(self.open_pages) >= _MAX_PAGES:
                 raise TooManyRequestsError(
                     msg("Too many different pages are open."), retry_after=30
                 )
             for pattern, page in self._patterns:
-                if fits := pattern.match(at.path):
-                    values = {**dict(parse_qsl(at.query)), **fits.groupdict()}
-                    asked = Asked(self._frame.house, values, operates)
-                    self.shown[key] = Shown(page, asked, language)
+                if match := pattern.match(at.path):
+                    values = {**dict(parse_qsl(at.query)), **match.groupdict()}
+                    request = PageRequest(self._renderer.context, values, may_operate)
+                    self.open_pages[key] = OpenPage(page, request, language)
                     break
             else:
                 raise NotFoundError(msg("There is no page at {path!r}.", path=at.path))
-        return self.shown[key]
+        return self.open_pages[key]
 
-    async def events(self, shown: Shown) -> AsyncGenerator[bytes, None]:
-        """The page's changing part, then again whenever it differs."""
+    async def events(self, open_page: OpenPage) -> AsyncGenerator[bytes, None]:
+        """Yield the live parts of a page, then again whenever they differ."""
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + _LONGEST_SECONDS
-        seen = b""
-        shown.readers += 1
+        ends_at = loop.time() + _MAX_STREAM_SECONDS
+        sent = b""
+        open_page.readers += 1
         try:
             if self._poller is None or self._poller.done():
                 self._poller = asyncio.create_task(self._poll(), name="live pages")
             yield b"retry: 3000\n\n"
             while loop.time() < ends_at and not self._notifier.closed:
-                changed = shown.changed
-                if shown.event != seen:
-                    seen = shown.event
-                    yield seen
+                changed = open_page.changed
+                if open_page.event != sent:
+                    sent = open_page.event
+                    yield sent
                     continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_HEARTBEAT_SECONDS):
                         await changed.wait()
                         continue
-                yield b": still here\n\n"
+                yield b": keep-alive\n\n"
         finally:
-            shown.readers -= 1
-            if not shown.readers:
-                self.shown = {k: v for k, v in self.shown.items() if v is not shown}
+            open_page.readers -= 1
+            if not open_page.readers:
+                self.open_pages = {k: v for k, v in self.open_pages.items() if v is not open_page}
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
-        pulse, rendered_at = "", 0.0
-        while self.shown and not self._notifier.closed:
-            signal, began = self._notifier.next_signal(), loop.time()
+        state, rendered_at = "", 0.0
+        while self.open_pages and not self._notifier.closed:
+            signal, started = self._notifier.next_signal(), loop.time()
             try:
-                now = await self._pulse()
-                everything = now != pulse or loop.time() - rendered_at > _ANYWAY_SECONDS
+                current = await self._state()
+                everything = current != state or loop.time() - rendered_at > _REFRESH_SECONDS
                 if everything:
-                    pulse, rendered_at = now, loop.time()
-                await self._render(list(self.shown.values()), everything=everything)
+                    state, rendered_at = current, loop.time()
+                await self._render(list(self.open_pages.values()), everything=everything)
             except (HasatError, psycopg.Error) as error:
-                log.debug("the pages cannot be brought up to date for now", reason=str(error))
-            rested_at = loop.time() + min(_REST * (loop.time() - began), _LONGEST_REST_SECONDS)
+                log.debug("live_pages.failed", reason=str(error))
+            resume_at = loop.time() + min(
+                _PAUSE_FACTOR * (loop.time() - started), _MAX_PAUSE_SECONDS
+            )
             await self._notifier.wait(signal, TICK_SECONDS)
-            await asyncio.sleep(rested_at - loop.time())
-        for shown in self.shown.values():
-            shown.wake()
+            await asyncio.sleep(resume_at - loop.time())
+        for open_page in self.open_pages.values():
+            open_page.wake()
 
-    async def _render(self, wanted: Sequence[Shown], *, everything: bool) -> None:
-        """One after the other: readers never take more than one connection from the others."""
-        read: dict[Any, Any] = {}
-        for shown in wanted:
-            if everything or not shown.part:
-                # What a page shows is the same in both languages.
-                asked = shown.asked
-                same = (shown.page.path, asked.may_operate, *sorted(asked.values.items()))
+    async def _render(self, open_pages: Sequence[OpenPage], *, everything: bool) -> None:
+        """Render one page after the other, so that they use a single connection."""
+        loaded: dict[Any, Any] = {}
+        for open_page in open_pages:
+            if everything or not open_page.parts:
+                # The data of a page is the same in all languages.
+                request = open_page.request
+                key = (open_page.page.path, request.may_operate, *sorted(request.values.items()))
                 try:
-                    if same not in read:
-                        read[same] = await shown.page.data(asked)
-                    data = read[same]
+                    if key not in loaded:
+                        loaded[key] = await open_page.page.load(request)
+                    data = loaded[key]
                 except HasatError as error:
-                    log.debug(
-                        "a live page cannot be shown", page=shown.page.name, reason=str(error)
-                    )
+                    log.debug("live_page.failed", page=open_page.page.name, reason=str(error))
                 else:
-                    shown.show(self._frame.live_part(shown.page, asked, shown.language, data))
+                    open_page.update(
+                        self._renderer.live_parts(open_page.page, request, open_page.language, data)
+                    )
 
-    async def _pulse(self) -> str:
-        async with self._frame.house.store.connection() as conn:
-            row = await (await conn.execute(load_query("hasat.web", "pulse"))).fetchone()
+    async def _state(self) -> str:
+        async with self._renderer.context.store.connection() as conn:
+            row = await (await conn.execute(load_query("hasat.web", "live_state"))).fetchone()
         assert row is not None
         return str(row[0])

@@ -1,4 +1,4 @@
-"""Logging in by key, where callers must say who they are."""
+"""Login with an API key, where the server requires authentication."""
 
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
@@ -9,34 +9,31 @@ from hasat.api.rate_limits import RateLimits
 from hasat.errors import AuthenticationError
 from hasat.http.routes import actor_of
 from hasat.store.audit import audited
-from hasat.web.forms import asked_by_form
-from hasat.web.frame import Frame
-from hasat.web.words import Words, language_of
+from hasat.web.page import PageRequest
+from hasat.web.rendering import Renderer
 
+LOGIN_PATH = "/login"
 MAX_REFUSALS_PER_MINUTE = 30
-"""How many failed logins a process records: anybody can cause them, and records stay for long."""
+"""Failed logins that a process records: anyone can cause them, and audit records are permanent."""
 
 
-def add_to(app: FastAPI, frame: Frame) -> None:
-    """The form, what it does, and its undoing."""
-    store, settings = frame.house.store, frame.house.settings
+def add_login(app: FastAPI, renderer: Renderer) -> None:
+    """Add the login form and the routes that log in and out."""
+    context = renderer.context
+    store, settings = context.store, context.settings
     keys: KeyCache = app.state.keys
     cookie = login_cookie(settings)
     refusals = RateLimits()
 
-    def form(request: Request, to: str, failed: str | None = None) -> Response:
-        return frame.html(
-            request,
-            "login",
-            Words(language_of(request)),
-            frame.asked(request),
-            status=401 if failed else 200,
-            to=to,
-            failed=failed,
+    def form(request: Request, target: str, error: str | None = None) -> Response:
+        page_request = PageRequest.from_http(context, request)
+        status = 401 if error else 200
+        return renderer.html(
+            request, "login", page_request, status=status, target=target, error=error
         )
 
-    async def recorded_login(request: Request, key: str) -> str:
-        """Log in; a flood of wrong keys leaves no more than some audit records."""
+    async def audited_login(request: Request, key: str) -> str:
+        """Log in; many wrong keys leave a limited number of audit records."""
         try:
             await keys.check(key)
         except AuthenticationError:
@@ -46,42 +43,42 @@ def add_to(app: FastAPI, frame: Frame) -> None:
         async with audited(store, actor_of(request), "login"):
             return await log_in(store, keys, key)
 
-    @app.get("/login", include_in_schema=False)
-    async def ask(request: Request) -> Response:
-        target = _inside(request.query_params.get("to", "/"))
+    @app.get(LOGIN_PATH, include_in_schema=False)
+    async def show(request: Request) -> Response:
+        target = _local_path(request.query_params.get("to", "/"))
         return RedirectResponse(target, 303) if is_open(settings) else form(request, target)
 
-    @app.post("/login", include_in_schema=False)
-    async def enter(request: Request) -> Response:
-        asked = await asked_by_form(request, frame)
-        target = _inside(asked.text("to") or "/")
+    @app.post(LOGIN_PATH, include_in_schema=False)
+    async def submit(request: Request) -> Response:
+        page_request = await PageRequest.from_form(context, request)
+        target = _local_path(page_request.text("to") or "/")
         try:
-            login = await recorded_login(request, asked.text("key"))
+            login = await audited_login(request, page_request.text("key"))
         except AuthenticationError as error:
             return form(request, target, error.message)
-        answer = RedirectResponse(target, 303)
-        answer.set_cookie(
+        response = RedirectResponse(target, 303)
+        response.set_cookie(
             cookie,
             login,
             max_age=int(LOGIN_LIFETIME.total_seconds()),
             httponly=True,
             samesite="lax",
-            # The browser itself says whether it came over TLS, whatever stands between.
+            # A proxy may end TLS; the browser's Origin names the scheme that it used.
             secure=request.headers.get("origin", "").startswith("https://"),
         )
-        return answer
+        return response
 
     @app.post("/logout", include_in_schema=False)
-    async def leave(request: Request) -> Response:
-        await asked_by_form(request, frame)
+    async def logout(request: Request) -> Response:
+        await PageRequest.from_form(context, request)
         await log_out(store, request.cookies.get(cookie, ""), actor_of(request).address)
-        answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(cookie, httponly=True, samesite="lax")
-        return answer
+        response = RedirectResponse(LOGIN_PATH, 303)
+        response.delete_cookie(cookie, httponly=True, samesite="lax")
+        return response
 
 
-def _inside(target: str) -> str:
-    """A path of this server: an address of elsewhere would make the login a trap."""
+def _local_path(target: str) -> str:
+    """Return the target if it is a path of this server, else `/`: no open redirects."""
     is_path = (
         target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     )

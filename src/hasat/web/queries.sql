@@ -1,5 +1,5 @@
--- name: delivery_tallies
--- What waits for each endpoint and what it will not get; what was delivered is not counted.
+-- name: delivery_counts
+-- Pending deliveries and dead letters of each endpoint.
 SELECT name, coalesce(w.waiting, 0), coalesce(d.dead, 0), w.oldest
   FROM (SELECT unnest(%(names)s::text[]) AS name
         UNION
@@ -13,9 +13,8 @@ SELECT name, coalesce(w.waiting, 0), coalesce(d.dead, 0), w.oldest
                FROM deliver.delivery WHERE state = 'dead' GROUP BY endpoint) AS d ON d.endpoint = name
  ORDER BY name
 
--- name: followers
--- Up to where each dataset was passed on, or read with a key, and how far that is behind; all of it
--- after a new epoch.
+-- name: consumers
+-- Position and lag of each stream and API key by dataset; the whole dataset after a new epoch.
 SELECT CASE WHEN k.id IS NULL THEN 'stream' ELSE 'key' END AS kind, coalesce(k.name, p.sink) AS name,
        p.dataset, p.seq, h.seq AS head,
        CASE WHEN p.epoch = h.epoch THEN greatest(h.seq - p.seq, 0) ELSE h.seq END AS lag, p.at
@@ -26,7 +25,7 @@ SELECT CASE WHEN k.id IS NULL THEN 'stream' ELSE 'key' END AS kind, coalesce(k.n
  ORDER BY kind, name, p.sink, p.dataset
 
 -- name: football_leagues
--- The followed seasons: what /leagues says of them, and what of it is here.
+-- The tracked seasons: coverage according to /leagues, and the stored data.
 SELECT s.league_id, s.season, l.name, l.country, listed.covered,
        coalesce(f.matches, 0) AS matches, counted.matches AS expected, coalesce(f.finished, 0) AS finished,
        coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
@@ -56,8 +55,8 @@ SELECT s.league_id, s.season, l.name, l.country, listed.covered,
  ORDER BY s.no
 
 -- name: football_matches
--- The matches of a day, with what is inferred about them beside it. The last day that Python knows has
--- a next one here.
+-- The matches of a day with their inferred states. The day's end is computed here: date.max has no next
+-- day in Python.
 SELECT f.fixture_id, f.body #>> '{league,name}' AS league, f.date,
        f.body #>> '{teams,home,name}' AS home, f.body #>> '{teams,away,name}' AS away,
        f.goals_home, f.goals_away, f.status_short AS status, f.elapsed,
@@ -70,8 +69,8 @@ SELECT f.fixture_id, f.body #>> '{league,name}' AS league, f.date,
  ORDER BY f.date, f.league_id, f.fixture_id
  LIMIT %(limit)s
 
--- name: football_table
--- The table of a league's season.
+-- name: football_standings
+-- The standings of a season.
 SELECT group_name AS "group", rank, body #>> '{team,name}' AS team,
        core.whole(body #> '{all,played}') AS played, core.whole(body #> '{all,win}') AS won,
        core.whole(body #> '{all,draw}') AS drawn, core.whole(body #> '{all,lose}') AS lost,
@@ -83,11 +82,11 @@ SELECT group_name AS "group", rank, body #>> '{team,name}' AS team,
  LIMIT 200
 
 -- name: heads
--- Where each dataset stands, with the totals that are stored beside it.
+-- Head and stored totals of each dataset.
 SELECT dataset, source, records, seq, committed_at FROM feed.head ORDER BY source, dataset
 
 -- name: newest_changes
--- Where a dataset stands and its newest changes, newest first, as one snapshot saw them.
+-- The head of a dataset and its newest changes, newest first, from one snapshot.
 SELECT h.seq AS head, h.floor, h.records, h.committed_at, c.*
   FROM feed.head AS h
   LEFT JOIN LATERAL (
@@ -100,8 +99,8 @@ SELECT h.seq AS head, h.floor, h.records, h.committed_at, c.*
  WHERE h.dataset = %(dataset)s
  ORDER BY c.seq DESC
 
--- name: pulse
--- One line that differs whenever something that pages show has changed. Only indexes and small tables.
+-- name: live_state
+-- A text that differs whenever data of the pages has changed. Reads indexes and small tables only.
 SELECT concat_ws(' ',
     (SELECT max(id) FROM jobs.run),
     (SELECT max(finished_at) FROM jobs.run WHERE state = 'finished'),
@@ -117,7 +116,7 @@ SELECT concat_ws(' ',
 )
 
 -- name: run_costs
--- What a run asked of upstreams; the span of time keeps the look into the ledger small.
+-- The requests of a run by outcome; the time span limits the part of the ledger that is read.
 SELECT upstream, lane, outcome, count(*) AS requests, sum(cost)::bigint AS spent,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY latency_ms) AS median_ms
   FROM budget.request
@@ -126,25 +125,25 @@ SELECT upstream, lane, outcome, count(*) AS requests, sum(cost)::bigint AS spent
  GROUP BY upstream, lane, outcome
  ORDER BY spent DESC, outcome
 
--- name: spent_by_hour
--- What a quota day's hours cost.
+-- name: usage_by_hour
+-- The requests of a quota day by hour.
 SELECT hour, sum(units)::bigint FROM budget.usage
  WHERE upstream = %(upstream)s AND day = %(day)s
  GROUP BY hour
 
 -- name: timeline
--- When runs were at work since a moment, and those that still are. Runs of a job that ended alike and
--- followed each other too closely to be told apart are one; what is drawn later lies above.
-SELECT max(id) AS run, count(*)::int AS runs, job, how, min(started_at) AS started_at,
+-- Time spans of the runs since a time, and of unfinished runs. Runs of a job with the same outcome and a gap
+-- below the minimum are one span; spans are drawn in this order.
+SELECT max(id) AS run, count(*)::int AS runs, job, status, min(started_at) AS started_at,
        nullif(max(coalesce(finished_at, 'infinity')), 'infinity') AS finished_at
-  FROM (SELECT *, sum(apart) OVER (PARTITION BY job, how ORDER BY started_at, id) AS part
-          FROM (SELECT *, ((started_at - lag(finished_at) OVER (PARTITION BY job, how ORDER BY started_at, id)
-                            < %(close)s) IS NOT TRUE)::int AS apart
-                  FROM (SELECT id, job, outcome AS how, started_at, finished_at FROM jobs.run
+  FROM (SELECT *, sum(starts_span) OVER (PARTITION BY job, status ORDER BY started_at, id) AS span
+          FROM (SELECT *, ((started_at - lag(finished_at) OVER (PARTITION BY job, status ORDER BY started_at, id)
+                            < %(gap)s) IS NOT TRUE)::int AS starts_span
+                  FROM (SELECT id, job, outcome AS status, started_at, finished_at FROM jobs.run
                          WHERE state = 'finished' AND finished_at > %(since)s
                         UNION ALL
                         SELECT id, job, state, started_at, NULL FROM jobs.run
                          WHERE state <> 'finished') AS ran
                  WHERE started_at IS NOT NULL AND (%(job)s::text IS NULL OR job = %(job)s)) AS r) AS r
- GROUP BY job, how, part
+ GROUP BY job, status, span
  ORDER BY runs DESC, run

@@ -1,4 +1,4 @@
-"""The pages as a server answers them: two renderings of one thing, two languages, who may what."""
+"""The pages over HTTP: HTML and JSON, both languages, forms and permissions."""
 
 import asyncio
 import html
@@ -27,8 +27,8 @@ from hasat.sources.upstreams import football
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
+from hasat.web.demo_scenes import SCENES
 from hasat.web.pages import PAGES
-from hasat.web.story import SCENES
 from support import feed_toys
 from support.gib_lists import by_identifier, taxpayer_body
 
@@ -72,8 +72,8 @@ def app_of(settings: Settings, store: Store) -> FastAPI:
     return app
 
 
-def elsewhere(settings: Settings) -> Settings:
-    """The same server where callers must say who they are."""
+def remote(settings: Settings) -> Settings:
+    """Return settings of a server that requires authentication."""
     return settings.model_copy(
         update={"serve": settings.serve.model_copy(update={"host": "192.0.2.10"})}
     )
@@ -81,13 +81,13 @@ def elsewhere(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    """A house in which something has happened."""
-    await _live_a_little(store)
+    """A server with some changes, runs and deliveries."""
+    await _fill(store)
     async with app_client(app_of(settings, store)) as client:
         yield client
 
 
-async def _live_a_little(store: Store) -> None:
+async def _fill(store: Store) -> None:
     before = by_identifier(taxpayer_body("1234567890", "IŞIK <b>A.Ş.</b>", "urn:mail:pk@isik.tr"))
     after = by_identifier(taxpayer_body("1234567890", "IŞIK HOLDİNG", "urn:mail:pk@isik.tr"))
     for state in (before, after):
@@ -115,7 +115,7 @@ async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.
     return await client.get(path, headers={**BROWSER, **headers})
 
 
-async def test_every_page_is_there_in_both_languages_and_as_json(
+async def test_every_page_exists_in_both_languages_and_as_json(
     client: httpx2.AsyncClient,
 ) -> None:
     for page in PAGES:
@@ -129,41 +129,41 @@ async def test_every_page_is_there_in_both_languages_and_as_json(
         turkish = await _get(client, path, **{"Accept-Language": "tr"})
         assert '<html lang="tr">' in turkish.text
         bare, _, query = path.partition("?")
-        twin = await client.get(f"{page.name if bare == '/' else bare}.json?{query}")
+        by_path = await client.get(f"{page.name if bare == '/' else bare}.json?{query}")
         by_header = await client.get(path, headers={"Accept": "application/json"})
-        assert twin.status_code == by_header.status_code == 200, path
-        assert twin.json().keys() == by_header.json().keys()
+        assert by_path.status_code == by_header.status_code == 200, path
+        assert by_path.json().keys() == by_header.json().keys()
         for text in (english.text, turkish.text):
-            # No inline script or style would pass the policy; the page must not try.
+            # The content security policy forbids inline scripts and styles.
             assert "<script>" not in text
             assert " style=" not in text
             assert "onclick" not in text
 
 
-async def test_what_the_data_says_cannot_become_markup(client: httpx2.AsyncClient) -> None:
-    story = (await _get(client, PATHS["/changes/record"])).text
-    assert "IŞIK &lt;b&gt;A.Ş.&lt;/b&gt;" in story
-    assert "<b>A.Ş." not in story
+async def test_data_is_escaped(client: httpx2.AsyncClient) -> None:
+    record = (await _get(client, PATHS["/changes/record"])).text
+    assert "IŞIK &lt;b&gt;A.Ş.&lt;/b&gt;" in record
+    assert "<b>A.Ş." not in record
     assert "<i>no</i>" not in (await _get(client, "/runs/1")).text
 
 
-async def test_a_record_shows_what_was_before_and_after(
+async def test_a_record_shows_its_history_and_similar_keys(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
-    told = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
-    assert told["history"][0]["fields"] == [
+    record = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
+    assert record["history"][0]["fields"] == [
         {"name": "title", "before": "IŞIK <b>A.Ş.</b>", "after": "IŞIK HOLDİNG"}
     ]
-    begun = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
-    assert (begun["body"], begun["alike"]) == (None, ["1234567890"])
+    partial = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
+    assert (partial["body"], partial["similar"]) == (None, ["1234567890"])
     await feed_toys.run(store, by_identifier(), dataset=DATASETS[0])
     removed = (await client.get("/changes.json?dataset=einvoice")).json()["changes"][0]
-    # A list has room for a few: names first, then numbers.
+    # A list shows a few fields only: texts come first.
     assert [one["name"] for one in removed["fields"]][:2] == ["type", "title"]
     assert removed["fields"][-1]["name"] == "aliases"
 
 
-async def test_the_dataset_that_came_first_stays_in_view_while_others_change(
+async def test_the_first_dataset_shown_stays_while_others_change(
     client: httpx2.AsyncClient,
 ) -> None:
     page = (await _get(client, "/changes")).text
@@ -172,10 +172,10 @@ async def test_the_dataset_that_came_first_stays_in_view_while_others_change(
     assert 'data-live="/changes?dataset=edespatch&amp;before=3"' in page
 
 
-async def test_matches_with_details_are_counted_among_those_that_are_over(
+async def test_details_are_counted_for_finished_matches_only(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
-    """Line-ups come before kick-off: they are no details of a match that is over."""
+    """Line-ups are published before kick-off."""
     league = {"id": 39, "season": 2026}
     matches = {
         str(number): {"fixture": {"id": number, "status": {"short": status}}, "league": league}
@@ -187,44 +187,42 @@ async def test_matches_with_details_are_counted_among_those_that_are_over(
             "INSERT INTO football.fixture_told (fixture_id, told_at, details_at)"
             " VALUES (1, now(), now()), (3, now(), now())"
         )
-    [told] = (await client.get("/football.json")).json()["leagues"]
-    assert (told["matches"], told["finished"], told["detailed"]) == (3, 2, 1)
+    [league_row] = (await client.get("/football.json")).json()["leagues"]
+    assert (league_row["matches"], league_row["finished"], league_row["detailed"]) == (3, 2, 1)
 
 
-async def test_the_quota_names_what_it_measures_by_and_who_ran_a_job_by_hand(
+async def test_the_quota_shows_its_target_and_manual_runs(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    assert "at this rate 67,500 short of the target of 90 %" in (await _get(client, "/quota")).text
+    assert "on course to miss the 90% target by 67,500" in (await _get(client, "/quota")).text
     turkish = (await _get(client, "/quota", **{"Accept-Language": "tr"})).text
-    assert "bu gidişle %90 hedefinin 67.500 altında kalır" in turkish
+    assert "bu hızla %90 hedefinin 67.500 altında kalır" in turkish
     async with Budget(store, football(settings)) as budget:
         await budget.acquire("finalise", job="stale_live_refresh")
         await budget.acquire("daily", job="fixtures_backfill_league_season")
-    told = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
-    assert {one["lane"]: one["byHand"] for one in told} == {"finalise": False, "daily": True}
-    assert "waits for the minute only" in (await _get(client, "/quota")).text
+    spenders = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
+    assert {one["lane"]: one["isManual"] for one in spenders} == {"finalise": False, "daily": True}
+    assert "Manual runs wait for the per-minute limit only" in (await _get(client, "/quota")).text
 
 
-async def test_the_overview_and_its_twin_tell_the_story_of_a_demo_and_of_nothing_else(
+async def test_the_overview_shows_scenes_in_the_demo_only(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    assert (await client.get("/overview.json")).json()["story"] == []
+    assert (await client.get("/overview.json")).json()["scenes"] == []
     nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
     demo = settings.demo.model_copy(update={"began": nine, "started": nine})
     app = app_of(settings.model_copy(update={"demo": demo}), store)
     async with app_client(app) as client:
         page = (await _get(client, "/")).text
-        told = (await client.get("/overview.json")).json()["story"]
-    assert len(told) == len(SCENES)
-    for one in told:
-        assert one["scene"]["title"]["en"] in html.unescape(page)
+        scenes = (await client.get("/overview.json")).json()["scenes"]
+    assert len(scenes) == len(SCENES)
+    for one in scenes:
+        assert one["scene"]["title"] in html.unescape(page)
         assert one["at"] is None or f"{datetime.fromisoformat(one['at']) + HERE:%H:%M}" in page
 
 
-async def test_matches_are_those_of_a_day_here_and_any_day_can_be_asked_for(
-    client: httpx2.AsyncClient, store: Store
-) -> None:
-    """Midnight is that of the house, three hours before that of UTC."""
+async def test_matches_are_listed_by_local_day(client: httpx2.AsyncClient, store: Store) -> None:
+    """Local midnight is three hours before that of UTC."""
     matches = {
         str(number): {
             "fixture": {"id": number, "timestamp": datetime.fromisoformat(at).timestamp()}
@@ -237,10 +235,10 @@ async def test_matches_are_those_of_a_day_here_and_any_day_can_be_asked_for(
         )
     }
     await feed_toys.run(store, matches, dataset=FOOTBALL["fixtures"])
-    told = (await client.get("/football.json?day=2026-11-16")).json()["matches"]
-    assert [one["fixtureId"] for one in told] == [2, 3]
+    matches_found = (await client.get("/football.json?day=2026-11-16")).json()["matches"]
+    assert [one["fixtureId"] for one in matches_found] == [2, 3]
     for day in ("0001-01-01", "9999-12-31"):
-        assert "There is no match on this day." in (await _get(client, f"/football?day={day}")).text
+        assert "No matches on this date." in (await _get(client, f"/football?day={day}")).text
         for path in (f"fixtures?date={day}", f"fixtures?from={day}&to={day}"):
             assert (await client.get(f"/api/v1/football/{path}")).json()["items"] == [], path
 
@@ -252,7 +250,7 @@ async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.Asyn
     assert (await client.get("/taxpayers.json?q=is")).json()["tooShort"]
 
 
-async def test_a_search_that_goes_on_in_one_list_tells_where_the_others_are(
+async def test_a_search_is_paged_over_both_datasets(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     """121 in one list, 15 in the other; seven pages, and no eighth."""
@@ -260,28 +258,28 @@ async def test_a_search_that_goes_on_in_one_list_tells_where_the_others_are(
         found = [taxpayer_body(f"{1_000_000_000 + n}", f"DENİZ {n:03}") for n in range(count)]
         await feed_toys.run(store, by_identifier(*found), dataset=dataset)
     second = (await _get(client, "/taxpayers?q=deniz&page=2")).text
-    assert "15 found" in second
-    assert "All of them are on earlier pages." in second
-    assert "Nobody is found." not in second
+    assert "15 results" in second
+    assert "All results are on earlier pages." in second
+    assert "No results" not in second
     last = (await _get(client, "/taxpayers?q=deniz&page=999")).text
-    assert "page 7 of 7" in last
+    assert "Page 7 of 7" in last
     assert "DENİZ 120" in last
-    assert "Nobody is found." in (await _get(client, "/taxpayers?q=nobody")).text
-    # Of a number that was asked for it matters, in a list of numbers it does not.
-    assert "checksum wrong" in (await _get(client, "/taxpayers?q=1000000001")).text
+    assert "No results" in (await _get(client, "/taxpayers?q=nobody")).text
+    # Shown for a lookup of one number, not in search results.
+    assert "invalid checksum" in (await _get(client, "/taxpayers?q=1000000001")).text
     for query in ("q=deniz+120", "q=deniz"):
-        assert "checksum wrong" not in (await _get(client, f"/taxpayers?{query}")).text
+        assert "invalid checksum" not in (await _get(client, f"/taxpayers?{query}")).text
 
 
-async def test_problems_are_pages_for_people_and_problems_for_programs(
+async def test_problems_are_pages_for_browsers_and_json_for_programs(
     client: httpx2.AsyncClient,
 ) -> None:
     page = await _get(client, "/runs/99", **{"Accept-Language": "tr"})
     assert (page.status_code, "text/html" in page.headers["content-type"]) == (404, True)
-    assert "Burada bir şey yok" in page.text
+    assert "Bulunamadı" in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
-    told = await client.get("/runs/99")
-    assert (told.status_code, told.json()["code"]) == (404, "not-found")
+    problem = await client.get("/runs/99")
+    assert (problem.status_code, problem.json()["code"]) == (404, "not-found")
     for path in ("/runs?before=x", "/changes?dataset=none", "/football?day=x", "/runs/x"):
         assert (await _get(client, path)).status_code in {400, 404}, path
     for path in ("/runs/x", "/runs/-", "/runs/1.5", "/runs/²"):
@@ -290,22 +288,19 @@ async def test_problems_are_pages_for_people_and_problems_for_programs(
         assert "is out of range" in (await client.get(path)).json()["detail"], path
 
 
-async def test_an_hour_in_which_nothing_ran_is_said(client: httpx2.AsyncClient) -> None:
-    assert (
-        "Nothing ran in the last 1 h."
-        in (await _get(client, "/runs?hours=1&job=housekeeping")).text
-    )
+async def test_a_timeline_without_runs_is_explained(client: httpx2.AsyncClient) -> None:
+    assert "No runs in the last 1 h." in (await _get(client, "/runs?hours=1&job=housekeeping")).text
 
 
-async def test_a_run_can_be_started_and_retried_from_here(
+async def test_a_run_can_be_started_retried_and_stopped(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     page = (await _get(client, "/runs")).text
     assert "Run housekeeping now" in page
-    # A scan without an area can only fail: it is planned on the map.
+    # A scan needs an area, so it is started on the parcels page.
     assert "Run tkgm_scan now" not in page
-    begun = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
-    assert begun.status_code == 303
+    queued = await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
+    assert queued.status_code == 303
     again = await client.post("/runs/1/retry", headers=OWN)
     assert again.status_code == 303
     newest = await list_runs(store, limit=2)
@@ -322,7 +317,7 @@ async def test_a_run_can_be_started_and_retried_from_here(
     assert f'action="{waiting}/stop"' not in page
 
 
-async def test_runs_too_close_to_be_told_apart_are_one_bar_and_a_failed_one_stays_seen(
+async def test_runs_in_close_succession_are_one_bar_but_failures_stay_visible(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     async with store.connection() as conn:
@@ -332,34 +327,35 @@ async def test_runs_too_close_to_be_told_apart_are_one_bar_and_a_failed_one_stay
             "        now() - n * interval '1 minute', 'finished',"
             "        CASE n WHEN 2000 THEN 'failed' ELSE 'done' END FROM generate_series(1, 4000) n"
         )
-    for hours, most in ((72, 2), (1, 60)):
+    for hours, max_spans in ((72, 2), (1, 60)):
         path = f"/runs.json?job=often&hours={hours}"
-        told = (await client.get(path)).json()["timeline"]
-        assert len(told) <= most
+        spans = (await client.get(path)).json()["timeline"]
+        assert len(spans) <= max_spans
         ran = {
-            how: sum(one["runs"] for one in told if one["how"] == how) for how in ("done", "failed")
+            status: sum(one["runs"] for one in spans if one["status"] == status)
+            for status in ("done", "failed")
         }
         assert ran == ({"done": 3999, "failed": 1} if hours == 72 else {"done": 59, "failed": 0})
-    # What is drawn last lies above.
+    # The last span is drawn on top.
     assert (await client.get("/runs.json?job=often&hours=72")).json()["timeline"][-1][
-        "how"
+        "status"
     ] == "failed"
-    assert "3,999 runs · often · done" in (await _get(client, "/runs?job=often&hours=72")).text
+    assert "3,999 runs · often · Done" in (await _get(client, "/runs?job=often&hours=72")).text
 
 
-async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
+async def test_a_held_run_shows_its_preview_and_is_decided_once(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     page = (await _get(client, "/runs/1")).text
-    assert "over the limit" in page
+    assert "Over limit" in page
     assert "4,321" in page
     assert "ÇIĞ &lt;i&gt;Ltd" in page
     overview = (await _get(client, "/")).text
-    assert "The guard holds a run" in overview
-    assert '<a href="/runs/1">Look at run 1 and decide' in overview
+    assert "Your approval is needed" in overview
+    assert '<a href="/runs/1">Review run 1' in overview
     async with store.connection() as conn:
         await conn.execute("INSERT INTO gib.held (run, preview) VALUES (2, '{}')")
-    assert "The guard holds 2 runs" in (await _get(client, "/")).text
+    assert "Your approval is needed for 2 runs" in (await _get(client, "/")).text
     assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
     approved = await client.post("/runs/1/approve", headers=OWN)
     assert approved.status_code == 303
@@ -367,26 +363,26 @@ async def test_a_held_run_shows_what_the_guard_saw_and_is_decided_once(
     assert approval.params == {"approve": 1}
     assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
     decided = (await _get(client, "/runs/1")).text
-    assert "rejected" in decided
-    assert "then decide" not in decided
+    assert "Rejected" in decided
+    assert "then approve or reject" not in decided
     for verb in ("approve", "reject"):
         assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
-    # An approval is given once: to do it again could only fail.
+    # An approval cannot be repeated.
     async with store.connection() as conn:
         await conn.execute(
             "UPDATE jobs.run SET state = 'finished', outcome = 'failed', started_at = now(),"
             " finished_at = now() WHERE id = %s",
             [approval.id],
         )
-    assert "Run it again" not in (await _get(client, f"/runs/{approval.id}")).text
-    assert "Run it again" in (await _get(client, "/runs/1")).text
+    assert "Run again with" not in (await _get(client, f"/runs/{approval.id}")).text
+    assert "Run again with" in (await _get(client, "/runs/1")).text
 
 
-async def test_dead_letters_are_sent_again(
+async def test_dead_letters_are_resent(
     client: httpx2.AsyncClient, store: Store, settings: Settings
 ) -> None:
     await save_failure(store, 1, settings.webhooks, error="no", pause_seconds=0, final=True)
-    assert "dead letter" in (await _get(client, "/delivery")).text
+    assert "Dead letter" in (await _get(client, "/delivery")).text
     sent = await client.post("/delivery/replay", data={"delivery": "1"}, headers=OWN)
     assert sent.headers["location"] == "/delivery?replayed=1"
     assert [one.state for one in await list_deliveries(store)] == ["waiting"]
@@ -405,34 +401,32 @@ async def test_a_nats_stream_that_rejects_changes_is_shown(
     (stream,) = (await client.get("/delivery.json")).json()["streams"]
     assert (stream["dataset"], stream["lag"]) == ("einvoice", 1)
     page = (await _get(client, "/delivery")).text
-    assert "NATS stream of einvoice: 1 behind" in page
+    assert "NATS stream einvoice: 1 behind" in page
     assert "NATS &lt;b&gt;is full" in page
 
 
-async def test_whoever_follows_with_a_key_is_known_with_how_far_behind_they_are(
+async def test_consumers_with_a_key_are_listed_with_their_lag(
     settings: Settings, store: Store
 ) -> None:
-    await _live_a_little(store)
+    await _fill(store)
     _, token = await create_key(store, "the shop", "operate")
-    async with app_client(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(remote(settings), store)) as client:
         client.headers["Authorization"] = f"Bearer {token}"
-        assert (await client.get("/delivery.json")).json()["followers"] == []
-        place = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
-        await client.get("/api/v1/einvoice/changes", params={"after": place})
+        assert (await client.get("/delivery.json")).json()["consumers"] == []
+        cursor = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
+        await client.get("/api/v1/einvoice/changes", params={"after": cursor})
         async with asyncio.timeout(60):
-            while not (found := (await client.get("/delivery.json")).json()["followers"]):  # noqa: ASYNC110 - only asking tells
+            while not (found := (await client.get("/delivery.json")).json()["consumers"]):  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.1)
         assert [(one["name"], one["dataset"], one["lag"]) for one in found] == [
             ("the shop", "einvoice", 0)
         ]
         await feed_toys.run(store, by_identifier(), dataset=DATASETS[0])
-        found = (await client.get("/delivery.json")).json()["followers"]
+        found = (await client.get("/delivery.json")).json()["consumers"]
         assert found[0]["lag"] == 1
 
 
-async def test_forms_of_other_sites_change_nothing(
-    client: httpx2.AsyncClient, store: Store
-) -> None:
+async def test_forms_of_other_sites_are_refused(client: httpx2.AsyncClient, store: Store) -> None:
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
@@ -450,11 +444,11 @@ async def _log_in(client: httpx2.AsyncClient, key: str, to: str = "/runs") -> ht
     return await client.post("/login", data={"key": key, "to": to}, headers=OWN)
 
 
-async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
+async def test_a_key_logs_in_and_its_revocation_ends_the_session(
     settings: Settings, store: Store
 ) -> None:
     made, key = await create_key(store, "ops", "operate")
-    async with app_client(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(remote(settings), store)) as client:
         sent_away = await _get(client, "/runs?bad=1")
         assert (sent_away.status_code, sent_away.headers["location"]) == (
             303,
@@ -475,32 +469,32 @@ async def test_elsewhere_a_key_logs_in_and_its_end_ends_the_login(
         assert key.rpartition("_")[2] not in cookie
         assert "ops" in (await _get(client, "/runs")).text
         assert (await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)).is_redirect
-        # A cookie alone is no proof of will: whoever sends one also says from where.
+        # A cookie without an Origin is refused: another site may have sent it.
         assert (await client.post("/runs", data={"job": "housekeeping"})).status_code == 403
         assert (await client.post("/api/v1/dead-letters/replay")).status_code == 403
         assert [one.id for one in await list_keys(store)] == [made.id]
         await revoke_key(store, made.id)
-    async with app_client(app_of(elsewhere(settings), store), cookies=client.cookies) as later:
+    async with app_client(app_of(remote(settings), store), cookies=client.cookies) as later:
         assert (await later.get("/runs")).json()["code"] == "key-revoked"
 
 
-async def test_logging_out_ends_the_login_itself(settings: Settings, store: Store) -> None:
+async def test_logging_out_ends_the_session_on_the_server(settings: Settings, store: Store) -> None:
     _, key = await create_key(store, "ops", "operate")
-    async with app_client(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(remote(settings), store)) as client:
         await _log_in(client, key)
-        kept = dict(client.cookies)
+        cookies = dict(client.cookies)
         assert (await client.post("/logout", headers=OWN)).headers["location"] == "/login"
         assert (await _get(client, "/runs")).status_code == 303
-    async with app_client(app_of(elsewhere(settings), store), cookies=kept) as thief:
+    async with app_client(app_of(remote(settings), store), cookies=cookies) as thief:
         assert (await thief.get("/runs")).status_code == 401
-        assert (await _log_in(thief, next(iter(kept.values())))).status_code == 401
+        assert (await _log_in(thief, next(iter(cookies.values())))).status_code == 401
 
 
-async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
+async def test_a_read_only_key_sees_no_buttons_and_cannot_use_them(
     settings: Settings, store: Store
 ) -> None:
     _, key = await create_key(store, "reader")
-    async with app_client(app_of(elsewhere(settings), store)) as client:
+    async with app_client(app_of(remote(settings), store)) as client:
         await _log_in(client, key)
         page = (await _get(client, "/runs")).text
         assert "housekeeping" in page
@@ -511,18 +505,18 @@ async def test_who_may_only_read_finds_no_buttons_and_may_not_press_them(
         assert (await _get(client, "/doctor")).status_code == 403
 
 
-async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: Store) -> None:
-    """Two readers of one page share one rendering, and both are told."""
+async def test_an_open_page_receives_updates(settings: Settings, store: Store) -> None:
+    """Two readers of one page share one rendering, and both receive it."""
     app = app_of(settings, store)
     async with app_client(app) as client:
         page = await _get(client, "/runs")
         assert 'data-live="/runs"' in page.text
     live = app.state.live
-    readers = [live.events(live.wanted("/runs", "en", operates=True)) for _ in range(2)]
+    readers = [live.events(live.open("/runs", "en", may_operate=True)) for _ in range(2)]
     try:
         for reader in readers:
             assert "housekeeping" in await _next(reader)
-        assert len(live.shown) == 1
+        assert len(live.open_pages) == 1
         async with app_client(app) as client:
             await client.post("/runs", data={"job": "housekeeping"}, headers=OWN)
         for reader in readers:
@@ -530,13 +524,13 @@ async def test_an_open_page_is_told_what_has_changed(settings: Settings, store: 
     finally:
         for reader in readers:
             await reader.aclose()
-    assert not live.shown
+    assert not live.open_pages
 
 
 async def _next(reader: AsyncIterator[bytes]) -> str:
-    """The next rendering that a stream tells of."""
+    """Return the next rendering of a stream."""
     async for event in reader:
         if event.startswith(b"data: "):
-            told: str = json.loads(event.removeprefix(b"data: "))
-            return told
+            parts: str = json.loads(event.removeprefix(b"data: "))
+            return parts
     raise AssertionError("the stream ended")

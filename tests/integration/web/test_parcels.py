@@ -1,4 +1,4 @@
-"""The Parcels page over HTTP: what it shows, what a scan would cost, and starting one."""
+"""The parcels page over HTTP: its content, the estimate of a scan, and starting one."""
 
 from importlib.resources import files
 
@@ -15,7 +15,7 @@ from hasat.sources.tkgm.source import TKGM
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
-from hasat.web.statics import Statics
+from hasat.web.rendering import StaticFiles
 from support.parcels import publish_features, street
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -57,7 +57,7 @@ async def _scanned(store: Store, area: str, *, finished: bool) -> None:
         )
 
 
-async def test_the_page_from_the_first_look_to_a_scan(
+async def test_the_page_from_empty_to_a_scan(
     settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = Catalogue.of([JOB], settings)
@@ -66,21 +66,21 @@ async def test_the_page_from_the_first_look_to_a_scan(
     async with app_client(app, headers={"Accept": "text/html"}) as client:
         empty = await client.get("/parcels")
         assert empty.status_code == 200
-        assert "Nothing has been scanned yet." in empty.text
+        assert "No scans yet." in empty.text
         rough = (await client.get(f"/parcels.json?area={AREA}")).json()["planned"]["cost"]
         assert rough["rough"]
 
         await publish_features(store, street())
         page = await client.get(f"/parcels?area={AREA}")
         assert "1162/101/2" in page.text
-        assert "Start the scan" in page.text
+        assert "Start scan" in page.text
         assert "© X" in page.text
         policy = page.headers["content-security-policy"]
         assert "connect-src 'self' https://tiles.example.org" in policy
         assert "script-src" not in policy
-        told = (await client.get(f"/parcels.json?area={AREA}")).json()
-        assert told["extent"]["count"] == 27
-        cost = told["planned"]["cost"]
+        data = (await client.get(f"/parcels.json?area={AREA}")).json()
+        assert data["extent"]["count"] == 27
+        cost = data["planned"]["cost"]
         assert not cost["rough"]
         assert cost["km2"] == pytest.approx(0.0095, rel=0.01)
         assert 1 <= cost["known"] <= cost["parcels"] <= 3
@@ -103,21 +103,21 @@ async def test_the_page_from_the_first_look_to_a_scan(
         await _scanned(store, "32.9,39.9,32.901,39.901", finished=True)
         await _scanned(store, "32.85,39.9,32.86,39.91", finished=True)
         await _scanned(store, "32.859,39.909,32.861,39.911", finished=False)
-        told = (await client.get("/parcels.json")).json()
-        # The latest scan with what touches it; the other town is a click away.
-        assert list(told["bounds"].values()) == [32.85, 39.9, 32.861, 39.911]
-        assert list(told["everything"].values()) == [32.85, 39.9, 32.901, 39.911]
-        assert [one["asked"] for one in told["scans"]] == [0, 7, 7]
+        data = (await client.get("/parcels.json")).json()
+        # The latest scan and its neighbours; the other area is not in view.
+        assert list(data["bounds"].values()) == [32.85, 39.9, 32.861, 39.911]
+        assert list(data["everything"].values()) == [32.85, 39.9, 32.901, 39.911]
+        assert [one["requests"] for one in data["scans"]] == [0, 7, 7]
         async with store.connection() as conn:
             await conn.execute("UPDATE jobs.run SET state = 'running', started_at = now()")
-        told = (await client.get("/parcels.json")).json()
-        assert [one["asked"] for one in told["scans"]] == [None, 7, 7]
+        data = (await client.get("/parcels.json")).json()
+        assert [one["requests"] for one in data["scans"]] == [None, 7, 7]
 
-    monkeypatch.setattr(Statics, "has", lambda *_: False)
+    monkeypatch.setattr(StaticFiles, "has", lambda *_: False)
     app = create_app(settings, store, catalogue, [TKGM])
     add_pages(app, settings, store, catalogue, [TKGM])
     async with app_client(app, headers={"Accept": "text/html"}) as client:
         plain = await client.get("/parcels")
         assert plain.status_code == 200
-        assert "built without its map" in plain.text
+        assert "built without the map" in plain.text
         assert "1162/101/2" in plain.text

@@ -8,7 +8,7 @@ from hasat.demo import MATCHES, SEASON_AGE, DemoProgress, DemoUpstreams
 from hasat.settings import load_settings
 from hasat.sources.football.simulator.matches import FULL, REAL_TIME, Tempo
 from hasat.sources.football.simulator.world import make_world
-from hasat.web.story import SCENES, WORDS, scene_states
+from hasat.web.demo_scenes import SCENES, schedule_scenes
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ class _Clock:
 
 
 def _minute_of(word: str) -> int:
-    [scene] = [one for one in SCENES if word in one.title["en"]]
+    [scene] = [one for one in SCENES if word in one.title]
     return scene.minute
 
 
@@ -108,16 +108,16 @@ def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
 
 def test_a_scene_is_announced_for_when_a_job_has_looked() -> None:
     """The list breaks in the middle of a minute; the next sync is at the full one."""
-    [half] = [one for one in SCENES if "Half a list" in one.title["en"]]
+    [half] = [one for one in SCENES if "Half a list" in one.title]
     began = START + timedelta(seconds=24)
-    assert half.at(began, began) == START + timedelta(minutes=half.minute + 1)
+    assert half.visible_at(began, began) == START + timedelta(minutes=half.minute + 1)
 
 
 def test_a_later_start_announces_only_what_is_to_come() -> None:
     began = START - timedelta(minutes=20)
     demo = {"HASAT_DEMO_BEGAN": began.isoformat(), "HASAT_DEMO_STARTED": START.isoformat()}
-    states = scene_states(load_settings(environ=demo), START + timedelta(minutes=50))
-    words = {one.scene.title["en"]: one.when("en", ZoneInfo("UTC")) for one in states}
+    states = schedule_scenes(load_settings(environ=demo), START + timedelta(minutes=50))
+    words = {one.scene.title: one.when(ZoneInfo("UTC")) for one in states}
     assert list(words.values()) == [
         "from the start",
         "from the start",
@@ -128,8 +128,4 @@ def test_a_later_start_announces_only_what_is_to_come() -> None:
         "10:51",
         "before this start",
     ]
-    assert scene_states(load_settings(environ={}), START) == []
-
-
-def test_every_text_of_the_terminal_has_a_translation() -> None:
-    assert WORDS["tr"].keys() == WORDS["en"].keys()
+    assert schedule_scenes(load_settings(environ={}), START) == []

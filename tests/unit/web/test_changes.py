@@ -1,13 +1,13 @@
-"""What a change touched, as the pages show it."""
+"""The changed fields of a record."""
 
-from hasat.web.pages.changes import fields_of
-
-
-def told(before: object, after: object) -> list[tuple[str, str | None, str | None]]:
-    return [(one.name, one.before, one.after) for one in fields_of(before, after)]
+from hasat.web.pages.changes import changed_fields
 
 
-def test_a_new_record_is_shown_by_its_parts_the_telling_ones_first() -> None:
+def compare(before: object, after: object) -> list[tuple[str, str | None, str | None]]:
+    return [(one.name, one.before, one.after) for one in changed_fields(before, after)]
+
+
+def test_the_fields_of_a_new_record_are_sorted_by_significance() -> None:
     parcel = {
         "id": "1/2/3",
         "bbox": [1, 2],
@@ -15,13 +15,13 @@ def test_a_new_record_is_shown_by_its_parts_the_telling_ones_first() -> None:
         "properties": {"nitelik": "Arsa", "mevkii": None},
     }
     names = ["properties.nitelik", "id", "geometry.type", "geometry.coordinates", "bbox"]
-    assert [name for name, _, _ in told(None, parcel)] == names
-    assert told(None, parcel)[0] == ("properties.nitelik", None, "Arsa")
-    assert [name for name, _, _ in told(parcel, None)] == names
+    assert [name for name, _, _ in compare(None, parcel)] == names
+    assert compare(None, parcel)[0] == ("properties.nitelik", None, "Arsa")
+    assert [name for name, _, _ in compare(parcel, None)] == names
 
 
-def test_of_a_change_only_what_differs_is_shown() -> None:
+def test_only_differing_fields_are_shown() -> None:
     before = {"title": "A", "goals": {"home": None, "away": 0}, "tags": ["a", "b"], "same": {}}
     after = {"title": "A", "goals": {"home": 1, "away": 0}, "tags": ["b", "c"], "same": {}}
-    assert told(before, after) == [("goals.home", None, "1"), ("tags", "a", "c")]
-    assert told({"more": None}, {"more": {}}) == [("more", None, "{}")]
+    assert compare(before, after) == [("goals.home", None, "1"), ("tags", "a", "c")]
+    assert compare({"more": None}, {"more": {}}) == [("more", None, "{}")]

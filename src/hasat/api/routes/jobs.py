@@ -120,7 +120,7 @@ _RUN = {
 }
 _JOB = {
     "name": "daily_standings",
-    "summary": "Tables of leagues in which a match has ended since.",
+    "summary": "Tables of leagues with newly finished matches.",
     "source": "football",
     "enabled": True,
     "cron": "10 */2 * * *",

@@ -92,7 +92,7 @@ _EXAMPLE = {
     "jobs": [
         {
             "name": "housekeeping",
-            "summary": "Forgets runs and set-aside parts past their keep; sweeps the queue.",
+            "summary": "Deletes expired runs and quarantined records; cleans up the queue.",
             "enabled": True,
             "cron": "15 4 * * *",
             "zone": "Europe/Istanbul",

@@ -23,7 +23,7 @@ from hasat.cli.commands.processes import announce, run_up
 from hasat.cli.runtime import build_catalogue
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import Catalogue, Run
-from hasat.messages import Language, language_of_environment
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.environment import without_settings
 from hasat.store import Store
@@ -63,7 +63,6 @@ def demo(ctx: typer.Context) -> None:
     """
     from hasat.demo import DemoProgress, demo_settings, workers_file
     from hasat.http.listener import local_address
-    from hasat.web.story import WORDS
 
     flags = context.get_flags(ctx)
     flags.setdefault("home", str(Path(".demo").resolve()))
@@ -76,9 +75,7 @@ def demo(ctx: typer.Context) -> None:
     os.environ.clear()
     os.environ.update(environment)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    language = language_of_environment(os.environ)
-    words = WORDS[language]
-    lock = _lock(home, words)
+    lock = _lock(home)
     port = _port(home)
     upstreams = f"http://127.0.0.1:{port}"
     now = datetime.now(UTC)
@@ -90,25 +87,29 @@ def demo(ctx: typer.Context) -> None:
     )
     settings = context.get_settings(ctx)
     lock.write_text(local_address(settings), "utf-8")
-    output.note(words["starting"])
-    output.note(words["folder"].format(home=home))
+    output.note(msg("Starting the demo: PostgreSQL, the API, a worker and simulated upstreams."))
+    output.note(msg("The data is in {home}; no real upstream is called.", home=home))
     simulators = {"sim demo": ["sim", "demo", "--port", str(port), "--folder", str(home)]}
 
     async def begin(store: Store) -> None:
-        announce(settings, store, language)
-        _print_scenes(settings, upstreams, language)
-        await _load(store, settings, words)
+        announce(settings, store)
+        _print_scenes(settings, upstreams)
+        await _load(store, settings)
 
     context.run_async(run_up(settings, flags, simulators, begin))
 
 
-def _lock(home: Path, words: Mapping[str, str]) -> Path:
+def _lock(home: Path) -> Path:
     """Lock the folder for this process and return the lock file, which contains the address."""
     lock = home / "demo.lock"
     if try_lock(lock) is None:
         where = lock.read_text("utf-8")
         raise ConflictError(
-            words["running"].format(home=home, where=where), remedy=words["another"]
+            msg("The demo in {home} is already running at {where}.", home=home, where=where),
+            remedy=msg(
+                "Open that page, or end it with Ctrl-C where it was started. A second demo needs "
+                "its own folder and port: hasat --home OTHER --set serve.port=9000 demo"
+            ),
         )
     return lock
 
@@ -154,31 +155,32 @@ def _write_settings(
     path.write_text(f"# Overwritten by every `hasat demo`.\n{text}", "utf-8")
 
 
-def _print_scenes(settings: Settings, upstreams: str, language: Language) -> None:
+def _print_scenes(settings: Settings, upstreams: str) -> None:
     """Print the scenes, and the commands to look at them."""
     from hasat.http.listener import local_address
-    from hasat.web.story import WORDS, scene_states
+    from hasat.web.demo_scenes import schedule_scenes
 
     zone = ZoneInfo(settings.jobs.timezone)
     where = local_address(settings)
-    words = WORDS[language]
     output.note("")
-    output.note(words["look"].format(where=where))
-    for state in scene_states(settings, datetime.now(UTC)):
-        command = state.scene.look
-        command = f"curl '{where}{command}'" if command.startswith("/") else command
-        output.note(f"  {state.scene.title[language]} ({state.when(language, zone)})")
+    output.note(msg("What to look at, at {where} or in a terminal:", where=where))
+    for one in schedule_scenes(settings, datetime.now(UTC)):
+        link = one.scene.link
+        command = f"curl '{where}{link}'" if link.startswith("/") else link
+        title, when = output.localize(one.scene.title), output.localize(one.when(zone))
+        output.note(f"  {title} ({when})")
         output.note(f"    {command}")
-    output.note(words["commands"].format(zone=zone.key))
+    output.note(msg("Times are in {zone}. Point the command line at the demo:", zone=zone.key))
     bin_folder = shlex.quote(str(Path(sys.executable).parent))
     home = shlex.quote(str(settings.home))
     output.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
-    output.note(f"{words['break']} curl -X PUT {upstreams}/gib/_sim/faults/half-list")
-    output.note(f"{words['repair']} curl -X DELETE {upstreams}/gib/_sim/faults/half-list")
+    fault = f"{upstreams}/gib/_sim/faults/half-list"
+    output.note(msg("Break something: {command}", command=f"curl -X PUT {fault}"))
+    output.note(msg("Repair it: {command}", command=f"curl -X DELETE {fault}"))
     output.note("")
 
 
-async def _load(store: Store, settings: Settings, words: Mapping[str, str]) -> None:
+async def _load(store: Store, settings: Settings) -> None:
     """Queue the first runs and show their progress."""
     from hasat.demo import MATCHES, PARCELS, TAXPAYERS
     from hasat.jobs.connection import CONNECTION_ERRORS
@@ -192,7 +194,7 @@ async def _load(store: Store, settings: Settings, words: Mapping[str, str]) -> N
     expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
     counts = dict.fromkeys(expected, 0)
     later = [*_JOBS_AFTER_MATCHES]
-    with _bars(expected, words) as show:
+    with _bars(expected) as show:
         while not (counts["taxpayers"] and counts["matches"] and scan.state == "finished"):
             await asyncio.sleep(_POLL_SECONDS)
             # The demo survives a restart of its database.
@@ -203,11 +205,20 @@ async def _load(store: Store, settings: Settings, words: Mapping[str, str]) -> N
             show(counts)
     if scan.outcome != "done":
         output.note(
-            f"The scan of the town ended as {scan.outcome}; see `hasat jobs show {scan.id}`. "
-            "The next start resumes it."
+            msg(
+                "The scan of the town ended as {outcome}; see `hasat jobs show {run}`. "
+                "The next start resumes it.",
+                outcome=scan.outcome,
+                run=scan.id,
+            )
         )
-    loaded = ", ".join(f"{count} {words[name]}" for name, count in counts.items())
-    output.note(words["loaded"].format(loaded=loaded))
+    output.note(
+        msg(
+            "Loaded {taxpayers} taxpayers, {parcels} parcels, {matches} matches. "
+            "From now on only changes are loaded.",
+            **counts,
+        )
+    )
 
 
 async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
@@ -238,7 +249,7 @@ async def _count_records(store: Store) -> dict[str, int]:
 
 @contextmanager
 def _bars(
-    expected: Mapping[str, int], words: Mapping[str, str]
+    expected: Mapping[str, int],
 ) -> Iterator[Callable[[Mapping[str, int]], None]]:
     """Show one bar for each count and yield their update function; no bars without a terminal."""
     if not output.is_terminal():
@@ -250,7 +261,15 @@ def _bars(
         TextColumn("{task.completed:,}"),
     )
     with Progress(*columns, console=output.stderr()) as bars:
-        ids = {name: bars.add_task(words[name], total=total) for name, total in expected.items()}
+        labels = {
+            "taxpayers": msg("taxpayers"),
+            "parcels": msg("parcels"),
+            "matches": msg("matches"),
+        }
+        ids = {
+            name: bars.add_task(output.localize(labels[name]), total=total)
+            for name, total in expected.items()
+        }
 
         def show(counts: Mapping[str, int]) -> None:
             for name, count in counts.items():

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,11 +13,9 @@ from hasat.cli import context, output
 from hasat.cli.runtime import build_catalogue, health_checks, open_migrated_store
 from hasat.cli.supervisor import Parent, Supervisor
 from hasat.errors import DatabaseAwayError
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
-
-if TYPE_CHECKING:
-    from hasat.messages import Language
 
 HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
 PortFlag = Annotated[
@@ -114,25 +112,23 @@ async def run_up(
                 await supervisor.wait_ended()
 
 
-def announce(settings: Settings, store: Store, language: "Language" = "en") -> None:
+def announce(settings: Settings, store: Store) -> None:
     """Print the addresses of everything that runs."""
     from hasat.http.listener import local_address
-    from hasat.web.story import WORDS
 
-    words = WORDS[language]
     where = local_address(settings)
-    embedded = f"{words['embedded']}, " if store.embedded else ""
+    database = msg("embedded, {label}", label=store.label) if store.embedded else store.label
     addresses = {
-        "status": f"{where}/api/v1/status",
-        "metrics": f"{where}/metrics",
-        "tools": f"{where}{settings.mcp.mount_path} (MCP)",
-        "database": f"{embedded}{store.label}",
-        "jobs": "hasat jobs list",
+        msg("status"): f"{where}/api/v1/status",
+        msg("metrics"): f"{where}/metrics",
+        msg("tools"): f"{where}{settings.mcp.mount_path} (MCP)",
+        msg("database"): output.localize(database),
+        msg("jobs"): "hasat jobs list",
     }
-    output.note(words["ready"].format(where=where))
+    output.note(msg("Hasat is ready at {where}", where=where))
     for name, address in addresses.items():
-        output.note(f"  {words[name]:<10} {address}")
-    output.note(words["stop"])
+        output.note(f"  {output.localize(name):<10} {address}")
+    output.note(msg("Stop with Ctrl-C; running jobs finish first."))
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ def _routers() -> "tuple[APIRouter, ...]":
 
 FOOTBALL = Source(
     SOURCE,
-    "API-Football v3: matches, tables, injuries and every correction",
+    msg("API-Football v3: matches, tables, injuries and every correction"),
     datasets=tuple(DATASETS.values()),
     jobs=(*JOBS, RETENTION),
     routers=_routers,

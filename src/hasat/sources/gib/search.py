@@ -265,7 +265,7 @@ async def run(context: RunContext) -> Outcome:
 SEARCH = Job(
     _JOB,
     run,
-    "Builds the search index of taxpayers after the first sync; a sync queues it if needed.",
+    msg("Builds the search index of taxpayers after the first sync; a sync queues it if needed."),
     options={},
     source=SOURCE,
 )

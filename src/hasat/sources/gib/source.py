@@ -3,6 +3,7 @@
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hasat.messages import msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import SEARCH
 from hasat.sources.gib.status import metrics, status
@@ -35,7 +36,7 @@ def _tools(context: ToolContext) -> tuple[Tool, ...]:
 
 GIB = Source(
     SOURCE,
-    "e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration",
+    msg("e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration"),
     datasets=DATASETS,
     jobs=(SYNC, SEARCH),
     routers=_routers,

@@ -105,7 +105,7 @@ def _scan_request(params: Any) -> Any:
 SCAN = Job(
     NAME,
     run,
-    "Finds all parcels of an area; continues where it stopped when the quota ended.",
+    msg("Finds all parcels of an area; continues where it stopped when the quota ended."),
     lane=LANE,
     overlap="queue",
     options={
@@ -145,7 +145,7 @@ def _routers() -> "tuple[APIRouter, ...]":
 
 TKGM = Source(
     SOURCE,
-    "Cadastral parcels of the Turkish land registry",
+    msg("Cadastral parcels of the Turkish land registry"),
     datasets=(PARCELS,),
     jobs=(SCAN,),
     lacks=lacks,

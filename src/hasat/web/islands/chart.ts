@@ -1,8 +1,8 @@
-// A day's spending as a chart that answers to the pointer. It stands in the place of the picture
-// and the legend that the page has without scripts, and draws the same numbers.
+// An interactive chart of a day's usage. It replaces the static picture and legend, which show the
+// same numbers without scripts.
 //
 //   <div data-island="chart" data-day='{"now": "...", "byHour": [...], ...}' data-zone="Europe/Istanbul"
-//        data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> picture and legend </div>
+//        data-texts='{"spent": "...", "pace": "...", "limit": "..."}'> static chart </div>
 import uPlot from "uplot";
 
 interface Day {
@@ -29,7 +29,7 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#555";
 }
 
-/** Hours as the x axis; what was spent by then, the pace that reaches the target, the limit. */
+/** Return usage, pace to the target and limit over the hours of the day. */
 function columns(day: Day): uPlot.AlignedData {
   const [from, to, now] = [seconds(day.startsAt), seconds(day.endsAt), seconds(day.now)];
   const edges = Array.from({ length: Math.ceil((to - from) / HOUR) + 1 }, (_, hour) =>
@@ -42,8 +42,8 @@ function columns(day: Day): uPlot.AlignedData {
     return day.byHour.slice(0, hours).reduce((sum, one) => sum + one, 0);
   });
   if (day.limit === null) return [times, spent];
-  const goal = day.limit * day.target;
-  const pace = times.map((time) => Math.round((goal * (time - from)) / (to - from)));
+  const target = day.limit * day.target;
+  const pace = times.map((time) => Math.round((target * (time - from)) / (to - from)));
   return [times, spent, pace, times.map(() => day.limit)];
 }
 
@@ -51,11 +51,11 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   const texts = JSON.parse(place.dataset.texts ?? "{}") as Texts;
   const language = document.documentElement.lang;
   const number = new Intl.NumberFormat(language);
-  const value = (_: uPlot, told: number | null): string => (told === null ? "" : number.format(told));
+  const value = (_: uPlot, count: number | null): string => (count === null ? "" : number.format(count));
   const axis: uPlot.Axis = {
-    stroke: colour("--quiet"),
-    grid: { stroke: colour("--line"), width: 1 },
-    ticks: { stroke: colour("--line"), width: 1 },
+    stroke: colour("--muted"),
+    grid: { stroke: colour("--border"), width: 1 },
+    ticks: { stroke: colour("--border"), width: 1 },
   };
   const clock = new Intl.DateTimeFormat(language, {
     hour: "2-digit",
@@ -65,8 +65,8 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   });
   const at = (time: number): string => clock.format(new Date(time * 1000));
   const bounds: uPlot.Series[] = [
-    { label: texts.pace, stroke: colour("--quiet"), dash: [6, 5], width: 1.5, points: { show: false }, value },
-    { label: texts.limit, stroke: colour("--bad"), width: 1.5, points: { show: false }, value },
+    { label: texts.pace, stroke: colour("--muted"), dash: [6, 5], width: 1.5, points: { show: false }, value },
+    { label: texts.limit, stroke: colour("--error"), width: 1.5, points: { show: false }, value },
   ];
   return {
     width,
@@ -76,8 +76,8 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
       { label: "", value: (_, time) => (time === null ? "" : at(time)) },
       {
         label: texts.spent,
-        stroke: colour("--leaf"),
-        fill: colour("--leaf-soft"),
+        stroke: colour("--accent"),
+        fill: colour("--accent-soft"),
         width: 2,
         points: { show: false },
         value,
@@ -91,22 +91,22 @@ function options(width: number, place: HTMLElement, limited: boolean): uPlot.Opt
   };
 }
 
-function show(place: HTMLElement): void {
+function render(place: HTMLElement): void {
   const day = JSON.parse(place.dataset.day ?? "null") as Day | null;
   if (!day) return;
   const width = Math.max(280, place.clientWidth);
-  const made = options(width, place, day.limit !== null);
+  const settings = options(width, place, day.limit !== null);
   place.replaceChildren();
-  const chart = new uPlot(made, columns(day), place);
+  const chart = new uPlot(settings, columns(day), place);
   new ResizeObserver(() => {
     if (place.clientWidth) chart.setSize({ width: place.clientWidth, height: HEIGHT });
   }).observe(place);
 }
 
-function showAll(): void {
-  // A part of the page that was brought up to date has its picture again.
-  document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))").forEach(show);
+function renderAll(): void {
+  // A live update restores the static chart.
+  document.querySelectorAll<HTMLElement>("[data-island=chart]:not(:has(.uplot))").forEach(render);
 }
 
-addEventListener("hasat:shown", showAll);
-showAll();
+addEventListener("hasat:updated", renderAll);
+renderAll();

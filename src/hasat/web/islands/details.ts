@@ -1,5 +1,5 @@
-// A parcel in words: its properties and its history.
-import { ask } from "./requests";
+// The details panel of a parcel: its attributes and its history.
+import { fetchJson } from "./requests";
 import type { Feature } from "./parcels";
 
 interface Change {
@@ -8,33 +8,37 @@ interface Change {
   changedFields?: string[];
 }
 
-const LEFT_OUT = new Set(["key", "use", "age"]);
+const COMPUTED = new Set(["key", "use", "age"]);
 
 function element(name: string, text = "", ...inside: Node[]): HTMLElement {
-  const made = document.createElement(name);
-  if (text) made.textContent = text;
-  made.append(...inside);
-  return made;
+  const created = document.createElement(name);
+  if (text) created.textContent = text;
+  created.append(...inside);
+  return created;
 }
 
-function listed(entries: [name: string, value: unknown][]): HTMLElement {
+function definitionList(entries: [name: string, value: unknown][]): HTMLElement {
   const list = element("dl");
   for (const [name, value] of entries) list.append(element("dt", name), element("dd", String(value)));
   return list;
 }
 
-/** What a person looks for first, in the page's words. */
-function first(told: Feature["properties"], texts: Record<string, string>): [name: string, value: unknown][] {
+/** Write a time as the page does; the locale of English pages is one with dates as 2026-11-18. */
+function formatTime(time: string, texts: Record<string, string>): string {
+  return new Date(time).toLocaleString(texts.locale, { timeZone: texts.zone, dateStyle: "short", timeStyle: "short" });
+}
+
+/** Return the main attributes with translated labels. */
+function mainAttributes(properties: Feature["properties"], texts: Record<string, string>): [name: string, value: unknown][] {
   const language = document.documentElement.lang;
-  const where = [told.mahalleAd, told.ilceAd, told.ilAd].filter(Boolean).join(", ");
-  const size = typeof told.alan === "number" ? told.alan.toLocaleString(language) : told.alan;
-  // Swedes write times as the pages do: the year first.
-  const at = told.fetchedAt ? new Date(String(told.fetchedAt)).toLocaleString("sv", { timeZone: texts.zone }) : "";
+  const where = [properties.mahalleAd, properties.ilceAd, properties.ilAd].filter(Boolean).join(", ");
+  const size = typeof properties.alan === "number" ? properties.alan.toLocaleString(language) : properties.alan;
+  const at = properties.fetchedAt ? formatTime(String(properties.fetchedAt), texts) : "";
   const entries: [string, unknown][] = [
     [texts.place ?? "", where],
-    [texts.use ?? "", told.nitelik],
+    [texts.use ?? "", properties.nitelik],
     [texts.square_metres ?? "", size],
-    [texts.told ?? "", at],
+    [texts.updated ?? "", at],
   ];
   return entries.filter(([, value]) => value);
 }
@@ -46,23 +50,23 @@ export async function show(
   close: () => void,
 ): Promise<void> {
   const key = String(parcel.properties.key);
-  const told = Object.entries(parcel.properties).filter(
-    ([name, value]) => !LEFT_OUT.has(name) && value !== null && value !== "",
+  const attributes = Object.entries(parcel.properties).filter(
+    ([name, value]) => !COMPUTED.has(name) && value !== null && value !== "",
   );
-  const all = element("details", "", element("summary", texts.all_of_it ?? ""), listed(told));
-  const away = element("button", "×") as HTMLButtonElement;
-  away.type = "button";
-  away.className = "second";
-  away.setAttribute("aria-label", texts.close ?? "");
-  away.addEventListener("click", close);
-  place.replaceChildren(element("header", "", element("h2", key), away), listed(first(parcel.properties, texts)), all);
+  const all = element("details", "", element("summary", texts.all_attributes ?? ""), definitionList(attributes));
+  const closeButton = element("button", "×") as HTMLButtonElement;
+  closeButton.type = "button";
+  closeButton.className = "second";
+  closeButton.setAttribute("aria-label", texts.close ?? "");
+  closeButton.addEventListener("click", close);
+  place.replaceChildren(element("header", "", element("h2", key), closeButton), definitionList(mainAttributes(parcel.properties, texts)), all);
   place.hidden = false;
   const path = `/api/v1/parcels/${encodeURIComponent(key)}`;
-  const { history } = await ask<{ history: Change[] }>(`${path}/history`);
+  const { history } = await fetchJson<{ history: Change[] }>(`${path}/history`);
   const changes = history.map((one) => {
     const fields = one.changedFields?.join(", ") ?? "";
     const kind = texts[one.changeType] ?? one.changeType;
-    return element("li", `${one.changedAt.slice(0, 16).replace("T", " ")} · ${kind}${fields && `: ${fields}`}`);
+    return element("li", `${formatTime(one.changedAt, texts)} · ${kind}${fields && `: ${fields}`}`);
   });
   const link = element("a", texts.as_json ?? "JSON") as HTMLAnchorElement;
   link.href = path;

@@ -1,4 +1,4 @@
-// Drawing an area corner by corner: a click each, a double click or Enter ends it, Escape drops it.
+// Drawing an area: one click per corner, a double click or Enter finishes, Escape cancels.
 import type { GeoJSONSource, Map as GlMap, MapMouseEvent } from "maplibre-gl";
 
 type Corner = [lon: number, lat: number];
@@ -9,19 +9,19 @@ export class Drawing {
   constructor(
     private readonly map: GlMap,
     private readonly source: string,
-    private readonly ended: (area: string | null) => void,
+    private readonly finished: (area: string | null) => void,
   ) {
     map.on("click", (event) => this.add(event));
     map.on("mousemove", (event) => this.corners && this.show([...this.corners, corner(event)]));
     map.on("dblclick", (event) => {
       if (!this.corners) return;
       event.preventDefault();
-      this.end();
+      this.finish();
     });
     addEventListener("keydown", (event) => {
       if (!this.corners) return;
-      if (event.key === "Enter") this.end();
-      if (event.key === "Escape") this.drop();
+      if (event.key === "Enter") this.finish();
+      if (event.key === "Escape") this.cancel();
     });
   }
 
@@ -29,13 +29,13 @@ export class Drawing {
     return this.corners !== null;
   }
 
-  begin(): void {
+  start(): void {
     this.corners = [];
     this.map.getCanvas().classList.add("drawing");
     this.show([]);
   }
 
-  drop(): void {
+  cancel(): void {
     this.stop(null);
   }
 
@@ -43,12 +43,12 @@ export class Drawing {
     if (!this.corners) return;
     const [lon, lat] = corner(event);
     const last = this.corners.at(-1);
-    // The second click of a double click is no corner.
+    // Ignore the second click of a double click.
     if (!last || last[0] !== lon || last[1] !== lat) this.corners.push([lon, lat]);
     this.show(this.corners);
   }
 
-  private end(): void {
+  private finish(): void {
     const corners = this.corners ?? [];
     this.stop(corners.length < 3 ? null : corners.map((one) => one.join(",")).join(" "));
   }
@@ -57,7 +57,7 @@ export class Drawing {
     this.corners = null;
     this.map.getCanvas().classList.remove("drawing");
     if (area === null) this.show([]);
-    this.ended(area);
+    this.finished(area);
   }
 
   private show(corners: Corner[]): void {

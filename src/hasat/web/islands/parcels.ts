@@ -1,4 +1,4 @@
-// What a parcel on the map looks like.
+// Colours of the parcels on the map.
 import type { ExpressionSpecification } from "maplibre-gl";
 
 export type Colouring = "use" | "age";
@@ -7,8 +7,8 @@ export type Feature = GeoJSON.Feature<GeoJSON.Geometry | null, Record<string, un
 
 const DAY = 86_400_000;
 
-// The registry writes the use as free text; the first kind whose words are in it is taken.
-const USES: [name: string, colour: string, words: RegExp][] = [
+// The land use is free text; the first kind whose pattern matches is used.
+const USES: [name: string, colour: string, pattern: RegExp][] = [
   ["built", "#b5562f", /apart|bina|ev\b|evi\b|mesken|kargir|beton|iş ?yeri|dükkan|fabrika|depo|okul|cami/],
   ["garden", "#6f9e3c", /bahçe|bağ\b|bağı\b|zeytin|fındık|meyve|narenciye|sera/],
   ["field", "#d2a93a", /tarla|ekilebilir/],
@@ -17,7 +17,7 @@ const USES: [name: string, colour: string, words: RegExp][] = [
 ];
 const OTHER = "#8a8f86";
 
-// Days since a parcel was last told, and the colour from there on.
+// Days since a parcel was updated, and the colour from there on.
 const AGES: [days: number, colour: string][] = [
   [0, "#2f7d55"],
   [7, "#8fb339"],
@@ -26,16 +26,16 @@ const AGES: [days: number, colour: string][] = [
   [365, "#9c3b34"],
 ];
 
-/** What the colours mean, in the order of the legend; names of uses, or days. */
+/** Return the entries of the legend: names of land uses, or days. */
 export function legend(by: Colouring): [name: string, colour: string][] {
   if (by === "age") return AGES.map(([days, colour]) => [String(days), colour]);
   return [...USES.map(([name, colour]): [string, string] => [name, colour]), ["other", OTHER]];
 }
 
-/** The feature with what the colours are chosen by. */
-export function prepared(feature: Feature, now: number): Feature {
-  const told = String(feature.properties.nitelik ?? "").toLocaleLowerCase("tr");
-  const use = USES.find(([, , words]) => words.test(told))?.[0] ?? "other";
+/** Add the properties that the colours depend on. */
+export function prepare(feature: Feature, now: number): Feature {
+  const text = String(feature.properties.nitelik ?? "").toLocaleLowerCase("tr");
+  const use = USES.find(([, , pattern]) => pattern.test(text))?.[0] ?? "other";
   const age = (now - Date.parse(String(feature.properties.fetchedAt))) / DAY;
   return { ...feature, properties: { ...feature.properties, key: feature.id, use, age } };
 }

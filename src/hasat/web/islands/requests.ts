@@ -1,9 +1,9 @@
-// Asking this server.
+// Requests to this server.
 
-/** The answer as JSON; what the server says is wrong becomes the error's message. */
-export async function ask<T>(path: string): Promise<T> {
-  const answer = await fetch(path, { headers: { Accept: "application/geo+json, application/json" } });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.detail ?? answer.statusText);
-  return told as T;
+/** Fetch JSON; throws the detail of a problem. */
+export async function fetchJson<T>(path: string): Promise<T> {
+  const response = await fetch(path, { headers: { Accept: "application/geo+json, application/json" } });
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.detail ?? response.statusText);
+  return body as T;
 }

@@ -1,4 +1,4 @@
-"""The pages, each in a module of its own, and what their forms do."""
+"""The pages and their forms, one module per section."""
 
 from hasat.web.page import Action, Page
 from hasat.web.pages import (

@@ -1,4 +1,4 @@
-"""Audit: who did what, from where, why, when and with what outcome."""
+"""The audit log: who did what, when, from where, why and with which outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from typing import Any
 from hasat.errors import NotAllowedError
 from hasat.messages import msg, restored
 from hasat.store.audit import ACTIONS, AuditRecord, list_audit
-from hasat.web.page import Asked, Page
+from hasat.web.page import Page, PageRequest
 
-_ON_A_PAGE = 50
+_PAGE_SIZE = 50
 
 
 @dataclass(frozen=True)
-class AuditLine:
-    """One recorded action; `run` is the run that it changed or started, if there is one."""
+class AuditRow:
+    """One recorded action; `run` is the run that it started or changed, if any."""
 
     id: int
     at: datetime
@@ -33,44 +33,44 @@ class AuditLine:
 
 @dataclass(frozen=True)
 class AuditPage:
-    """All of the page."""
+    """The data of the page."""
 
     actor: str
     action: str
     actions: Sequence[str]
-    records: Sequence[AuditLine]
+    records: Sequence[AuditRow]
     older_than: int | None
-    """Where the next page of older records begins."""
+    """The id from which the next page continues."""
 
 
-async def audit(asked: Asked) -> AuditPage:
-    """Return one page of records, newest first."""
-    if not asked.may_operate:
+async def audit(request: PageRequest) -> AuditPage:
+    """Load one page of records, newest first."""
+    if not request.may_operate:
         raise NotAllowedError(
-            msg("The audit record is for who may operate."),
-            remedy=msg("Use a key with the scope operate."),
+            msg("The audit log requires the scope operate."),
+            remedy=msg("Use an API key with the scope operate."),
         )
-    actor, action = asked.text("actor"), asked.text("action")
+    actor, action = request.text("actor"), request.text("action")
     found = await list_audit(
-        asked.store,
+        request.store,
         actor=actor or None,
         action=action or None,
-        before=asked.number("before"),
-        limit=_ON_A_PAGE + 1,
+        before=request.number("before"),
+        limit=_PAGE_SIZE + 1,
     )
-    shown = found[:_ON_A_PAGE]
+    shown = found[:_PAGE_SIZE]
     return AuditPage(
         actor=actor,
         action=action,
         actions=ACTIONS,
-        records=[_line(one) for one in shown],
-        older_than=shown[-1].id if len(found) > _ON_A_PAGE else None,
+        records=[_row(one) for one in shown],
+        older_than=shown[-1].id if len(found) > _PAGE_SIZE else None,
     )
 
 
-def _line(one: AuditRecord) -> AuditLine:
+def _row(one: AuditRecord) -> AuditRow:
     about_run = one.action.startswith(("run.", "hold.")) and one.outcome == "done"
-    return AuditLine(
+    return AuditRow(
         id=one.id,
         at=one.at,
         actor=one.actor,

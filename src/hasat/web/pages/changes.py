@@ -1,4 +1,4 @@
-"""Changes: the newest of any dataset as they come, and the story of one record."""
+"""Changes: the newest changes of a dataset, and the history of one record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from hasat.feed.dataset import Dataset
 from hasat.http.routes import dumps
 from hasat.messages import msg
 from hasat.store.queries import load_query
-from hasat.web.page import Asked, House, Page
+from hasat.web.page import Page, PageContext, PageRequest
 
-_ON_A_PAGE = 50
-_SUGGESTED = 20
+_PAGE_SIZE = 50
+_MAX_SIMILAR = 20
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field before and after a change; None where it was not there."""
+    """A field before and after a change; None where it was missing."""
 
     name: str
     before: str | None
@@ -30,8 +30,8 @@ class Field:
 
 
 @dataclass(frozen=True)
-class ChangeLine:
-    """One change with the fields that it touched."""
+class ChangeRow:
+    """One change with the fields it affected."""
 
     seq: int
     kind: str
@@ -42,7 +42,7 @@ class ChangeLine:
 
 @dataclass(frozen=True)
 class DatasetName:
-    """A dataset that can be chosen."""
+    """A dataset that can be selected."""
 
     name: str
     source: str
@@ -50,7 +50,7 @@ class DatasetName:
 
 @dataclass(frozen=True)
 class Changes:
-    """All of the page."""
+    """The data of the page."""
 
     datasets: Sequence[DatasetName]
     dataset: str
@@ -58,41 +58,45 @@ class Changes:
     head: int | None
     floor: int | None
     committed_at: datetime | None
-    changes: Sequence[ChangeLine]
+    changes: Sequence[ChangeRow]
     older_than: int | None
-    """Where the next page of older changes begins."""
+    """The sequence number from which the next page continues."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record as it is, and everything still known of how it became that."""
+    """One record with its stored history."""
 
     dataset: str
     key: str
     body: Any
-    """None if it is not there now."""
-    history: Sequence[ChangeLine]
-    alike: Sequence[str]
-    """Keys that begin alike, if there is none of this name."""
+    """None if the record does not exist now."""
+    history: Sequence[ChangeRow]
+    similar: Sequence[str]
+    """Keys with the same beginning, if no record has this key."""
 
 
-async def changes(asked: Asked) -> Changes:
-    """The newest changes of a dataset, or those before a number."""
-    house = asked.house
+async def changes(request: PageRequest) -> Changes:
+    """Load the newest changes of a dataset, or those before a sequence number."""
+    context = request.context
     names = [
-        DatasetName(one.name, source.name) for source in house.sources for one in source.datasets
+        DatasetName(one.name, source.name) for source in context.sources for one in source.datasets
     ]
-    chosen = asked.text("dataset") or await _liveliest(house) or (names[0].name if names else "")
+    chosen = (
+        request.text("dataset")
+        or await _latest_dataset(context)
+        or (names[0].name if names else "")
+    )
     if not names:
         return Changes([], "", None, None, None, None, [], None)
-    dataset = dataset_named(house, chosen)
-    values = {"dataset": dataset.name, "before": asked.number("before"), "limit": _ON_A_PAGE + 1}
-    async with house.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+    dataset = find_dataset(context, chosen)
+    values = {"dataset": dataset.name, "before": request.number("before"), "limit": _PAGE_SIZE + 1}
+    async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(load_query("hasat.web", "newest_changes"), values)
         rows = await cursor.fetchall()
     head = rows[0] if rows else None
-    found = [_brief(_line(_change(row))) for row in rows if row["seq"] is not None]
-    shown = found[:_ON_A_PAGE]
+    found = [_sort_fields(_row(_change(row))) for row in rows if row["seq"] is not None]
+    shown = found[:_PAGE_SIZE]
     return Changes(
         datasets=names,
         dataset=dataset.name,
@@ -101,53 +105,53 @@ async def changes(asked: Asked) -> Changes:
         floor=head["floor"] if head else None,
         committed_at=head["committed_at"] if head else None,
         changes=shown,
-        older_than=shown[-1].seq if len(found) > _ON_A_PAGE else None,
+        older_than=shown[-1].seq if len(found) > _PAGE_SIZE else None,
     )
 
 
-async def record(asked: Asked) -> Record:
-    """One record by its key."""
-    dataset, key = dataset_named(asked.house, asked.text("dataset")), asked.text("key")
-    async with asked.store.connection() as conn:
+async def record(request: PageRequest) -> Record:
+    """Load one record by its key."""
+    dataset, key = find_dataset(request.context, request.text("dataset")), request.text("key")
+    async with request.store.connection() as conn:
         found = await conn.execute(
             sql.SQL("SELECT body FROM {} WHERE key = %s").format(dataset.table), [key]
         )
         row = await found.fetchone()
-        told = await history(conn, dataset.name, key)
-        alike: list[str] = []
-        if row is None and not told and key:
-            like = key.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        found_history = await history(conn, dataset.name, key)
+        similar: list[str] = []
+        if row is None and not found_history and key:
+            pattern = key.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
             names = await conn.execute(
                 sql.SQL("SELECT key FROM {} WHERE key LIKE %s ORDER BY key LIMIT %s").format(
                     dataset.table
                 ),
-                [like, _SUGGESTED],
+                [pattern, _MAX_SIMILAR],
             )
-            alike = [one for (one,) in await names.fetchall()]
-    lines = [_line(change) for change in reversed(told)]
-    return Record(dataset.name, key, row[0] if row else None, lines, alike)
+            similar = [one for (one,) in await names.fetchall()]
+    rows = [_row(change) for change in reversed(found_history)]
+    return Record(dataset.name, key, row[0] if row else None, rows, similar)
 
 
-def dataset_named(house: House, name: str) -> Dataset:
-    """The dataset of that name; NotFoundError says which there are."""
-    known = {one.name: one for source in house.sources for one in source.datasets}
+def find_dataset(context: PageContext, name: str) -> Dataset:
+    """Return the dataset of a name; the NotFoundError lists those that exist."""
+    known = {one.name: one for source in context.sources for one in source.datasets}
     if name not in known:
         raise NotFoundError(
             msg("There is no dataset named {name!r}.", name=name),
-            remedy=msg("There are: {known}.", known=", ".join(known)),
+            remedy=msg("Known datasets: {known}.", known=", ".join(known)),
         )
     return known[name]
 
 
-async def _liveliest(house: House) -> str | None:
-    """The dataset that was committed last."""
-    async with house.store.connection() as conn:
+async def _latest_dataset(context: PageContext) -> str | None:
+    """Return the dataset with the latest commit."""
+    async with context.store.connection() as conn:
         cursor = await conn.execute(
             "SELECT dataset FROM feed.head WHERE seq > 0"
             " ORDER BY committed_at DESC, seq DESC LIMIT 1"
         )
         row = await cursor.fetchone()
-    known = {one.name for source in house.sources for one in source.datasets}
+    known = {one.name for source in context.sources for one in source.datasets}
     return row[0] if row and row[0] in known else None
 
 
@@ -163,30 +167,30 @@ def _change(row: dict[str, Any]) -> Change:
     )
 
 
-def _line(change: Change) -> ChangeLine:
-    return ChangeLine(
+def _row(change: Change) -> ChangeRow:
+    return ChangeRow(
         change.seq,
         change.kind,
         change.key,
         change.changed_at,
-        fields_of(change.before, change.body),
+        changed_fields(change.before, change.body),
     )
 
 
-def _brief(line: ChangeLine) -> ChangeLine:
-    """For a list, which has room for a few fields: of a whole record, texts before numbers."""
-    if line.kind == "modified":
-        return line
-    return replace(line, fields=sorted(line.fields, key=_is_no_text))
+def _sort_fields(row: ChangeRow) -> ChangeRow:
+    """Put texts before numbers: a list has space for a few fields of a whole record only."""
+    if row.kind == "modified":
+        return row
+    return replace(row, fields=sorted(row.fields, key=_is_not_text))
 
 
-def _is_no_text(field: Field) -> bool:
+def _is_not_text(field: Field) -> bool:
     value = field.after or field.before or ""
     return not value or value[0] in "[{-0123456789"
 
 
-def fields_of(before: Any, after: Any) -> Sequence[Field]:
-    """What differs, field by field; of nested ones the smallest part that differs."""
+def changed_fields(before: Any, after: Any) -> Sequence[Field]:
+    """Compare two bodies field by field, down to the smallest nested part that differs."""
     if not (_has_parts(before) and _has_parts(after)):
         return [_whole("", before, after)]
     was, now = before or {}, after or {}
@@ -198,24 +202,26 @@ def fields_of(before: Any, after: Any) -> Sequence[Field]:
         if old == new:
             continue
         if _has_parts(old) and _has_parts(new) and (old or new):
-            parts = fields_of(old, new)
+            parts = changed_fields(old, new)
             found += [Field(f"{name}.{one.name}", one.before, one.after) for one in parts]
         elif isinstance(old, list) and isinstance(new, list):
-            gone, come = _without(old, new), _without(new, old)
-            # In another order, or one of two alike: shown whole.
-            found.append(Field(name, gone, come) if gone or come else _whole(name, old, new))
+            removed, added = _without(old, new), _without(new, old)
+            # Only the order or a duplicate differs: show the whole list.
+            found.append(
+                Field(name, removed, added) if removed or added else _whole(name, old, new)
+            )
         else:
             found.append(_whole(name, old, new))
     return found
 
 
 def _has_parts(value: Any) -> bool:
-    """Whether it is shown part by part; what is not there has none to show."""
+    """Whether a value is compared by its parts; a missing value has none."""
     return value is None or isinstance(value, dict)
 
 
 def _rank(name: str, value: Any) -> tuple[bool, bool, int, str]:
-    """The telling ones first: what is said of a parcel before its shape, short before long."""
+    """Sort significant fields first: attributes before geometry, short names before long ones."""
     return name != "properties", isinstance(value, list), len(name), name
 
 
@@ -224,7 +230,7 @@ def _whole(name: str, before: Any, after: Any) -> Field:
 
 
 def _without(some: list[Any], others: list[Any]) -> str | None:
-    """The elements that the others do not have."""
+    """Return the elements that the other list does not have."""
     return " ".join(_text(one) or "null" for one in some if one not in others) or None
 
 

@@ -1,4 +1,4 @@
-"""Delivery: webhooks and their dead letters, and how far those are who follow."""
+"""Delivery: webhooks, their dead letters, and the lag of consumers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from hasat.deliver.outbox import list_deliveries, replay
 from hasat.deliver.sink_state import SinkState, load_sink_states
 from hasat.errors import HasatError
 from hasat.store.queries import load_query
-from hasat.web.page import Action, Asked, House, Page
+from hasat.web.page import Action, Page, PageContext, PageRequest
 
-_SHOWN = 25
+_MAX_DELIVERIES = 25
 
 
 @dataclass(frozen=True)
-class EndpointLine:
-    """A webhook endpoint and what waits for it; its address may be a secret, its host is not."""
+class EndpointRow:
+    """A webhook endpoint and its queue; its URL may contain a secret, its host does not."""
 
     name: str
     host: str | None
-    """None if the settings no longer name it."""
+    """None if it is no longer in the settings."""
     format: str | None
     waiting: int
     dead: int
@@ -30,8 +30,8 @@ class EndpointLine:
 
 
 @dataclass(frozen=True)
-class Follower:
-    """Up to where a dataset's changes were passed on to a stream, or read with a key."""
+class Consumer:
+    """The position of a stream or an API key in the changes of a dataset."""
 
     kind: str
     """stream or key."""
@@ -45,39 +45,39 @@ class Follower:
 
 @dataclass(frozen=True)
 class DeliveryPage:
-    """All of the page."""
+    """The data of the page."""
 
     enabled: bool
-    wrong: str | None
-    """What is wrong with the settings of webhooks, if anything is."""
+    error: str | None
+    """The error in the webhook settings, if any."""
     nats: str | None
-    """The host of NATS, if changes go there."""
-    endpoints: Sequence[EndpointLine]
+    """The host of the NATS server, if one is configured."""
+    endpoints: Sequence[EndpointRow]
     dead: Sequence[dict[str, Any]]
     recent: Sequence[dict[str, Any]]
     streams: Sequence[SinkState]
-    """The streams in NATS that are behind for too long or reject changes."""
-    followers: Sequence[Follower]
+    """The NATS streams that lag for too long or reject changes."""
+    consumers: Sequence[Consumer]
     replayed: int | None
 
 
-async def delivery(asked: Asked) -> DeliveryPage:
-    """Everything that goes out by itself."""
-    house, store = asked.house, asked.store
-    wrong = None
+async def delivery(request: PageRequest) -> DeliveryPage:
+    """Load webhooks, deliveries and consumers."""
+    context, store = request.context, request.store
+    problem = None
     try:
-        endpoints = endpoints_of(house.settings)
+        endpoints = endpoints_of(context.settings)
     except HasatError as error:
-        endpoints, wrong = (), str(error)
+        endpoints, problem = (), str(error)
     known = {one.name: one for one in endpoints}
-    count_deliveries = await _tallies(house, list(known))
-    nats = house.settings.nats
+    counts = await _endpoint_counts(context, list(known))
+    nats = context.settings.nats
     return DeliveryPage(
-        enabled=house.settings.webhooks.enabled,
-        wrong=wrong,
+        enabled=context.settings.webhooks.enabled,
+        error=problem,
         nats=urlsplit(nats.url.get_secret_value()).hostname if nats.url else None,
         endpoints=[
-            EndpointLine(
+            EndpointRow(
                 name,
                 known[name].host if name in known else None,
                 known[name].format if name in known else None,
@@ -85,34 +85,37 @@ async def delivery(asked: Asked) -> DeliveryPage:
                 dead,
                 oldest,
             )
-            for name, waiting, dead, oldest in count_deliveries
+            for name, waiting, dead, oldest in counts
         ],
-        dead=[one.public() for one in await list_deliveries(store, state="dead", limit=_SHOWN)],
-        recent=[one.public() for one in await list_deliveries(store, limit=_SHOWN)],
-        streams=[one for one in await load_sink_states(store, house.settings) if one.is_degraded],
-        followers=await _followers(house),
-        replayed=asked.number("replayed"),
+        dead=[
+            one.public()
+            for one in await list_deliveries(store, state="dead", limit=_MAX_DELIVERIES)
+        ],
+        recent=[one.public() for one in await list_deliveries(store, limit=_MAX_DELIVERIES)],
+        streams=[one for one in await load_sink_states(store, context.settings) if one.is_degraded],
+        consumers=await _consumers(context),
+        replayed=request.number("replayed"),
     )
 
 
-async def replay_some(asked: Asked) -> str:
-    """One dead letter, or all of them, or those of one endpoint."""
-    number, endpoint = asked.number("delivery"), asked.text("endpoint")
-    done = await replay(asked.store, [number] if number is not None else None, endpoint or None)
+async def resend(request: PageRequest) -> str:
+    """Resend one dead letter, those of one endpoint, or all."""
+    number, endpoint = request.number("delivery"), request.text("endpoint")
+    done = await replay(request.store, [number] if number is not None else None, endpoint or None)
     return f"/delivery?replayed={len(done)}" if done else "/delivery"
 
 
-async def _tallies(
-    house: House, names: Sequence[str]
+async def _endpoint_counts(
+    context: PageContext, names: Sequence[str]
 ) -> Sequence[tuple[str, int, int, float | None]]:
-    async with house.store.connection() as conn:
-        cursor = await conn.execute(load_query("hasat.web", "delivery_tallies"), {"names": names})
+    async with context.store.connection() as conn:
+        cursor = await conn.execute(load_query("hasat.web", "delivery_counts"), {"names": names})
         return await cursor.fetchall()
 
 
-async def _followers(house: House) -> Sequence[Follower]:
-    return await house.store.rows(Follower, load_query("hasat.web", "followers"))
+async def _consumers(context: PageContext) -> Sequence[Consumer]:
+    return await context.store.rows(Consumer, load_query("hasat.web", "consumers"))
 
 
 PAGES = (Page("/delivery", "delivery", delivery, "delivery"),)
-ACTIONS = (Action("/delivery/replay", "delivery.replay", replay_some),)
+ACTIONS = (Action("/delivery/replay", "delivery.replay", resend),)

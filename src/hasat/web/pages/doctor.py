@@ -1,4 +1,4 @@
-"""The doctor: everything a running house needs, each finding with its remedy."""
+"""Diagnostics: the checks of `hasat doctor` and of the running server, with remedies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,57 +9,63 @@ from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
 from hasat.jobs.runs import count_live_workers
 from hasat.messages import msg
-from hasat.web import held
-from hasat.web.page import Asked, Page
+from hasat.web.page import Page, PageRequest
+from hasat.web.summaries import list_open_holds
 
 _WORST_FIRST = ("failure", "warning", "ok")
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """All of the page, the worst first."""
+    """The data of the page, the most severe finding first."""
 
     findings: Sequence[Finding]
 
 
-async def doctor(asked: Asked) -> Doctor:
-    """What `hasat doctor` looks at, and what only a running house can tell."""
-    if not asked.may_operate:
-        # Where things are on this machine is nobody else's business.
+async def doctor(request: PageRequest) -> Doctor:
+    """Run the checks."""
+    if not request.may_operate:
+        # Findings contain paths and addresses of this machine.
         raise NotAllowedError(
-            msg("The findings are for who may operate."),
-            remedy=msg("Use a key with the scope operate."),
+            msg("Diagnostics require the scope operate."),
+            remedy=msg("Use an API key with the scope operate."),
         )
-    house, store, settings = asked.house, asked.store, asked.house.settings
+    context, store, settings = request.context, request.store, request.context.settings
     found = [diagnostics.check_python(), *diagnostics.check_machine(settings)]
-    found.append(diagnostics.check_jobs(house.catalogue, settings))
-    found += await diagnostics.check_database(store, settings, house.sources)
+    found.append(diagnostics.check_jobs(context.catalogue, settings))
+    found += await diagnostics.check_database(store, settings, context.sources)
     workers = await count_live_workers(store, settings)
     if workers:
-        found.append(Finding("workers", "ok", msg("{workers} alive", workers=workers)))
+        found.append(Finding("workers", "ok", msg("Workers running: {workers}", workers=workers)))
     else:
         found.append(
             Finding(
-                "workers", "warning", msg("No worker is alive."), msg("Start one: `hasat worker`.")
+                "workers",
+                "warning",
+                msg("No worker is running."),
+                msg("Start one: `hasat worker`."),
             )
         )
-    if waiting := await held.waiting(house):
-        told = ", ".join(str(one.run) for one in waiting)
+    if waiting := await list_open_holds(context):
+        held_runs = ", ".join(str(one.run) for one in waiting)
         found.append(
             Finding(
                 "guard",
                 "warning",
-                msg("Held runs wait for a decision: {told}.", told=told),
-                msg("Decide them."),
+                msg("Held runs need a decision: {runs}.", runs=held_runs),
+                msg("Approve or reject them."),
             )
         )
     if await list_deliveries(store, state="dead", limit=1):
         found.append(
             Finding(
-                "delivery", "warning", msg("There are dead letters."), msg("See the page Delivery.")
+                "delivery",
+                "warning",
+                msg("There are dead letters."),
+                msg("Resend them on the Delivery page."),
             )
         )
-    for source in house.sources:
+    for source in context.sources:
         if source.lacks is not None and (lacking := source.lacks(settings)):
             found.append(Finding(source.name, "warning", lacking))
     return Doctor(sorted(found, key=lambda one: _WORST_FIRST.index(one.grade)))

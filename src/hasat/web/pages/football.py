@@ -1,4 +1,4 @@
-"""Football: what the API covers and what is here of it, matches of a day, and tables."""
+"""Football: coverage of the tracked leagues, the matches of a day, and standings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.sources.football.datasets import state_of
 from hasat.store.queries import load_query
-from hasat.web.page import Asked, House, Page
+from hasat.web.page import Page, PageContext, PageRequest
 
-_MOST_MATCHES = 300
+_MAX_MATCHES = 300
 
-# What is shown of a league's season, by the endpoint that tells it.
+# The data of a season shown in the coverage table, with the API endpoint that provides it.
 _ENDPOINTS = {
     "events": "/fixtures/events",
     "lineups": "/fixtures/lineups",
@@ -31,15 +31,15 @@ _OF_MATCHES = frozenset({"events", "lineups", "statistics", "players"})
 
 @dataclass(frozen=True)
 class Cell:
-    """One endpoint of a league's season: `here`, `offered` but not here yet, or `not_offered`."""
+    """One endpoint of a season: `here`, `offered` but not fetched yet, or `not_offered`."""
 
     endpoint: str
     state: str
 
 
 @dataclass(frozen=True)
-class LeagueLine:
-    """A followed season: its matches, and what there is of each endpoint."""
+class LeagueRow:
+    """A tracked season: its matches and the coverage of each endpoint."""
 
     league_id: int
     season: int
@@ -55,7 +55,7 @@ class LeagueLine:
 
 @dataclass(frozen=True)
 class Match:
-    """A match as the API told it; what Hasat infers stands beside it."""
+    """A match as published, with the state that Hasat inferred, if any."""
 
     fixture_id: int
     league: str | None
@@ -72,8 +72,8 @@ class Match:
 
 
 @dataclass(frozen=True)
-class TableLine:
-    """A team's line of a table."""
+class StandingsRow:
+    """One team in the standings."""
 
     group: str | None
     rank: int | None
@@ -90,66 +90,66 @@ class TableLine:
 
 @dataclass(frozen=True)
 class Football:
-    """All of the page."""
+    """The data of the page."""
 
     lacks: str | None
     endpoints: Sequence[str]
-    leagues: Sequence[LeagueLine]
+    leagues: Sequence[LeagueRow]
     league: int | None
     day: date
     matches: Sequence[Match]
-    table: Sequence[TableLine]
+    table: Sequence[StandingsRow]
 
 
-async def football(asked: Asked) -> Football:
-    """The followed leagues, one day of matches, one league's table."""
-    house = asked.house
-    source = next((one for one in house.sources if one.name == "football"), None)
+async def football(request: PageRequest) -> Football:
+    """Load the tracked leagues, the matches of one day, and the standings of one league."""
+    context = request.context
+    source = next((one for one in context.sources if one.name == "football"), None)
     if source is None:
         raise NotFoundError(msg("The source football is not installed here."))
-    tracked = house.settings.football.tracked_leagues
-    chosen = asked.number("league")
-    day = _day(asked, (await house.store.now()).astimezone(house.zone).date())
+    tracked = context.settings.football.tracked_leagues
+    chosen = request.number("league")
+    day = _day(request, (await context.store.now()).astimezone(context.zone).date())
     shown = next((one for one in tracked if one.id == chosen), tracked[0] if tracked else None)
     return Football(
-        lacks=source.lacks(house.settings) if source.lacks else None,
+        lacks=source.lacks(context.settings) if source.lacks else None,
         endpoints=list(_ENDPOINTS),
-        leagues=await _leagues(house),
+        leagues=await _leagues(context),
         league=chosen,
         day=day,
-        matches=await _matches(house, day, chosen),
-        table=await _table(house, shown.id, shown.season) if shown and shown.id else [],
+        matches=await _matches(context, day, chosen),
+        table=await _table(context, shown.id, shown.season) if shown and shown.id else [],
     )
 
 
-def _day(asked: Asked, today: date) -> date:
-    given = asked.text("day")
+def _day(request: PageRequest, today: date) -> date:
+    given = request.text("day")
     try:
         return date.fromisoformat(given) if given else today
     except ValueError as error:
         raise UsageError(
-            msg("{given!r} is not a day.", given=given), remedy=msg("Write it as 2026-11-16.")
+            msg("{given!r} is not a date.", given=given), remedy=msg("Use the form 2026-11-16.")
         ) from error
 
 
-async def _rows(house: House, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    async with house.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+async def _rows(context: PageContext, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(load_query("hasat.web", name), values)
         return await cursor.fetchall()
 
 
-async def _leagues(house: House) -> Sequence[LeagueLine]:
-    tracked = house.settings.football.tracked_leagues
+async def _leagues(context: PageContext) -> Sequence[LeagueRow]:
+    tracked = context.settings.football.tracked_leagues
     if not tracked:
         return []
     names = {one.id: one.name for one in tracked}
     rows = await _rows(
-        house,
+        context,
         "football_leagues",
         {"leagues": [one.id for one in tracked], "seasons": [one.season for one in tracked]},
     )
     return [
-        LeagueLine(
+        LeagueRow(
             league_id=row["league_id"],
             season=row["season"],
             name=row["name"] or names[row["league_id"]] or str(row["league_id"]),
@@ -166,25 +166,25 @@ async def _leagues(house: House) -> Sequence[LeagueLine]:
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
-    # What /leagues does not say is worth a try, and so is a season that it does not list.
+    # Endpoints and seasons that /leagues does not mention may still be available.
     if (row["covered"] or {}).get(_ENDPOINTS[name]) is False:
         return "not_offered"
-    here = row["detailed"] > 0 if name in _OF_MATCHES else row[name]
-    return "here" if here else "offered"
+    has_data = row["detailed"] > 0 if name in _OF_MATCHES else row[name]
+    return "here" if has_data else "offered"
 
 
-async def _matches(house: House, day: date, league: int | None) -> Sequence[Match]:
+async def _matches(context: PageContext, day: date, league: int | None) -> Sequence[Match]:
     rows = await _rows(
-        house,
+        context,
         "football_matches",
-        {"day": day, "zone": house.zone.key, "league": league, "limit": _MOST_MATCHES},
+        {"day": day, "zone": context.zone.key, "league": league, "limit": _MAX_MATCHES},
     )
     return [Match(**row, state=state_of(row["status"]).value) for row in rows]
 
 
-async def _table(house: House, league: int, season: int) -> Sequence[TableLine]:
-    rows = await _rows(house, "football_table", {"league": league, "season": season})
-    return [TableLine(**row) for row in rows]
+async def _table(context: PageContext, league: int, season: int) -> Sequence[StandingsRow]:
+    rows = await _rows(context, "football_standings", {"league": league, "season": season})
+    return [StandingsRow(**row) for row in rows]
 
 
 PAGES = (Page("/football", "football", football, "football"),)

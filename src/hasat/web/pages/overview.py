@@ -1,4 +1,4 @@
-"""The overview: every source at a glance, what runs, and what waits for a person."""
+"""The overview: the state of every source, active runs, and holds that need approval."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,23 @@ from hasat.messages import msg
 from hasat.sources.registry import Source
 from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
-from hasat.web import held
-from hasat.web.page import Asked, House, Page
-from hasat.web.quotas import QuotaLine, quota_line
-from hasat.web.runlines import RunLine, line_of
-from hasat.web.story import SceneState, scene_states
+from hasat.web.demo_scenes import ScheduledScene, schedule_scenes
+from hasat.web.page import Page, PageContext, PageRequest
+from hasat.web.summaries import (
+    QuotaSummary,
+    RunSummary,
+    list_open_holds,
+    summarize_quota,
+    summarize_run,
+)
 
-_RUNS_SHOWN = 8
-_PATIENCE_SECONDS = 3.0
+_MAX_RUNS = 8
+_CHECK_TIMEOUT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class DatasetLine:
-    """A dataset with the totals that are stored with its head."""
+class DatasetRow:
+    """A dataset with its stored totals."""
 
     dataset: str
     source: str
@@ -39,68 +43,68 @@ class DatasetLine:
 
 @dataclass(frozen=True)
 class SourceCard:
-    """A source: whether its mirror is fresh, and if not, why."""
+    """A source: whether its mirror is up to date, and the reason if not."""
 
     name: str
     title: str
     state: Literal["fresh", "stale", "empty", "off"]
-    why: str | None
-    datasets: Sequence[DatasetLine]
-    last_run: RunLine | None
+    reason: str | None
+    datasets: Sequence[DatasetRow]
+    last_run: RunSummary | None
     next_job: str | None
     next_due: datetime | None
     held_runs: int
-    quota: QuotaLine | None
+    quota: QuotaSummary | None
 
 
 @dataclass(frozen=True)
 class Overview:
-    """All of the page."""
+    """The data of the page."""
 
     now: datetime
     workers: int
-    story: Sequence[SceneState]
-    """Empty where this is no demo."""
+    scenes: Sequence[ScheduledScene]
+    """Empty except in the demo."""
     sources: Sequence[SourceCard]
     held: Sequence[int]
-    """The runs that wait for a decision, the newest first."""
-    running: Sequence[RunLine]
-    recent: Sequence[RunLine]
+    """The runs that need approval, newest first."""
+    running: Sequence[RunSummary]
+    recent: Sequence[RunSummary]
 
 
-async def overview(asked: Asked) -> Overview:
-    """Read it all; nothing that is large is counted."""
-    house, store = asked.house, asked.store
+async def overview(request: PageRequest) -> Overview:
+    """Load the page without counting large tables."""
+    context, store = request.context, request.store
     now = await store.now()
-    jobs = await schedule_overview(store, house.catalogue)
-    heads = await _heads(house)
+    jobs = await schedule_overview(store, context.catalogue)
+    heads = await _heads(context)
     quotas = {
         quota.windows.upstream: quota
-        for quota in await read_all_quotas(store, house.settings, outcomes=False)
+        for quota in await read_all_quotas(store, context.settings, outcomes=False)
     }
-    waiting = await held.waiting(house)
+    waiting = await list_open_holds(context)
     cards = [
-        await _card(house, source, jobs, heads, quotas, len(waiting), now)
-        for source in house.sources
+        await _card(context, source, jobs, heads, quotas, len(waiting), now)
+        for source in context.sources
     ]
     running = await list_runs(store, unfinished=True, limit=20)
-    recent = await list_runs(store, limit=_RUNS_SHOWN + len(running))
+    recent = await list_runs(store, limit=_MAX_RUNS + len(running))
     return Overview(
         now=now,
-        workers=await count_live_workers(store, house.settings),
-        story=scene_states(house.settings, now),
+        workers=await count_live_workers(store, context.settings),
+        scenes=schedule_scenes(context.settings, now),
         sources=cards,
         held=[one.run for one in waiting],
-        running=[line_of(run, now) for run in running],
-        recent=[line_of(run, now) for run in recent if run.state == "finished"][:_RUNS_SHOWN],
+        running=[summarize_run(run, now) for run in running],
+        recent=[summarize_run(run, now) for run in recent if run.state == "finished"][:_MAX_RUNS],
     )
 
 
 async def _card(
-    house: House,
+    context: PageContext,
     source: Source,
     jobs: Sequence[ScheduledJob],
-    heads: Sequence[DatasetLine],
+    heads: Sequence[DatasetRow],
     quotas: Mapping[str, Quota],
     held_runs: int,
     now: datetime,
@@ -111,52 +115,55 @@ async def _card(
     due = [entry for entry in own if entry.next_due is not None]
     upcoming = min(due, key=lambda entry: entry.next_due or now, default=None)
     datasets = [line for line in heads if line.source == source.name]
-    state, why = await _state(house, source, own, datasets)
+    state, reason = await _state(context, source, own, datasets)
     return SourceCard(
         name=source.name,
         title=source.title,
         state=state,
-        why=why,
+        reason=reason,
         datasets=datasets,
-        last_run=line_of(last, now) if last else None,
+        last_run=summarize_run(last, now) if last else None,
         next_job=upcoming.job.name if upcoming else None,
         next_due=upcoming.next_due if upcoming else None,
         held_runs=held_runs if source.name == "gib" else 0,
-        quota=quota_line(quotas[source.name]) if source.name in quotas else None,
+        quota=summarize_quota(quotas[source.name]) if source.name in quotas else None,
     )
 
 
 async def _state(
-    house: House, source: Source, jobs: Sequence[ScheduledJob], datasets: Sequence[DatasetLine]
+    context: PageContext,
+    source: Source,
+    jobs: Sequence[ScheduledJob],
+    datasets: Sequence[DatasetRow],
 ) -> tuple[Literal["fresh", "stale", "empty", "off"], str | None]:
-    if source.lacks is not None and (lacking := source.lacks(house.settings)):
+    if source.lacks is not None and (lacking := source.lacks(context.settings)):
         return "off", lacking
     if not any(line.committed_at for line in datasets):
         return "empty", None
-    for check in (await _checks(house, source)).values():
+    for check in (await _checks(context, source)).values():
         if check["status"] != "Healthy":
             return "stale", check.get("description")
     for entry in jobs:
         run = entry.last_run
         if entry.job.enabled and run and run.outcome in {"failed", "set_aside"}:
-            why = run.message or run.error or run.outcome
-            return "stale", msg("{job}: {why}", job=entry.job.name, why=why)
+            reason = run.message or run.error or run.outcome
+            return "stale", msg("{job}: {reason}", job=entry.job.name, reason=reason)
     return "fresh", None
 
 
-async def _checks(house: House, source: Source) -> Mapping[str, Any]:
-    """The source's own checks; that it could not look is a finding too."""
+async def _checks(context: PageContext, source: Source) -> Mapping[str, Any]:
+    """Run the checks of a source; a check that cannot run counts as degraded."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            report = await source_report(source, house.store, house.settings)
+        async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
+            report = await source_report(source, context.store, context.settings)
     except (HasatError, psycopg.Error, TimeoutError) as error:
         return {source.name: {"status": "Degraded", "description": str(error) or None}}
     found: Mapping[str, Any] = report.get("checks", {})
     return found
 
 
-async def _heads(house: House) -> Sequence[DatasetLine]:
-    return await house.store.rows(DatasetLine, load_query("hasat.web", "heads"))
+async def _heads(context: PageContext) -> Sequence[DatasetRow]:
+    return await context.store.rows(DatasetRow, load_query("hasat.web", "heads"))
 
 
 PAGES = (Page("/", "overview", overview, "overview"),)

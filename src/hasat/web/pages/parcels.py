@@ -1,4 +1,4 @@
-"""Parcels: areas scanned, what is known of them, what a scan would cost, and starting one."""
+"""Parcels: scanned areas and their parcels, the estimate of a scan, and starting one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,18 @@ from hasat.sources.tkgm.geometry import parse_drawn_area
 from hasat.sources.tkgm.queries import Extent, load_extent, load_page
 from hasat.sources.tkgm.selection import Box, Selection
 from hasat.sources.tkgm.source import SOURCE
-from hasat.web.page import Action, Asked, House, Page
-from hasat.web.quotas import quota_line
-from hasat.web.runlines import RunLine, line_of
+from hasat.web.page import Action, Page, PageContext, PageRequest
+from hasat.web.summaries import RunSummary, summarize_quota, summarize_run
 
 SCAN = "tkgm_scan"
-_ON_A_PAGE = 20
-_SCANS_SHOWN = 20
-_LONGEST_AREA = 20_000
+_PAGE_SIZE = 20
+_MAX_SCANS = 20
+_MAX_AREA_LENGTH = 20_000
 
 
 @dataclass(frozen=True)
-class ParcelLine:
-    """One parcel in the table."""
+class ParcelRow:
+    """One parcel of the table."""
 
     key: str
     place: str
@@ -40,11 +39,11 @@ class ParcelLine:
 
 
 @dataclass(frozen=True)
-class ScanShown:
-    """One scan in the table, with the box around its area.
+class ScanRow:
+    """One scan of the table, with the bounding box of its area.
 
-    `asked` and `found` of one that is not finished are None while a run shown above tells them: it
-    counts in rounds, and two readings of one thing would contradict each other.
+    `requests` and `found` are None while the page shows the progress of the scan's run: the run
+    counts in rounds, so that the two numbers would differ.
     """
 
     id: int
@@ -52,13 +51,13 @@ class ScanShown:
     quality: str
     began_at: datetime
     finished_at: datetime | None
-    asked: int | None
+    requests: int | None
     found: int | None
 
 
 @dataclass(frozen=True)
-class Planned:
-    """An area that somebody drew or typed, and what a scan of it would cost."""
+class Estimate:
+    """The cost of scanning an area that was drawn or typed."""
 
     text: str
     outline: Mapping[str, Any]
@@ -68,55 +67,55 @@ class Planned:
 
 @dataclass(frozen=True)
 class Parcels:
-    """All of the page."""
+    """The data of the page."""
 
     extent: Extent
     bounds: Box | None
-    """What the map shows first: the area asked for, else the latest scan and those around it."""
+    """The first view of the map: the requested area, else the latest scan and its neighbours."""
     everything: Box | None
-    """All scans of the table, else all parcels."""
-    planned: Planned | None
+    """The box of all scans of the table, else of all parcels."""
+    planned: Estimate | None
     can_scan: bool
-    run: RunLine | None
-    scans: Sequence[ScanShown]
-    parcels: Sequence[ParcelLine]
+    run: RunSummary | None
+    scans: Sequence[ScanRow]
+    parcels: Sequence[ParcelRow]
     matched: int
     after: str | None
     base_map: str | None
     base_map_credit: str
 
 
-async def parcels(asked: Asked) -> Parcels:
-    """What is known, and the plan that the address names."""
-    house, store = asked.house, asked.store
-    text = _area_text(asked)
+async def parcels(request: PageRequest) -> Parcels:
+    """Load the scans, the parcels and the estimate of the requested area."""
+    context, store = request.context, request.store
+    text = _area_text(request)
     area = parse_drawn_area(text) if text else None
     box = None if area is None else Box(*area.bounds)
-    run = await _run(asked)
-    told_above = run is not None and run.how == "running"
-    shown = [_scan_shown(one, told_above) for one in await list_scans(store, _SCANS_SHOWN)]
+    run = await _run(request)
+    is_shown_above = run is not None and run.status == "running"
+    shown = [_scan_row(one, is_shown_above) for one in await list_scans(store, _MAX_SCANS)]
     boxes = [one.box for one in shown]
     known = await load_extent(store, bounds=not boxes)
-    page = await load_page(store, Selection(box, limit=_ON_A_PAGE, after=asked.text("after")))
+    page = await load_page(store, Selection(box, limit=_PAGE_SIZE, after=request.text("after")))
     return Parcels(
         extent=known,
         bounds=box or (_neighbourhood(boxes) if boxes else known.box),
         everything=_around(boxes) if boxes else known.box,
-        planned=None if area is None else await _planned(house, text, area),
-        can_scan=SCAN in house.catalogue.jobs,
+        planned=None if area is None else await _estimate(context, text, area),
+        can_scan=SCAN in context.catalogue.jobs,
         run=run,
         scans=shown,
-        parcels=[_line(json.loads(one)) for one in page.features],
+        parcels=[_row(json.loads(one)) for one in page.features],
         matched=page.matched,
         after=page.after,
-        base_map=house.settings.serve.base_map,
-        base_map_credit=house.settings.serve.base_map_credit,
+        base_map=context.settings.serve.base_map,
+        base_map_credit=context.settings.serve.base_map_credit,
     )
 
 
-def _scan_shown(scan: ScanSummary, told_above: bool) -> ScanShown:
-    left_out = told_above and scan.finished_at is None
-    return ScanShown(
+def _scan_row(scan: ScanSummary, is_shown_above: bool) -> ScanRow:
+    left_out = is_shown_above and scan.finished_at is None
+    return ScanRow(
         scan.id,
         Box(*shape(scan.area).bounds),
         str(scan.method.get("quality", scan.method.get("method", ""))),
@@ -128,12 +127,12 @@ def _scan_shown(scan: ScanSummary, told_above: bool) -> ScanShown:
 
 
 def _neighbourhood(boxes: Sequence[Box]) -> Box:
-    """The first box with all that touch it, or one another."""
-    seen, *others = boxes
-    while near := [one for one in others if seen.polygon.intersects(one.polygon)]:
-        seen = _around([seen, *near])
+    """Return the box around the first box and all that touch it, directly or through others."""
+    area, *others = boxes
+    while near := [one for one in others if area.polygon.intersects(one.polygon)]:
+        area = _around([area, *near])
         others = [one for one in others if one not in near]
-    return seen
+    return area
 
 
 def _around(boxes: Sequence[Box]) -> Box:
@@ -141,46 +140,46 @@ def _around(boxes: Sequence[Box]) -> Box:
     return Box(min(west), min(south), max(east), max(north))
 
 
-async def _run(asked: Asked) -> RunLine | None:
-    """The scan that the address names, else one that is at work."""
-    number = asked.number("run")
+async def _run(request: PageRequest) -> RunSummary | None:
+    """Return the requested run, else an unfinished scan."""
+    number = request.number("run")
     if number is None:
-        found = await list_runs(asked.store, job=SCAN, unfinished=True, limit=1)
+        found = await list_runs(request.store, job=SCAN, unfinished=True, limit=1)
     else:
-        found = [await get_run(asked.store, number)]
-    return line_of(found[0], await asked.store.now()) if found else None
+        found = [await get_run(request.store, number)]
+    return summarize_run(found[0], await request.store.now()) if found else None
 
 
-async def start_scan(asked: Asked) -> str:
-    """Queue a scan of the area, and show the map that fills."""
-    text = _area_text(asked)
+async def start_scan(request: PageRequest) -> str:
+    """Queue a scan of the area."""
+    text = _area_text(request)
     params = {"area": mapping(parse_drawn_area(text))}
-    run = await queue_run(asked.store, asked.house.catalogue, SCAN, params)
+    run = await queue_run(request.store, request.context.catalogue, SCAN, params)
     return f"/parcels?{urlencode({'area': text, 'run': run.id})}"
 
 
-def _area_text(asked: Asked) -> str:
-    # Longer than other values of an address: an area may have many corners.
-    return " ".join(asked.values.get("area", "")[:_LONGEST_AREA].split())
+def _area_text(request: PageRequest) -> str:
+    # An area may have many corners, so it may be longer than other values.
+    return " ".join(request.values.get("area", "")[:_MAX_AREA_LENGTH].split())
 
 
-async def _planned(house: House, text: str, area: Polygon) -> Planned:
-    budgets = await read_quotas(house.store, SOURCE, outcomes=False)
-    # Before the first question no endpoint is known, and nothing can be said.
-    left = next((quota_line(one).remaining for one in budgets if one.endpoints), None)
-    return Planned(text, mapping(area), await estimate_cost(house.store, area), left)
+async def _estimate(context: PageContext, text: str, area: Polygon) -> Estimate:
+    budgets = await read_quotas(context.store, SOURCE, outcomes=False)
+    # Endpoints are unknown before the first request.
+    left = next((summarize_quota(one).remaining for one in budgets if one.endpoints), None)
+    return Estimate(text, mapping(area), await estimate_cost(context.store, area), left)
 
 
-def _line(feature: Mapping[str, Any]) -> ParcelLine:
-    told = feature["properties"]
-    names = (told.get(name) for name in ("mahalleAd", "ilceAd", "ilAd"))
-    area = told.get("alan")
-    return ParcelLine(
+def _row(feature: Mapping[str, Any]) -> ParcelRow:
+    properties = feature["properties"]
+    names = (properties.get(name) for name in ("mahalleAd", "ilceAd", "ilAd"))
+    area = properties.get("alan")
+    return ParcelRow(
         feature["id"],
         ", ".join(str(name) for name in names if name),
-        str(told.get("nitelik") or ""),
+        str(properties.get("nitelik") or ""),
         area if isinstance(area, int | float) else None,
-        datetime.fromisoformat(told["fetchedAt"]),
+        datetime.fromisoformat(properties["fetchedAt"]),
     )
 
 

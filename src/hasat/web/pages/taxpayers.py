@@ -1,4 +1,4 @@
-"""Taxpayers: looked up by number, searched by title, found by alias."""
+"""Taxpayers: lookup by number, search by title or alias."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,50 +12,50 @@ from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
 from hasat.sources.gib.lookups import look_up, taxpayer_json
 from hasat.sources.gib.search import MIN_LETTERS, load_search_state, search
-from hasat.web.page import Asked, Page
+from hasat.web.page import Page, PageRequest
 
-_ON_A_PAGE = 20
+_PAGE_SIZE = 20
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one document type has of them."""
+class DatasetResults:
+    """The results in the dataset of one document type."""
 
     dataset: str
     records: int
     committed_at: datetime | None
     items: Sequence[Mapping[str, Any]]
     total: int | None
-    """How many there are in all; None if nothing was searched."""
+    """The number of results; None if nothing was searched."""
 
 
 @dataclass(frozen=True)
 class Taxpayers:
-    """All of the page."""
+    """The data of the page."""
 
     text: str
     alias: str
     by_number: bool
-    """Whether somebody asked for one number, and not for all who fit."""
+    """Whether the text is a complete number: a lookup instead of a search."""
     too_short: bool
     page: int
     pages: int
-    found: Sequence[Found]
+    found: Sequence[DatasetResults]
     slow_search: str | None
-    """Why searching is slow for now, if it is."""
+    """Why searching is slow at the moment, if it is."""
 
 
-async def taxpayers(asked: Asked) -> Taxpayers:
-    """By number it is a lookup, else a search; without a question only the stored totals."""
-    text, alias = asked.text("q"), asked.text("alias")
-    page = asked.number("page") or 1
+async def taxpayers(request: PageRequest) -> Taxpayers:
+    """Look up a number or search a text; without either, load the totals only."""
+    text, alias = request.text("q"), request.text("alias")
+    page = request.number("page") or 1
     by_number = not alias and kind_of(text) is not None
     too_short = bool(text) and not alias and len(text) < MIN_LETTERS
-    personal = asked.house.settings.gib.search_personal_numbers
-    if not any(source.name == "gib" for source in asked.house.sources):
+    personal = request.context.settings.gib.search_personal_numbers
+    if not any(source.name == "gib" for source in request.context.sources):
         raise NotFoundError(msg("The source gib is not installed here."))
     found = []
-    async with asked.store.connection() as conn:
+    async with request.store.connection() as conn:
         for dataset in DATASETS:
             cursor = await conn.execute(
                 "SELECT records, committed_at FROM feed.head WHERE dataset = %s", [dataset.name]
@@ -75,16 +75,16 @@ async def taxpayers(asked: Asked) -> Taxpayers:
                     text=text,
                     alias=alias or None,
                     page=page,
-                    size=_ON_A_PAGE,
+                    size=_PAGE_SIZE,
                     personal=personal,
                 )
                 items, total = [taxpayer_json(body) for body in seen.bodies], seen.total
-            found.append(Found(dataset.name, records, committed_at, items, total))
+            found.append(DatasetResults(dataset.name, records, committed_at, items, total))
         slow = (await load_search_state(conn)).remark()
     most = max((one.total or 0 for one in found), default=0)
-    pages = max(1, -(-most // _ON_A_PAGE))
+    pages = max(1, -(-most // _PAGE_SIZE))
     if page > pages:
-        return await taxpayers(replace(asked, values={**asked.values, "page": str(pages)}))
+        return await taxpayers(replace(request, values={**request.values, "page": str(pages)}))
     filled = any(one.committed_at for one in found)
     return Taxpayers(
         text=text,

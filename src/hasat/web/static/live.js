@@ -1,40 +1,41 @@
-// Keeps a page up to date: by a stream of its changing parts, else by asking for the page again,
-// seldom while nobody looks. Without this script the page is right as of when it was loaded.
+// Keeps a page up to date by a stream of its live parts, or by polling where streams do not work.
+// Hidden pages poll rarely. Without this script a page shows the state at load time.
 "use strict";
 
-const AT_FIRST = 1000;
-const SOON = 5000;
-const PATIENCE = 15000;
-const SELDOM = 60000;
+const FIRST_MS = 1000;
+const POLL_MS = 5000;
+const STREAM_TIMEOUT_MS = 15000;
+const HIDDEN_POLL_MS = 60000;
 const root = document.querySelector("main[data-live]");
 let stream = null;
 let timer = null;
 let failures = 0;
-let heard = false;
+let streaming = false;
 
-// Put the parts marked data-live into place where they differ; focus stays where it was.
-function show(html) {
-  const fresh = document.createElement("template");
-  fresh.innerHTML = html;
-  for (const part of fresh.content.querySelectorAll("[data-live][id]")) {
+// Replace the parts marked data-live that differ; focus, scrolling and open details are preserved.
+function update(html) {
+  const parsed = document.createElement("template");
+  parsed.innerHTML = html;
+  for (const part of parsed.content.querySelectorAll("[data-live][id]")) {
     const old = document.getElementById(part.id);
     if (!old || old.isEqualNode(part)) continue;
     if (old.querySelector("input:focus, select:focus, textarea:focus")) continue;
-    const opened = [...old.querySelectorAll("details")].map((one) => one.open);
-    part.querySelectorAll("details").forEach((one, n) => { one.open = opened[n] ?? one.open; });
-    const focused = old.contains(document.activeElement) ? sign(document.activeElement) : null;
-    const across = old.querySelector(".scroll") ? old.querySelector(".scroll").scrollLeft : 0;
+    const openStates = [...old.querySelectorAll("details")].map((one) => one.open);
+    part.querySelectorAll("details").forEach((one, n) => { one.open = openStates[n] ?? one.open; });
+    const focused = old.contains(document.activeElement) ? describe(document.activeElement) : null;
+    const scrolled = old.querySelector(".scroll") ? old.querySelector(".scroll").scrollLeft : 0;
     old.replaceWith(part);
-    if (across && part.querySelector(".scroll")) part.querySelector(".scroll").scrollLeft = across;
+    if (scrolled && part.querySelector(".scroll")) part.querySelector(".scroll").scrollLeft = scrolled;
     if (focused) {
-      const again = [...part.querySelectorAll("a, button")].find((one) => sign(one) === focused);
+      const again = [...part.querySelectorAll("a, button")].find((one) => describe(one) === focused);
       if (again) again.focus({ preventScroll: true });
     }
   }
-  root.dispatchEvent(new CustomEvent("hasat:shown", { bubbles: true }));
+  root.dispatchEvent(new CustomEvent("hasat:updated", { bubbles: true }));
 }
 
-function sign(element) {
+// Identify a link or button, to find it again after an update.
+function describe(element) {
   const form = element.closest("form");
   return [element.tagName, element.getAttribute("href"), form && form.getAttribute("action"),
     element.textContent.trim()].join("|");
@@ -43,20 +44,20 @@ function sign(element) {
 function open() {
   if (stream || !window.EventSource) return;
   stream = new EventSource("/live?at=" + encodeURIComponent(root.dataset.live));
-  // The first event comes at once, unless something on the way holds it back.
-  later(PATIENCE);
+  // The first event comes at once, unless a proxy buffers the stream.
+  schedulePoll(STREAM_TIMEOUT_MS);
   stream.onmessage = (event) => {
     failures = 0;
-    heard = true;
+    streaming = true;
     clearTimeout(timer);
-    show(JSON.parse(event.data));
+    update(JSON.parse(event.data));
   };
   stream.onerror = () => {
     failures += 1;
-    // A server that was away comes back; one that refuses does not.
+    // Stop after repeated failures or when the server refuses the stream.
     if (failures > 3 || stream.readyState === EventSource.CLOSED) {
       close();
-      later(SOON);
+      schedulePoll(POLL_MS);
     }
   };
 }
@@ -64,52 +65,52 @@ function open() {
 function close() {
   if (stream) stream.close();
   stream = null;
-  heard = false;
+  streaming = false;
 }
 
-function later(wait) {
+function schedulePoll(wait) {
   clearTimeout(timer);
-  timer = setTimeout(ask, wait);
+  timer = setTimeout(poll, wait);
 }
 
-async function ask() {
+async function poll() {
   try {
-    const answer = await fetch(root.dataset.live, { headers: { Accept: "text/html" } });
-    if (answer.ok && !answer.redirected) show(await answer.text());
+    const response = await fetch(root.dataset.live, { headers: { Accept: "text/html" } });
+    if (response.ok && !response.redirected) update(await response.text());
   } catch {
-    // Away: the next time is soon enough.
+    // The server is unreachable; the next poll tries again.
   }
-  if (!heard) later(document.hidden ? SELDOM : SOON);
+  if (!streaming) schedulePoll(document.hidden ? HIDDEN_POLL_MS : POLL_MS);
 }
 
-function look() {
+function adjust() {
   clearTimeout(timer);
   failures = 0;
   if (document.hidden) {
     close();
-    later(SELDOM);
+    schedulePoll(HIDDEN_POLL_MS);
   } else {
     open();
-    if (!stream) ask();
+    if (!stream) poll();
   }
 }
 
-// On a phone the navigation is a row that scrolls.
-const here = document.querySelector("nav [aria-current]");
-if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
+// On phones the navigation is a row that scrolls.
+const current = document.querySelector("nav [aria-current]");
+if (current) current.scrollIntoView({ block: "nearest", inline: "center" });
 
-// Islands are large: they come when the page has been seen. Two frames on, it has.
-function islands() {
+// Large scripts load after the page is painted, two frames later.
+function loadScripts() {
   const scripts = [...document.querySelectorAll("[data-script]")].map((one) => one.dataset.script);
   for (const script of new Set(scripts)) import(script);
 }
-requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(islands)));
+requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(loadScripts)));
 
 if (root) {
-  document.addEventListener("visibilitychange", look);
+  document.addEventListener("visibilitychange", adjust);
   addEventListener("pagehide", close);
-  addEventListener("pageshow", (event) => event.persisted && look());
-  // The page is fresh; and who only passes through needs no stream.
-  if (document.hidden) look();
-  else timer = setTimeout(look, AT_FIRST);
+  addEventListener("pageshow", (event) => event.persisted && adjust());
+  // A page that was just loaded is current; a short visit needs no stream.
+  if (document.hidden) adjust();
+  else timer = setTimeout(adjust, FIRST_MS);
 }

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hasat.jobs import Job
+from hasat.messages import msg
 from hasat.settings import types
 from hasat.sources.football.client import Collector, run_with_client
 from hasat.sources.football.datasets import SOURCE
@@ -41,27 +42,27 @@ def _job(
 
 
 JOBS = (
-    _job("bootstrap_timezones", bootstrap.timezones, "Time zones of the API.", "0 3 1 * *"),
-    _job("bootstrap_countries", bootstrap.countries, "Countries of the API.", "5 3 1 * *"),
-    _job("bootstrap_leagues", bootstrap.leagues, "All leagues and their coverage.", None),
+    _job("bootstrap_timezones", bootstrap.timezones, msg("Time zones of the API."), "0 3 1 * *"),
+    _job("bootstrap_countries", bootstrap.countries, msg("Countries of the API."), "5 3 1 * *"),
+    _job("bootstrap_leagues", bootstrap.leagues, msg("All leagues and their coverage."), None),
     _job(
         "bootstrap_teams",
         bootstrap.teams,
-        "Teams of the followed seasons, once each.",
+        msg("Teams of the followed seasons, once each."),
         None,
         only_season=types.Year,
     ),
     _job(
         "daily_fixtures_by_date",
         fixtures.by_date,
-        "Matches of yesterday, today and tomorrow.",
+        msg("Matches of yesterday, today and tomorrow."),
         "0 6 * * *",
         only_season=types.Year,
     ),
     _job(
         "fixture_details_recent_finalize",
         fixtures.recent_details,
-        "Details of finished matches: at once, after a day and after a week.",
+        msg("Details of finished matches: at once, after a day and after a week."),
         "30 6 * * *",
         "details",
         only_season=types.Year,
@@ -69,7 +70,7 @@ JOBS = (
     _job(
         "daily_standings",
         tables.standings,
-        "Tables of leagues with newly finished matches.",
+        msg("Tables of leagues with newly finished matches."),
         "10 */2 * * *",
         params={"at_once": False},
         only_season=types.Year,
@@ -77,14 +78,14 @@ JOBS = (
     _job(
         "injuries_hourly",
         tables.injuries,
-        "Upcoming injuries and suspensions.",
+        msg("Upcoming injuries and suspensions."),
         "2 * * * *",
         only_season=types.Year,
     ),
     _job(
         "top_scorers_daily",
         tables.top_scorers,
-        "Top scorers of leagues with newly finished matches.",
+        msg("Top scorers of leagues with newly finished matches."),
         "40 6 * * *",
         params={"at_once": False},
         only_season=types.Year,
@@ -92,7 +93,7 @@ JOBS = (
     _job(
         "team_statistics_refresh",
         tables.team_statistics,
-        "Season statistics for teams that played.",
+        msg("Season statistics for teams that played."),
         "7-59/10 * * * *",
         "details",
         only_season=types.Year,
@@ -100,7 +101,7 @@ JOBS = (
     _job(
         "fixtures_backfill_league_season",
         fixtures.backfill,
-        "All matches of the followed and previous seasons.",
+        msg("All matches of the followed and previous seasons."),
         "0-59/10 * * * *",
         "backfill",
         only_season=types.Year,
@@ -108,7 +109,7 @@ JOBS = (
     _job(
         "standings_backfill_league_season",
         tables.standings_backfill,
-        "Tables of the followed and previous seasons, once each.",
+        msg("Tables of the followed and previous seasons, once each."),
         "3-59/10 * * * *",
         "backfill",
         only_season=types.Year,
@@ -116,7 +117,7 @@ JOBS = (
     _job(
         "fixture_details_backfill_90d",
         fixtures.details_of_90_days,
-        "Details of the matches of the last 90 days.",
+        msg("Details of the matches of the last 90 days."),
         "5-59/10 * * * *",
         "backfill",
         only_season=types.Year,
@@ -124,7 +125,7 @@ JOBS = (
     _job(
         "fixture_details_backfill_season",
         fixtures.details_of_seasons,
-        "Details of all matches of the followed seasons.",
+        msg("Details of all matches of the followed seasons."),
         "8-59/10 * * * *",
         "backfill",
         only_season=types.Year,
@@ -132,7 +133,7 @@ JOBS = (
     Job(
         "auto_finish_stale_fixtures",
         finishing.auto_finish,
-        "Marks silent matches as probably finished.",
+        msg("Marks silent matches as probably finished."),
         "0 * * * *",
         lane="finalise",
         source=SOURCE,
@@ -153,7 +154,7 @@ JOBS = (
     _job(
         "auto_finish_verification",
         finishing.verify,
-        "Verifies matches marked as finished.",
+        msg("Verifies matches marked as finished."),
         "*/30 * * * *",
         "verify",
         min_daily_quota=types.Requests,
@@ -161,7 +162,7 @@ JOBS = (
     _job(
         "stale_live_refresh",
         finishing.stale_live,
-        "Updates matches in play without recent news.",
+        msg("Updates matches in play without recent news."),
         "*/5 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 15, "batch_size": 20},
@@ -171,7 +172,7 @@ JOBS = (
     _job(
         "stale_scheduled_finalize",
         finishing.stale_scheduled,
-        "Updates matches that should have started.",
+        msg("Updates matches that should have started."),
         "*/30 * * * *",
         "finalise",
         params={"stale_threshold_minutes": 60, "lookback_days": 3, "batch_size": 20},
@@ -182,7 +183,7 @@ JOBS = (
     _job(
         "season_rollover_watch",
         bootstrap.watch_rollover,
-        "Reports new seasons of followed leagues.",
+        msg("Reports new seasons of followed leagues."),
         "5 1 * * *",
     ),
 )
@@ -190,7 +191,7 @@ JOBS = (
 RETENTION = Job(
     "raw_retention_archive",
     raw_store.archive_months,
-    "Moves old months of raw responses to Parquet files.",
+    msg("Moves old months of raw responses to Parquet files."),
     "45 4 * * *",
     options={},
     source=SOURCE,

@@ -224,7 +224,7 @@ async def _remove_stale_files(context: RunContext) -> None:
 SYNC = Job(
     NAME,
     run,
-    "Fetches both taxpayer lists and updates einvoice and edespatch.",
+    msg("Fetches both taxpayer lists and updates einvoice and edespatch."),
     cron="0 3,9,15,21 * * *",
     options={"pk": Location, "gb": Location, "approve": Annotated[int, Field(ge=1, le=2**62)]},
     source=SOURCE,

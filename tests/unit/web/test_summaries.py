@@ -1,25 +1,25 @@
-"""What pages say of a run at work."""
+"""Summaries of runs."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hasat.jobs import Run
-from hasat.web.runlines import line_of
+from hasat.web.summaries import summarize_run
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
-def working(seconds: float, done: float, total: float | None) -> Run:
-    began = NOW - timedelta(seconds=seconds)
+def running(seconds: float, done: float, total: float | None) -> Run:
+    started_at = NOW - timedelta(seconds=seconds)
     return Run(
         id=1,
         job="tkgm_scan",
         params={},
         trigger="hand",
         scheduled_for=None,
-        queued_at=began,
-        started_at=began,
+        queued_at=started_at,
+        started_at=started_at,
         finished_at=None,
         state="running",
         outcome=None,
@@ -37,7 +37,7 @@ def working(seconds: float, done: float, total: float | None) -> Run:
 @pytest.mark.parametrize(
     ("seconds", "done", "total", "to_go"),
     [
-        # A burst at the start is no pace.
+        # The first seconds are too short for a rate.
         (0.2, 5, 23, None),
         (9.9, 5, 23, None),
         (10, 5, 20, 30),
@@ -46,7 +46,7 @@ def working(seconds: float, done: float, total: float | None) -> Run:
         (600, 20, None, None),
     ],
 )
-def test_what_is_left_is_told_once_there_is_a_pace_to_go_by(
+def test_the_remaining_time_is_estimated_once_a_rate_is_known(
     seconds: float, done: float, total: float | None, to_go: float | None
 ) -> None:
-    assert line_of(working(seconds, done, total), NOW).seconds_to_go == to_go
+    assert summarize_run(running(seconds, done, total), NOW).seconds_to_go == to_go
