@@ -267,10 +267,10 @@ async def _tables(here: Bench) -> dict[str, int]:
     now = here.simulation.clock()
 
     def is_fresh(league: int) -> bool:
-        asked = {"league": str(league), "season": str(START.year)}
+        parameters = {"league": str(league), "season": str(START.year)}
         for hours in range(25):
-            told = here.api.read("standings", asked, now - timedelta(hours=hours))
-            if told[0]["league"]["standings"] == [mirrored[league]]:
+            published = here.api.read("standings", parameters, now - timedelta(hours=hours))
+            if published[0]["league"]["standings"] == [mirrored[league]]:
                 return True
         return False
 

@@ -123,12 +123,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("seasons", type=int, nargs="?", default=100, help="of a league, in RAW")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory() as folder:
-        fixtures, seconds = asyncio.run(measure(asked.seasons, Path(folder)))
+        fixtures, seconds = asyncio.run(measure(args.seasons, Path(folder)))
     rates = {name: fixtures / took for name, took in seconds.items()}
-    if asked.json:
+    if args.json:
         print(json.dumps({"fixtures": fixtures, "seconds": seconds, "fixturesASecond": rates}))
     else:
         print(f"{fixtures:,} fixtures")

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hasat.settings import Settings, load_settings
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
-from support.football_api import Collecting, collecting_from
+from support.football_api import StartCollector, start_collector_from
 from support.processes import Installation, copy_database
 
 # No deadlines: the machine may be loaded.
@@ -63,11 +63,11 @@ def database(
 
 
 @pytest.fixture
-def collecting(
+def start_collector(
     database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Collecting:
+) -> StartCollector:
     """The football jobs, with an API that says what the test wants."""
-    return partial(collecting_from, database, tmp_path, monkeypatch)
+    return partial(start_collector_from, database, tmp_path, monkeypatch)
 
 
 @pytest.fixture

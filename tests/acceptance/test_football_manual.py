@@ -1,4 +1,4 @@
-"""The original's manual test with the real command: every job, on a database without a match."""
+"""The original's manual test with the real command: every job on a database without matches."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from hasat.testing.database import ThrowAwayDatabase
 
 pytestmark = pytest.mark.anyio
 
-# What each job of the original mirrors when one league is named, and that nothing else is needed.
+# The table that each job fills on its own for a named league.
 TABLES = {
     "bootstrap_timezones": "timezones",
     "bootstrap_countries": "countries",
@@ -35,7 +35,7 @@ TABLES = {
     "fixture_details_backfill_90d": "fixture_players",
     "fixture_details_backfill_season": "fixture_lineups",
 }
-# These look after matches that are known: on a fresh database they say that there is none.
+# These jobs need known matches: on a fresh database they report that there is none.
 NEED_MATCHES = {
     "auto_finish_stale_fixtures": "No match that began",
     "stale_live_refresh": "No match in play",
@@ -45,7 +45,7 @@ NEED_MATCHES = {
 
 
 class Shell:
-    """A terminal with the environment of a collector that follows one league."""
+    """A terminal whose environment follows one league."""
 
     def __init__(self, database: ThrowAwayDatabase, home: Path, address: str, season: int) -> None:
         self._environment = os.environ | {
@@ -61,7 +61,7 @@ class Shell:
         self._url, self._home = database.url, home
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Return the exit code of `hasat jobs run` and what a person reads."""
+        """Return the exit code and the output of `hasat jobs run`."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "hasat", "jobs", "run", *arguments),
             stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def world() -> tuple[Simulation, int]:
 
 
 @pytest.mark.parametrize("job", TABLES)
-async def test_a_named_league_is_asked_for_on_a_fresh_database(
+async def test_named_league_is_fetched_on_fresh_database(
     database: ThrowAwayDatabase, tmp_path: Path, job: str
 ) -> None:
     simulation, season = world()
@@ -106,16 +106,16 @@ async def test_a_named_league_is_asked_for_on_a_fresh_database(
         shell = Shell(database, tmp_path, address, season)
         code, out = await shell.run(ONLY_LEAGUE_ID="39", JOB_ID=job)
         assert code == 0, out
-        asked = simulation.requests.total()
+        sent_before = simulation.requests.total()
         table = TABLES[job]
-        # Whether somebody is injured, or a match is on these days, is the world's own affair.
+        # The world may have no injuries or matches on these days.
         assert shell.count(table) > 0 or job in ("injuries_hourly", "daily_fixtures_by_date"), out
         code, out = await shell.run(ONLY_LEAGUE_ID="39", JOB_ID=job)
         assert code == 0, out
-        assert simulation.requests.total() > asked
+        assert simulation.requests.total() > sent_before
 
 
-async def test_a_run_that_asks_nothing_says_why(
+async def test_run_without_requests_reports_why(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     simulation, season = world()
@@ -126,7 +126,7 @@ async def test_a_run_that_asks_nothing_says_why(
             assert code in (0, 3), out
             assert reason in out
             assert reason in (shell.last_message(job) or "")
-        # Without a name: asked once, and then not before a match ends.
+        # Without a named league: fetched once, then not before a match ends.
         assert (await shell.run("top_scorers_daily"))[0] == 0
         assert shell.count("top_scorers") > 0
         code, out = await shell.run("top_scorers_daily")

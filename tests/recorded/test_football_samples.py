@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hasat.load_responses.encoding import canonical
 
-from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import read_envelope
 from hasat.sources.football.ingest.scopes import BLOCKS
@@ -34,11 +34,11 @@ def _flattened(endpoint: str, response: Any) -> Counter[bytes]:
 
 
 @pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.name[:40])
-def test_nothing_of_an_answer_is_lost(path: Path) -> None:
+def test_nothing_of_a_response_is_lost(path: Path) -> None:
     body = path.read_bytes()
     envelope = read_envelope(body)
-    told = json.loads(body)
-    assert envelope.response == told["response"]
+    published = json.loads(body)
+    assert envelope.response == published["response"]
     if path.parent.name == "errors":
         assert envelope.errors
         return

@@ -1,4 +1,4 @@
-"""API-Football on loopback, in the database_clock of a test: every answer is what the test says."""
+"""A fake API-Football on loopback, whose responses a test defines."""
 
 import asyncio
 import json
@@ -19,6 +19,7 @@ from hasat.fetch import Fetcher
 from hasat.jobs import Outcome
 from hasat.settings import Settings
 from hasat.sources.football import client
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.store import Store, open_store
 from hasat.testing.database import FakeDatabaseClock, ThrowAwayDatabase, fake_database_clock
@@ -44,19 +45,19 @@ Parameters = dict[str, str]
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as bytes on the wire."""
+    """A response as sent."""
 
     body: bytes
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Telling = Callable[[str, Parameters], Reply | list[Any]]
+Responder = Callable[[str, Parameters], Reply | list[Any]]
 
 
 def reply(rows: list[Any], *, errors: Any = None, status: int = 200, **headers: str) -> Reply:
-    """An envelope as the API has it."""
-    told = {
+    """Return an envelope in the form of the API."""
+    envelope = {
         "get": "",
         "parameters": [],
         "errors": errors or [],
@@ -65,39 +66,52 @@ def reply(rows: list[Any], *, errors: Any = None, status: int = 200, **headers: 
         "response": rows,
     }
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(json.dumps(told).encode(), status, named)
+    return Reply(json.dumps(envelope).encode(), status, named)
 
 
-def telling(matches: list[Any]) -> Telling:
-    """One league, and these matches however they are asked for; the list may change meanwhile."""
+def api_response(endpoint: str, rows: list[Any], **parameters: str) -> ApiResponse:
+    """Return a response of the API for the loader."""
+    envelope = {
+        "get": endpoint,
+        "parameters": parameters or [],
+        "errors": [],
+        "results": len(rows),
+        "paging": {"current": 1, "total": 1},
+        "response": rows,
+    }
+    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
-    def tell(path: str, asked: Parameters) -> list[Any]:
+
+def respond_with_matches(matches: list[Any]) -> Responder:
+    """Respond with one league and these matches for any parameters; the list may change."""
+
+    def respond(path: str, parameters: Parameters) -> list[Any]:
         if path == "leagues":
             return [league(39)]
         return matches if path == "fixtures" else []
 
-    return tell
+    return respond
 
 
 class FootballApi:
-    """What is told to whom asks, and what was asked."""
+    """A server that responds as a test defines, and records requests."""
 
-    def __init__(self, tell: Telling) -> None:
-        self.tell = tell
-        self.asked: list[tuple[str, Parameters]] = []
+    def __init__(self, respond: Responder) -> None:
+        self.respond = respond
+        self.requests: list[tuple[str, Parameters]] = []
         self.address = ""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 url = urlsplit(head.split(b" ", 2)[1].decode())
-                question = url.path.strip("/"), dict(parse_qsl(url.query))
-                self.asked.append(question)
-                told = self.tell(*question)
-                answer = told if isinstance(told, Reply) else reply(told)
-                lines = [f"HTTP/1.1 {answer.status} Said", f"content-length: {len(answer.body)}"]
-                lines += [f"{name}: {value}" for name, value in answer.headers.items()]
-                writer.write("\r\n".join([*lines, "", ""]).encode() + answer.body)
+                request = url.path.strip("/"), dict(parse_qsl(url.query))
+                self.requests.append(request)
+                result = self.respond(*request)
+                sent = result if isinstance(result, Reply) else reply(result)
+                lines = [f"HTTP/1.1 {sent.status} OK", f"content-length: {len(sent.body)}"]
+                lines += [f"{name}: {value}" for name, value in sent.headers.items()]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + sent.body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -106,8 +120,8 @@ class FootballApi:
 
 
 @asynccontextmanager
-async def football_api(tell: Telling) -> AsyncIterator[FootballApi]:
-    api = FootballApi(tell)
+async def football_api(respond: Responder) -> AsyncIterator[FootballApi]:
+    api = FootballApi(respond)
     server = await asyncio.start_server(api._serve, "127.0.0.1", 0)
     api.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
@@ -116,7 +130,7 @@ async def football_api(tell: Telling) -> AsyncIterator[FootballApi]:
 
 @dataclass
 class Collector:
-    """Hasat, an API that says what the test wants, and a clock to turn."""
+    """Hasat with a fake API and a fake clock."""
 
     store: Store
     settings: Settings
@@ -124,7 +138,7 @@ class Collector:
     database_clock: FakeDatabaseClock
 
     async def run(self, name: str, due: datetime | None = None, **params: Any) -> Outcome:
-        """Run a job, by hand or as if it were due."""
+        """Run a job, manually or as scheduled at `due`."""
         return await perform(BY_NAME[name], self.store, self.settings, params, due=due)
 
     async def rows(self, query: Any, *values: Any) -> list[Any]:
@@ -132,20 +146,23 @@ class Collector:
             return await (await conn.execute(query, values)).fetchall()
 
 
-Collecting = Callable[..., AbstractAsyncContextManager[Collector]]
+StartCollector = Callable[..., AbstractAsyncContextManager[Collector]]
 
 
 @asynccontextmanager
-async def collecting_from(
+async def start_collector_from(
     database: ThrowAwayDatabase,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
-    tell: Telling,
+    respond: Responder,
     *leagues: int,
     **more: Any,
 ) -> AsyncIterator[Collector]:
-    """Hasat in a database of its own; `more` are settings of the source."""
-    async with football_api(tell) as api, fake_database_clock(database.url, NOW) as database_clock:
+    """Start Hasat on an empty database; `more` are settings of the source."""
+    async with (
+        football_api(respond) as api,
+        fake_database_clock(database.url, NOW) as database_clock,
+    ):
         monkeypatch.setattr(client, "Budget", partial(Budget, sleep=database_clock.sleep))
         monkeypatch.setattr(client, "Fetcher", partial(Fetcher, sleep=database_clock.sleep))
         base = database.settings(home)
@@ -173,5 +190,5 @@ def match(number: int, at: datetime, status: str, of: int = 39) -> dict[str, Any
     }
 
 
-def of_league(matches: list[Any], asked: Parameters) -> list[Any]:
-    return [one for one in matches if str(one["league"]["id"]) == asked["league"]]
+def matches_of_league(matches: list[Any], parameters: Parameters) -> list[Any]:
+    return [one for one in matches if str(one["league"]["id"]) == parameters["league"]]

@@ -1,4 +1,4 @@
-"""The jobs against a world of leagues: what is mirrored is what was published, and it is cheap."""
+"""The jobs against a simulated world: the mirror equals what was published, with few requests."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("football", files("hasat.sources.football") / "migrations")
 BY_NAME = {job.name: job for job in JOBS}
-# How the minute and the day are shared out is the budget's own matter.
+# The shares of the minute and the day are tested with the budget.
 _MINUTE = ("minute_limit", "minute_soft_limit", "token_bucket_per_minute")
 _FAST = 60_000
 _MANY = 10_000_000
@@ -42,7 +42,7 @@ def migrations() -> list[MigrationSet]:
 
 @dataclass
 class Collector:
-    """Hasat, and a world that it collects from."""
+    """Hasat with a simulated world."""
 
     store: Store
     settings: Settings
@@ -60,7 +60,7 @@ class Collector:
         return self.simulation.requests.total()
 
     async def run(self, name: str, *, due: datetime | None = None, **params: Any) -> Outcome:
-        """Run a job, as if it were due or by hand."""
+        """Run a job, manually or as scheduled at `due`."""
         self.run_id += 1
         return await perform(
             BY_NAME[name], self.store, self.settings, params, run_id=self.run_id, due=due
@@ -75,7 +75,7 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting(
+async def start_collector(
     database: ThrowAwayDatabase,
     home: Path,
     *,
@@ -84,7 +84,7 @@ async def collecting(
     options: Mapping[str, Any] | None = None,
     **football: Any,
 ) -> AsyncIterator[Collector]:
-    """A season that began some days ago; the world's clock stands where the database's is."""
+    """Simulate a season that began some days ago; world and database have the same time."""
     now = datetime.now(UTC)
     start = now - timedelta(days=played_days)
     world = {"leagues": leagues, "teams": 6, "season_start": start.isoformat()}
@@ -109,10 +109,10 @@ async def collecting(
             yield Collector(store, settings, simulation)
 
 
-async def test_whole_seasons_with_details_equal_what_was_published(
+async def test_backfilled_seasons_equal_published_data(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path) as world:
+    async with start_collector(database, tmp_path) as world:
         assert (await world.run("fixtures_backfill_league_season")).kind == "done"
         for _ in range(12):
             if (await world.run("fixture_details_backfill_90d")).kind == "nothing":
@@ -130,18 +130,20 @@ async def test_whole_seasons_with_details_equal_what_was_published(
         assert world.requests <= 1 + 6 + 6 + len(detailed) // 20 + 2
 
 
-def _spelled(row: Any) -> str:
+def _canonical(row: Any) -> str:
     return json.dumps(row, sort_keys=True)
 
 
-async def test_details_match_by_match_are_the_same_as_twenty_at_once(
+async def test_details_per_match_equal_details_by_ids(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     details = {"fetch_mode": "per_fixture", "backfill_batch": 4}
-    async with collecting(database, tmp_path, leagues=1, played_days=9, details=details) as world:
+    async with start_collector(
+        database, tmp_path, leagues=1, played_days=9, details=details
+    ) as world:
         await world.run("fixtures_backfill_league_season")
         before = world.requests
-        # A match of which one answer is missing is asked for again as a whole.
+        # A match with a missing response is fetched again as a whole.
         world.simulation.faults.switch_on("not-in-plan", times=1)
         refused = await world.run("fixture_details_backfill_90d")
         assert "The API refused /fixtures/events" in (refused.message or "")
@@ -154,8 +156,8 @@ async def test_details_match_by_match_are_the_same_as_twenty_at_once(
         assert world.requests - before == 1 + 4 * len(played)
         for block in ("events", "lineups", "statistics"):
             found = await world.rows(f"SELECT fixture_id, body FROM core.fixture_{block}")
-            told = [(m.match.id, one) for m in played for one in m.blocks()[block]]
-            assert sorted(map(_spelled, found)) == sorted(map(_spelled, told))
+            published = [(m.match.id, one) for m in played for one in m.blocks()[block]]
+            assert sorted(map(_canonical, found)) == sorted(map(_canonical, published))
         [(players,)] = await world.rows("SELECT count(*) FROM core.fixture_players")
         assert players == len(played) * 24
         async with world.store.connection() as conn:
@@ -164,10 +166,10 @@ async def test_details_match_by_match_are_the_same_as_twenty_at_once(
         assert (await world.run("fixture_details_backfill_90d")).kind == "nothing"
 
 
-async def test_the_season_before_is_filled_in_where_the_api_lists_it(
+async def test_previous_season_is_backfilled_if_listed(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=2, options={"seasons": 3}) as world:
+    async with start_collector(database, tmp_path, leagues=2, options={"seasons": 3}) as world:
         for _ in range(3):
             await world.run("fixtures_backfill_league_season")
             await world.run("standings_backfill_league_season")
@@ -178,14 +180,14 @@ async def test_the_season_before_is_filled_in_where_the_api_lists_it(
             "SELECT league_id, season, count(*) FROM core.standings GROUP BY 1, 2"
         )
         assert sorted(tables) == [(n, s, 6) for n in (39, 40) for s in (year - 1, year)]
-        # Leagues, and for each of two seasons in two leagues its teams, its matches and its table.
+        # The list of leagues, and teams, matches and table for two seasons of two leagues.
         assert world.requests == 1 + 3 * 4
 
 
-async def test_a_list_that_lacks_far_too_much_is_set_aside_until_somebody_says_it_is_right(
+async def test_list_with_many_removals_is_quarantined_until_accepted(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=1) as world:
+    async with start_collector(database, tmp_path, leagues=1) as world:
         await world.run("fixtures_backfill_league_season")
         before = await world.fixtures()
         async with world.store.connection() as conn:
@@ -197,7 +199,7 @@ async def test_a_list_that_lacks_far_too_much_is_set_aside_until_somebody_says_i
         assert "The response lacks 18 of 30 fixtures and was quarantined." in (run.message or "")
         assert await world.fixtures() == before
         assert await world.rows("SELECT count(*) FROM raw.set_aside") == [(1,)]
-        # By the clock it rests; a rebuild knows nothing of it.
+        # A scheduled run skips it; a rebuild is not affected.
         assert (await world.run("fixtures_backfill_league_season", due=due)).kind == "nothing"
         await rebuild(world.store, world.settings)
         assert await world.fixtures() == before
@@ -207,10 +209,10 @@ async def test_a_list_that_lacks_far_too_much_is_set_aside_until_somebody_says_i
         assert error is None
 
 
-async def test_injuries_of_one_league_say_nothing_about_the_others(
+async def test_injuries_of_one_league_leave_other_leagues(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=3) as world:
+    async with start_collector(database, tmp_path, leagues=3) as world:
         await world.run("injuries_hourly", only_league_id=40)
         assert await world.rows("SELECT DISTINCT league_id FROM core.injuries") == [(40,)]
         await world.run("injuries_hourly")
@@ -218,47 +220,47 @@ async def test_injuries_of_one_league_say_nothing_about_the_others(
         assert leagues == [(39,), (40,), (41,)]
 
 
-async def test_what_was_asked_in_vain_is_not_told_after_a_rebuild_either(
+async def test_missing_details_stay_missing_after_rebuild(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=1) as world:
+    async with start_collector(database, tmp_path, leagues=1) as world:
         await world.run("fixtures_backfill_league_season")
         lost = min(world.api.world.matches)
         del world.api.world.matches[lost]
         while (await world.run("fixture_details_backfill_90d")).kind != "nothing":
             pass
-        told = "SELECT fixture_id, details_at IS NULL FROM football.fixture_told ORDER BY 1"
-        before = await world.rows(told)
+        times = "SELECT fixture_id, details_at IS NULL FROM football.fixture_told ORDER BY 1"
+        before = await world.rows(times)
         assert dict(before)[lost]
         async with world.store.connection() as conn:
             await conn.execute("TRUNCATE football.fixture_told")
         await rebuild(world.store, world.settings)
-        assert await world.rows(told) == before
+        assert await world.rows(times) == before
 
 
-async def test_a_second_time_asks_for_nothing(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+async def test_second_run_sends_no_requests(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     names = ["fixtures_backfill_league_season", "fixture_details_backfill_90d", "daily_standings"]
     names += ["top_scorers_daily", "injuries_hourly", "team_statistics_refresh"]
     names += ["standings_backfill_league_season", "season_rollover_watch"]
-    async with collecting(database, tmp_path) as world:
+    async with start_collector(database, tmp_path) as world:
         for _ in range(15):
             for name in names:
                 await world.run(name)
-        asked = world.requests
+        sent_before = world.requests
         for name in names:
             outcome = await world.run(name)
             assert (outcome.kind, outcome.rows_changed) == ("nothing", 0), name
-        assert world.requests == asked
+        assert world.requests == sent_before
         for table in ("standings", "top_scorers", "injuries", "team_statistics", "teams"):
             [(count,)] = await world.rows(f"SELECT count(*) FROM core.{table}")
             assert count, table
 
 
 @pytest.mark.parametrize("mode", ["global_by_date", "per_tracked_leagues"])
-async def test_a_days_matches_in_both_ways(
+async def test_matches_of_a_day_in_both_fetch_modes(
     database: ThrowAwayDatabase, tmp_path: Path, mode: str
 ) -> None:
-    async with collecting(database, tmp_path, fixtures_fetch_mode=mode) as world:
+    async with start_collector(database, tmp_path, fixtures_fetch_mode=mode) as world:
         await world.run("daily_fixtures_by_date")
         today = world.simulation.clock().date()
         days = {today + timedelta(days=shift) for shift in (-1, 0, 1)}
@@ -268,30 +270,30 @@ async def test_a_days_matches_in_both_ways(
         assert world.requests == 1 + (3 if mode == "global_by_date" else 18)
 
 
-async def test_leagues_that_nobody_follows_do_not_enter(
+async def test_unfollowed_leagues_are_not_mirrored(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     tracked = [{"id": 40, "season": (datetime.now(UTC) - timedelta(days=25)).year}]
-    async with collecting(database, tmp_path, tracked_leagues=tracked) as world:
+    async with start_collector(database, tmp_path, tracked_leagues=tracked) as world:
         await world.run("daily_fixtures_by_date")
         leagues = await world.rows("SELECT DISTINCT league_id FROM core.fixtures")
         assert set(leagues) <= {(40,)}
 
 
 @pytest.mark.parametrize(("mode", "zone"), [("season", "Europe/Istanbul"), ("windows", "UTC")])
-async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
+async def test_no_requests_are_repeated_after_full_rebuild(
     database: ThrowAwayDatabase, tmp_path: Path, mode: str, zone: str
 ) -> None:
     names = ["fixtures_backfill_league_season", "daily_standings", "fixture_details_backfill_90d"]
     names += ["injuries_hourly", "team_statistics_refresh", "standings_backfill_league_season"]
     how = {"fixtures_mode": mode, "fixtures_window_days": 60}
     more: dict[str, Any] = {"backfill": how, "default_timezone": zone}
-    async with collecting(database, tmp_path, leagues=1, **more) as world:
+    async with start_collector(database, tmp_path, leagues=1, **more) as world:
         for _ in range(2):
             for name in names:
                 await world.run(name)
-        asked = world.requests
-        # A match that is told in another zone would be another match each time.
+        sent_before = world.requests
+        # A match in another time zone would change with each response.
         zones = "SELECT DISTINCT requested_params->>'timezone' FROM raw.api_responses"
         assert await world.rows(f"{zones} WHERE endpoint = '/fixtures'") == [
             (None if zone == "UTC" else zone,)
@@ -308,13 +310,13 @@ async def test_after_a_rebuild_of_everything_nothing_is_asked_for_again(
         assert after == before
         for name in names:
             assert (await world.run(name)).kind == "nothing", name
-        assert world.requests == asked
+        assert world.requests == sent_before
 
 
-async def test_windows_of_changing_size_leave_no_gap(
+async def test_changing_window_size_leaves_no_gap(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=2) as world:
+    async with start_collector(database, tmp_path, leagues=2) as world:
         football = world.settings.football
         days_in = []
         for days in (3, 30, 1, 7, 14, 5, 30, 30, 30, 30):
@@ -339,13 +341,13 @@ async def test_windows_of_changing_size_leave_no_gap(
         ]
 
 
-async def test_what_is_inferred_stands_beside_the_match_and_ends_with_the_apis_word(
+async def test_inference_is_separate_and_ends_when_api_reports(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path) as world:
+    async with start_collector(database, tmp_path) as world:
         clock = world.simulation.clock
         now = clock()
-        # A match as it was told while it was played, hours ago.
+        # A match as reported in play, hours ago.
         match = next(
             m
             for m in world.api.world.matches.values()
@@ -375,15 +377,15 @@ async def test_what_is_inferred_stands_beside_the_match_and_ends_with_the_apis_w
         )
         assert quiet == [(0,)]
         clock.set_time(now)
-        # Only leagues that are followed are asked for.
+        # Only followed leagues are fetched.
         assert (await world.run("auto_finish_verification", only_league_id=7)).kind == "nothing"
         await world.run("auto_finish_verification")
         assert await world.rows("SELECT * FROM core.fixture_inferences") == []
         assert (await world.fixtures())[match.id] == match.at(now).body()
 
 
-async def test_a_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Path) -> None:
-    async with collecting(database, tmp_path) as world:
+async def test_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with start_collector(database, tmp_path) as world:
         world.simulation.clock.advance(-86400 * 10)
         await world.run("fixtures_backfill_league_season")
         async with world.store.connection() as conn:
@@ -391,7 +393,7 @@ async def test_a_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Pa
         outcome = await world.run("auto_finish_stale_fixtures", dry_run=True)
         assert outcome.rows_changed > 0
         assert await world.rows("SELECT * FROM core.fixture_inferences") == []
-        # Where the API cannot be asked, what was to be marked is marked all the same.
+        # Without the API, matches are marked nevertheless.
         world.simulation.faults.switch_on("error")
         fetched = await world.run("auto_finish_stale_fixtures", try_fetch_first=True)
         assert (fetched.kind, fetched.rows_changed) == ("done", outcome.rows_changed)
@@ -399,10 +401,10 @@ async def test_a_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Pa
         assert "did not answer /fixtures" in fetched.message
 
 
-async def test_the_days_limit_ends_a_run_and_nothing_more_is_sent(
+async def test_daily_limit_ends_run_without_further_requests(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, options={"daily": 4}) as world:
+    async with start_collector(database, tmp_path, options={"daily": 4}) as world:
         outcome = await world.run("fixtures_backfill_league_season")
         assert outcome.kind == "out_of_quota"
         sent = world.requests
@@ -412,22 +414,22 @@ async def test_the_days_limit_ends_a_run_and_nothing_more_is_sent(
         assert world.requests == sent
 
 
-async def test_a_subscription_that_ended_is_told_apart_from_a_day_that_is_used_up(
+async def test_ended_subscription_is_distinguished_from_used_up_day(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path) as world:
+    async with start_collector(database, tmp_path) as world:
         world.simulation.faults.switch_on("lapsed")
         outcome = await world.run("daily_fixtures_by_date")
         assert outcome.kind == "out_of_quota"
         assert outcome.message is not None
         ended = world.simulation.clock() - timedelta(days=1)
-        told = f"/status reports that the subscription ended on {ended:%Y-%m-%d}: renew it."
-        assert outcome.message.endswith(told)
+        expected = f"/status reports that the subscription ended on {ended:%Y-%m-%d}: renew it."
+        assert outcome.message.endswith(expected)
         assert dict(world.simulation.requests) == {"GET /leagues": 1, "GET /status": 1}
 
 
-async def test_no_content_is_an_answer(database: ThrowAwayDatabase, tmp_path: Path) -> None:
-    async with collecting(database, tmp_path, leagues=1) as world:
+async def test_no_content_counts_as_response(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with start_collector(database, tmp_path, leagues=1) as world:
         await world.run("injuries_hourly")
         [(before,)] = await world.rows("SELECT count(*) FROM core.injuries")
         async with world.store.connection() as conn:
@@ -439,31 +441,29 @@ async def test_no_content_is_an_answer(database: ThrowAwayDatabase, tmp_path: Pa
             ("ok",),
         ]
         [(after,)] = await world.rows("SELECT count(*) FROM core.injuries")
-        # Nobody is injured, and that need not be asked again.
+        # An empty list of injuries is not fetched again.
         assert (before > 0, after) == (True, 0)
         assert (await world.run("injuries_hourly")).kind == "nothing"
         assert (await rebuild(world.store, world.settings)).datasets
 
 
-async def test_the_first_backfill_brings_what_is_else_asked_for_once_a_month(
+async def test_first_backfill_fetches_monthly_data(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
-    for wanted, asked in ((False, 0), (True, 1), (True, 1)):
-        async with collecting(
+    for wanted, expected in ((False, 0), (True, 1), (True, 1)):
+        async with start_collector(
             database, tmp_path, leagues=1, bootstrap_static_on_start=wanted
         ) as world:
             await world.run("fixtures_backfill_league_season", due=now)
             [(there,)] = await world.rows("SELECT count(*) FROM core.countries")
             assert bool(there) == wanted
             sent = world.simulation.requests
-            assert sent["GET /countries"] + sent["GET /timezone"] in (0, 2 * asked)
+            assert sent["GET /countries"] + sent["GET /timezone"] in (0, 2 * expected)
 
 
-async def test_a_state_that_nobody_knows_is_looked_at_again(
-    database: ThrowAwayDatabase, tmp_path: Path
-) -> None:
-    async with collecting(database, tmp_path, leagues=1) as world:
+async def test_unknown_state_is_fetched_again(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with start_collector(database, tmp_path, leagues=1) as world:
         await world.run("fixtures_backfill_league_season")
         await world.run("stale_scheduled_finalize")
         [(number,)] = await world.rows(
@@ -476,14 +476,16 @@ async def test_a_state_that_nobody_knows_is_looked_at_again(
                 "UPDATE football.fixture_told SET told_at = told_at - interval '2 days'"
             )
         assert (await world.run("stale_scheduled_finalize")).kind == "done"
-        told = "SELECT fixture_id FROM football.fixture_told WHERE told_at > now() - interval '1 d'"
-        assert (number,) in await world.rows(told)
+        recent = (
+            "SELECT fixture_id FROM football.fixture_told WHERE told_at > now() - interval '1 d'"
+        )
+        assert (number,) in await world.rows(recent)
 
 
-async def test_line_ups_are_asked_for_once_before_the_kick_off(
+async def test_line_ups_are_fetched_once_before_kick_off(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=6) as world:
+    async with start_collector(database, tmp_path, leagues=6) as world:
         await world.run("fixtures_backfill_league_season")
         await world.run("stale_live_refresh")
         # One league of the six has no line-ups.
@@ -494,9 +496,9 @@ async def test_line_ups_are_asked_for_once_before_the_kick_off(
             " WHERE fixture_id IN (SELECT min(fixture_id) FROM core.fixtures GROUP BY league_id)"
             " RETURNING fixture_id"
         )
-        asked = world.requests
+        sent_before = world.requests
         assert (await world.run("stale_live_refresh")).kind == "done"
-        assert world.requests == asked + 1
+        assert world.requests == sent_before + 1
         detailed = await world.rows(
             "SELECT fixture_id FROM football.fixture_told WHERE details_at"
             " > now() - interval '10 minutes'"
@@ -505,32 +507,32 @@ async def test_line_ups_are_asked_for_once_before_the_kick_off(
         assert (await world.run("stale_live_refresh")).kind == "nothing"
 
 
-async def test_a_refused_key_is_said_and_asked_once(
+async def test_refused_key_is_reported_and_tried_once(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, api_key="wrong") as world:
+    async with start_collector(database, tmp_path, api_key="wrong") as world:
         now = datetime.now(UTC)
-        for due, asked in ((now, 1), (now, 1), (None, 2)):
-            # By the clock it rests for an hour; by hand it is tried.
+        for due, expected in ((now, 1), (now, 1), (None, 2)):
+            # Scheduled runs wait an hour; a manual run tries it.
             with pytest.raises(SettingsError, match="key"):
                 await world.run("bootstrap_countries", due=due)
-            assert world.requests == asked
+            assert world.requests == expected
         football = world.settings.football.model_copy(update={"api_key": SecretStr(KEY)})
         world.settings = world.settings.model_copy(update={"football": football})
         assert (await world.run("bootstrap_countries", due=now)).kind == "done"
 
 
-async def test_without_a_key_nothing_is_sent(database: ThrowAwayDatabase, tmp_path: Path) -> None:
-    async with collecting(database, tmp_path, api_key=None) as world:
+async def test_no_request_without_key(database: ThrowAwayDatabase, tmp_path: Path) -> None:
+    async with start_collector(database, tmp_path, api_key=None) as world:
         with pytest.raises(SettingsError, match="no key"):
             await world.run("bootstrap_countries")
         assert world.requests == 0
 
 
-async def test_passing_errors_are_asked_again_and_refused_plans_are_not(
+async def test_transient_errors_are_retried_and_refusals_are_not(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path) as world:
+    async with start_collector(database, tmp_path) as world:
         world.simulation.faults.switch_on("errors-in-200", times=1)
         assert (await world.run("bootstrap_countries")).kind == "done"
         assert world.requests == 2
@@ -542,13 +544,13 @@ async def test_passing_errors_are_asked_again_and_refused_plans_are_not(
 
 
 @pytest.mark.parametrize("mode", ["season", "windows"])
-async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
+async def test_plan_refusal_is_not_an_empty_response(
     database: ThrowAwayDatabase, tmp_path: Path, mode: str
 ) -> None:
     names = ["fixtures_backfill_league_season", "standings_backfill_league_season"]
     names += ["injuries_hourly", "fixture_details_backfill_90d"]
     how = {"fixtures_mode": mode, "fixtures_window_days": 90}
-    async with collecting(database, tmp_path, leagues=1, backfill=how) as world:
+    async with start_collector(database, tmp_path, leagues=1, backfill=how) as world:
         for name in ("bootstrap_leagues", "bootstrap_countries"):
             await world.run(name)
         world.simulation.faults.switch_on("not-in-plan")
@@ -566,19 +568,19 @@ async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
             None,
             world.api.world.start,
         }
-        # By the clock it is left alone for a day, by hand it is asked again.
+        # Scheduled runs wait a day; a manual run tries again.
         now = datetime.now(UTC)
-        told = (await world.run(names[0], due=now)).message
-        assert told == (
+        message = (await world.run(names[0], due=now)).message
+        assert message == (
             f"The API refused /timezone: {reason} "
             "The API refused the matches of 1 seasons less than a day ago."
         )
-        asked = world.requests
+        sent_before = world.requests
         for name in names:
             idle = await world.run(name, due=now)
             assert idle.kind == "nothing", name
             assert idle.message, name
-        assert world.requests == asked
+        assert world.requests == sent_before
         world.simulation.faults.switch_off("not-in-plan")
         for name in names:
             assert (await world.run(name)).kind == "done", name
@@ -589,10 +591,10 @@ async def test_what_a_plan_refuses_is_not_taken_for_an_empty_answer(
         }
 
 
-async def test_details_that_are_refused_stay_due_and_what_is_inferred_stays(
+async def test_refused_details_stay_due_and_inferences_stay(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    async with collecting(database, tmp_path, leagues=1) as world:
+    async with start_collector(database, tmp_path, leagues=1) as world:
         await world.run("fixtures_backfill_league_season")
         [(number,)] = await world.rows(
             "INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason, inferred_at)"
@@ -600,13 +602,13 @@ async def test_details_that_are_refused_stay_due_and_what_is_inferred_stays(
             " ORDER BY date LIMIT 1 RETURNING fixture_id"
         )
         world.simulation.faults.switch_on("not-in-plan")
-        asked = world.requests
+        sent_before = world.requests
         await world.run("fixture_details_backfill_90d")
         await world.run("auto_finish_verification")
-        # One request is enough to know.
-        assert world.requests == asked + 2
+        # One refused request ends the run.
+        assert world.requests == sent_before + 2
         world.simulation.faults.switch_off("not-in-plan")
-        # Nothing was said about it either where the API does not know the match.
+        # A match that the API does not know is not reported either.
         hidden = world.api.world.matches.pop(number)
         await world.run("auto_finish_verification")
         await world.run("fixture_details_backfill_90d")
@@ -615,7 +617,7 @@ async def test_details_that_are_refused_stay_due_and_what_is_inferred_stays(
             "SELECT count(*) FROM football.fixture_told WHERE details_at IS NOT NULL"
         )
         assert detailed > 1
-        # A season without it: there is no match any more about which anything could be inferred.
+        # A season without the match ends its inference.
         world.api.world.by_league[39].remove(hidden)
         async with world.store.connection() as conn:
             await conn.execute("DELETE FROM core.backfill_progress")
@@ -624,11 +626,11 @@ async def test_details_that_are_refused_stay_due_and_what_is_inferred_stays(
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == []
 
 
-async def test_a_slip_in_the_followed_leagues_is_said(
+async def test_unlisted_followed_leagues_are_reported(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     tracked = [{"id": 39, "season": 2091}, {"id": 777, "season": 2026}]
-    async with collecting(database, tmp_path, leagues=1, tracked_leagues=tracked) as world:
+    async with start_collector(database, tmp_path, leagues=1, tracked_leagues=tracked) as world:
         outcome = await world.run("daily_standings")
         year = world.api.world.season
         assert outcome.message == (
@@ -643,7 +645,7 @@ async def test_a_slip_in_the_followed_leagues_is_said(
         )
 
 
-def test_every_job_of_the_original_is_there() -> None:
+def test_jobs_include_those_of_the_original() -> None:
     assert BY_NAME.keys() >= {
         "bootstrap_timezones",
         "bootstrap_countries",
@@ -664,12 +666,12 @@ def test_every_job_of_the_original_is_there() -> None:
     assert load_settings(environ={}).football.tracked_leagues == ()
 
 
-async def test_leagues_are_followed_by_name_and_what_is_not_clear_is_said(
+async def test_leagues_are_found_by_name_and_ambiguity_is_reported(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     year = (datetime.now(UTC) - timedelta(days=25)).year
     tracked = [{"name": "league 2", "season": year}, {"name": "Lege 3", "season": year}]
-    async with collecting(database, tmp_path, tracked_leagues=tracked) as world:
+    async with start_collector(database, tmp_path, tracked_leagues=tracked) as world:
         outcome = await world.run("daily_fixtures_by_date")
         assert outcome.message is not None
         assert "Did you mean League" in outcome.message

@@ -1,6 +1,5 @@
-"""CORE made of RAW again is the CORE that was loaded, and nobody who follows it notices."""
+"""Tables rebuilt from raw responses equal the loaded ones, unnoticed by consumers."""
 
-import json
 import random
 from contextlib import suppress
 from importlib.resources import files
@@ -22,6 +21,7 @@ from hasat.sources.football.ingest.scopes import BLOCKS
 from hasat.sources.football.jobs.catalogue import RETENTION
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
+from support.football_api import api_response
 
 pytestmark = pytest.mark.anyio
 
@@ -32,11 +32,6 @@ SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples" / "football"
 @pytest.fixture
 def migrations() -> list[MigrationSet]:
     return [FOOTBALL]
-
-
-def answer(endpoint: str, response: Any, **parameters: str) -> ApiResponse:
-    envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
-    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
 
 def fixture(number: int, *, league: int = 39, goals: int = 0, **blocks: Any) -> Any:
@@ -75,7 +70,7 @@ def injury(player: int, fixture: int, day: int, league: int) -> Any:
 
 
 async def everything(store: Store) -> dict[str, list[Any]]:
-    """CORE with all its columns, and what the feed says of it."""
+    """Return all tables with all columns, and the heads of the feed."""
     found = {}
     async with store.connection() as conn:
         for name in DATASETS:
@@ -96,12 +91,12 @@ async def execute(store: Store, *statements: Any) -> None:
             await conn.execute(statement)
 
 
-def hows(done: RebuildSummary) -> set[str]:
+def results_of(done: RebuildSummary) -> set[str]:
     return {one.how for one in done.datasets}
 
 
-async def a_history(store: Store, dice: random.Random) -> None:
-    """Answers of all kinds that correct, cover, repeat and contradict each other."""
+async def load_random_history(store: Store, dice: random.Random) -> None:
+    """Load responses of all kinds that correct, repeat and contradict each other."""
     said: list[tuple[ApiResponse, Any]] = []
     for _ in range(50):
         if said and dice.random() < 0.3:
@@ -114,37 +109,41 @@ async def a_history(store: Store, dice: random.Random) -> None:
         day = f"2023-11-{15 + number % 3}"
         match dice.randrange(8):
             case 0:
-                told = [fixture(n, league=league, goals=dice.randrange(3)) for n in some]
-                one = answer("fixtures", told, **season)
+                published = [fixture(n, league=league, goals=dice.randrange(3)) for n in some]
+                one = api_response("fixtures", published, **season)
                 leagues = None
             case 1:
-                told = [fixture(n, league=dice.choice((39, 140))) for n in some]
-                one = answer("fixtures", told, date="2024-01-01")
+                published = [fixture(n, league=dice.choice((39, 140))) for n in some]
+                one = api_response("fixtures", published, date="2024-01-01")
             case 2:
-                told = [details(n, *dice.sample(range(1, 5), dice.randrange(4))) for n in some]
-                # Of the last one the API has no details, or only a score without goals.
-                told[-1:] = [one | {block: [] for block in BLOCKS} for one in told[-1:]]
-                one = answer("fixtures", told, ids="-".join(map(str, some)))
+                published = [details(n, *dice.sample(range(1, 5), dice.randrange(4))) for n in some]
+                # The last match has no details, or only a score without goals.
+                published[-1:] = [one | {block: [] for block in BLOCKS} for one in published[-1:]]
+                one = api_response("fixtures", published, ids="-".join(map(str, some)))
                 leagues = None
             case 3:
-                told = [injury(p, number, dice.randrange(3), dice.choice((39, 140))) for p in some]
-                one = answer("injuries", told, date=day)
+                published = [
+                    injury(p, number, dice.randrange(3), dice.choice((39, 140))) for p in some
+                ]
+                one = api_response("injuries", published, date=day)
             case 4:
-                told = [injury(p, number, dice.randrange(3), league) for p in some]
-                one = answer("injuries", told, **season)
+                published = [injury(p, number, dice.randrange(3), league) for p in some]
+                one = api_response("injuries", published, **season)
                 leagues = None
             case 5:
-                told = [{"team": {"id": 33}, "startXI": some}]
-                one = answer("fixtures/lineups", told, fixture=str(number), type="startXI")
+                published = [{"team": {"id": 33}, "startXI": some}]
+                one = api_response(
+                    "fixtures/lineups", published, fixture=str(number), type="startXI"
+                )
                 leagues = None
             case 6:
                 lines = [{"team": {"id": p}, "group": "A", "points": p} for p in some]
                 tables = {"league": {"id": league, "season": 2024, "standings": [lines]}}
-                one = answer("standings", [tables] if some else [], **season)
+                one = api_response("standings", [tables] if some else [], **season)
                 leagues = None
             case _:
-                told = [_event(p) for p in some] + ["?"] * dice.randrange(2)
-                one = answer("fixtures/events", told, fixture=str(number))
+                published = [_event(p) for p in some] + ["?"] * dice.randrange(2)
+                one = api_response("fixtures/events", published, fixture=str(number))
                 leagues = None
         if leagues is None:
             said.append((one, leagues))
@@ -152,20 +151,20 @@ async def a_history(store: Store, dice: random.Random) -> None:
 
 
 async def load_any(store: Store, one: ApiResponse, leagues: set[int] | None) -> None:
-    """Load a response; one of which no record can be read is stored, and changes nothing else."""
+    """Load a response; an unreadable one is stored and changes nothing else."""
     with suppress(UnreadableResponseError):
         await load(store, [one], run=None, retention_days=30, leagues=leagues)
 
 
-async def test_any_history_of_answers_gives_the_same_core_again(
+async def test_rebuild_of_random_history_gives_same_tables(
     store: Store, settings: Settings
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    await a_history(store, dice)
+    await load_random_history(store, dice)
     before = await everything(store)
-    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert results_of(await rebuild(store, settings)) == {"intact"}
     assert await everything(store) == before
     await execute(
         store,
@@ -175,7 +174,7 @@ async def test_any_history_of_answers_gives_the_same_core_again(
         "INSERT INTO core.fixture_events (key, body, digest) VALUES ('9:x', '{}', '')",
     )
     assert await everything(store) != before
-    assert "repaired" in hows(await rebuild(store, settings))
+    assert "repaired" in results_of(await rebuild(store, settings))
     assert await everything(store) == before
 
 
@@ -189,23 +188,21 @@ async def details_of(store: Store) -> dict[str, set[int]]:
     return found
 
 
-async def test_the_details_of_a_match_leave_the_mirror_with_it(
-    store: Store, settings: Settings
-) -> None:
+async def test_details_leave_mirror_with_their_match(store: Store, settings: Settings) -> None:
     season = {"league": "39", "season": "2024"}
-    both = answer("fixtures", [fixture(1), fixture(2)], **season)
-    one = answer("fixtures", [fixture(2)], **season)
-    told = answer("fixtures", [details(1, 3), details(2, 3)], ids="1-2")
-    for response in (both, told):
+    both = api_response("fixtures", [fixture(1), fixture(2)], **season)
+    one = api_response("fixtures", [fixture(2)], **season)
+    published = api_response("fixtures", [details(1, 3), details(2, 3)], ids="1-2")
+    for response in (both, published):
         await load(store, [response], run=None, retention_days=30)
     assert await details_of(store) == {key: {1, 2} for key in BLOCKS}
     version = await load(store, [one], run=None, retention_days=30)
     assert version is not None
     assert await details_of(store) == {key: {2} for key in BLOCKS}
-    # One version, and a change for every record that left.
+    # One version has a change for every removed record.
     removed = {name: count.removed for name, count in version.counts.items()}
     assert removed == {"fixtures": 1, **{f"fixture_{block}": 1 for block in BLOCKS}}
-    # The match is back: its details are asked for again, they are not there.
+    # The match is back without details, which are fetched again.
     await load(store, [both], run=None, retention_days=30)
     assert await details_of(store) == {key: {2} for key in BLOCKS}
     async with store.connection() as conn:
@@ -221,27 +218,29 @@ async def test_the_details_of_a_match_leave_the_mirror_with_it(
     assert [(number, at is None) for number, at in after] == [(1, True), (2, False)]
 
 
-async def test_details_that_an_earlier_release_left_behind_leave_with_the_next_listing(
+async def test_orphaned_details_are_removed_with_next_listing(
     store: Store, settings: Settings
 ) -> None:
     season = {"league": "39", "season": "2024"}
     for response in (
-        answer("fixtures", [details(1, 3), details(2, 3)], ids="1-2"),
-        answer("fixtures", [fixture(2)], **season),
-        answer("fixtures/events", [_event(3)], fixture="1"),
+        api_response("fixtures", [details(1, 3), details(2, 3)], ids="1-2"),
+        api_response("fixtures", [fixture(2)], **season),
+        api_response("fixtures/events", [_event(3)], fixture="1"),
     ):
         await load(store, [response], run=None, retention_days=30)
     await execute(store, "INSERT INTO football.fixture_told VALUES (1, now(), now())")
     assert (await details_of(store))["events"] == {1, 2}
-    await load(store, [answer("fixtures", [fixture(2)], **season)], run=None, retention_days=30)
+    await load(
+        store, [api_response("fixtures", [fixture(2)], **season)], run=None, retention_days=30
+    )
     assert (await details_of(store))["events"] == {2}
-    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert results_of(await rebuild(store, settings)) == {"intact"}
 
 
-async def test_matches_come_and_go_with_their_details_live_and_in_a_rebuild(
+async def test_matches_and_details_match_model_live_and_rebuilt(
     store: Store, settings: Settings
 ) -> None:
-    """Compare every step with a plain model, and a rebuild with the end."""
+    """Compare every step with a simple model, and the rebuilt tables with the last step."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -253,20 +252,20 @@ async def test_matches_come_and_go_with_their_details_live_and_in_a_rebuild(
         league = dice.choice((39, 140))
         match dice.randrange(4):
             case 0 | 1:
-                told = [fixture(number, league=league) for number in some]
-                one = answer("fixtures", told, league=str(league), season="2024")
+                published = [fixture(number, league=league) for number in some]
+                one = api_response("fixtures", published, league=str(league), season="2024")
                 for number in [n for n, of in league_of.items() if of == league and n not in some]:
                     del league_of[number]
                     events.pop(number, None)
                 league_of |= dict.fromkeys(some, league)
             case 2:
-                told = [details(number, *players) for number in some]
-                one = answer("fixtures", told, ids="-".join(map(str, some)))
+                published = [details(number, *players) for number in some]
+                one = api_response("fixtures", published, ids="-".join(map(str, some)))
                 league_of |= dict.fromkeys(some, 39)
                 events |= {number: set(players) for number in some}
             case _:
-                told = [_event(player) for player in players]
-                one = answer("fixtures/events", told, fixture=str(some[0]))
+                published = [_event(player) for player in players]
+                one = api_response("fixtures/events", published, fixture=str(some[0]))
                 events[some[0]] = set(players)
         await load(store, [one], run=None, retention_days=30)
         async with store.connection() as conn:
@@ -277,18 +276,18 @@ async def test_matches_come_and_go_with_their_details_live_and_in_a_rebuild(
                 (n, p) for n, who in events.items() for p in who
             }
     state = await everything(store)
-    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert results_of(await rebuild(store, settings)) == {"intact"}
     tables = ", ".join(f"core.fixture_{block}" for block in BLOCKS)
     await execute(store, f"TRUNCATE core.fixtures, {tables}")
     await rebuild(store, settings)
     assert await everything(store) == state
 
 
-async def test_core_is_made_of_raw_alone(store: Store, settings: Settings) -> None:
-    """All that was saved is RAW: neither tables nor heads nor changes."""
+async def test_rebuild_needs_raw_responses_only(store: Store, settings: Settings) -> None:
+    """Only raw responses were saved: no tables, heads or changes."""
     seasons = [[fixture(1000 * n + number) for number in range(300)] for n in range(9)]
     for number, matches in enumerate(seasons):
-        one = answer("fixtures", matches, league=str(number), season="2024")
+        one = api_response("fixtures", matches, league=str(number), season="2024")
         await load(store, [one], run=None, retention_days=30)
     before = await everything(store)
     await execute(store, "TRUNCATE core.fixtures, feed.change, feed.version_dataset, feed.head")
@@ -296,14 +295,14 @@ async def test_core_is_made_of_raw_alone(store: Store, settings: Settings) -> No
     assert (done["fixtures"].how, done["fixtures"].records) == ("new_epoch", 2700)
     after = await everything(store)
     assert [row[:3] for row in after["fixtures"]] == [row[:3] for row in before["fixtures"]]
-    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert results_of(await rebuild(store, settings)) == {"intact"}
 
 
-async def test_an_order_that_the_clock_denies_is_kept(store: Store, settings: Settings) -> None:
-    """The first answer comes again last; and by then the clock was turned back."""
+async def test_rebuild_uses_order_of_receipt_not_clock(store: Store, settings: Settings) -> None:
+    """The first response is received again last, after the clock was set back."""
     season = {"league": "39", "season": "2024"}
-    first = answer("fixtures", [fixture(7)], **season)
-    for one in (first, answer("fixtures", [fixture(7, goals=1)], ids="7"), first):
+    first = api_response("fixtures", [fixture(7)], **season)
+    for one in (first, api_response("fixtures", [fixture(7, goals=1)], ids="7"), first):
         await load(store, [one], run=None, retention_days=30)
     turned = "UPDATE raw.api_responses SET last_fetched_at = now() - times * interval '1 day'"
     await execute(store, turned)
@@ -313,20 +312,22 @@ async def test_an_order_that_the_clock_denies_is_kept(store: Store, settings: Se
     assert await everything(store) == before
 
 
-async def test_without_answers_core_is_left_alone(store: Store, settings: Settings) -> None:
-    await load(store, [answer("fixtures", [fixture(7)], ids="7")], run=None, retention_days=30)
+async def test_rebuild_without_responses_changes_nothing(store: Store, settings: Settings) -> None:
+    await load(
+        store, [api_response("fixtures", [fixture(7)], ids="7")], run=None, retention_days=30
+    )
     before = await everything(store)
     await execute(store, "DELETE FROM raw.api_responses")
-    with pytest.raises(NothingToDoError, match="no answers"):
+    with pytest.raises(NothingToDoError, match="is empty"):
         await rebuild(store, settings)
     assert await everything(store) == before
 
 
-async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
+async def test_lost_responses_remove_nothing_without_force(
     store: Store, settings: Settings
 ) -> None:
     for number in range(1, 4):
-        one = answer("fixtures", [fixture(number)], ids=str(number))
+        one = api_response("fixtures", [fixture(number)], ids=str(number))
         await load(store, [one], run=None, retention_days=30)
     before = await everything(store)
     await execute(store, """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '1'""")
@@ -335,7 +336,7 @@ async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
     assert await everything(store) == before
     done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
     assert (done["fixtures"].how, done["fixtures"].changes.removed) == ("changed", 1)
-    # Now the table is damaged as well: what followers have can no longer be led on.
+    # Now the table is damaged, too: consumers must start over.
     await execute(
         store,
         """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '2'""",
@@ -348,22 +349,22 @@ async def test_answers_that_got_lost_take_nothing_with_them_unless_told_to(
     [(_, _, epoch, seq, floor, _, records, digest, *_)] = after["head"]
     assert (seq, floor, records, digest) == (4, 4, 1, done["fixtures"].digest)
     assert epoch != before["head"][0][2]
-    assert hows(await rebuild(store, settings)) == {"intact"}
+    assert results_of(await rebuild(store, settings)) == {"intact"}
 
 
 async def move_old_months(store: Store, settings: Settings) -> Outcome:
     return await perform(RETENTION, store, settings)
 
 
-async def test_old_months_are_moved_to_files_and_still_read(
+async def test_old_months_move_to_files_and_are_still_read(
     store: Store, settings: Settings
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    await a_history(store, dice)
+    await load_random_history(store, dice)
     assert (await move_old_months(store, settings)).kind == "nothing"
-    # Months and the order of answers need not agree: an old one may have come again yesterday.
+    # The order of months and of receipt may differ: an old response may be received again.
     await execute(
         store,
         *(f"SELECT raw.ensure_month('2020-0{month}-15')" for month in (1, 2)),
@@ -390,10 +391,10 @@ async def test_old_months_are_moved_to_files_and_still_read(
     assert await everything(store) == before
 
 
-async def test_a_month_whose_answer_comes_again_stays_until_it_is_quiet(
+async def test_month_with_repeated_response_is_not_moved(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = answer("fixtures", [fixture(7)], ids="7")
+    one = api_response("fixtures", [fixture(7)], ids="7")
     await load(store, [one], run=None, retention_days=30)
     await execute(
         store,

@@ -1,4 +1,4 @@
-"""Reading the mirror of API-Football over HTTP."""
+"""HTTP routes of the football mirror."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,6 +18,7 @@ from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client, undocumented_operations
+from support.football_api import api_response
 
 pytestmark = pytest.mark.anyio
 
@@ -37,11 +38,6 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
     assert undocumented_operations(app) == []
     async with app_client(app) as client:
         yield client
-
-
-def answer(endpoint: str, response: Any, **parameters: str) -> ApiResponse:
-    envelope = {"get": endpoint, "parameters": parameters, "errors": [], "response": response}
-    return ApiResponse(endpoint, parameters, json.dumps(envelope).encode())
 
 
 def fixture(number: int, home: int, away: int, day: int, status: str, **blocks: Any) -> Any:
@@ -105,16 +101,16 @@ async def filled(store: Store) -> None:
     await load(
         store,
         [
-            answer("timezone", ["UTC"]),
-            answer("countries", [{"name": "World", "code": None, "flag": None}]),
-            answer("leagues", [LEAGUE, TURKISH]),
-            answer("teams", [{"team": {"id": 1, "name": "T1"}, "venue": {}}], **season),
-            answer("fixtures", matches, **season),
-            answer("fixtures", [{**matches[0], **DETAILS}], ids="1"),
-            answer("standings", [tables], **season),
-            answer("injuries", [injured], **season),
-            answer("players/topscorers", [scorer], **season),
-            answer("teams/statistics", statistics, **season, team="1"),
+            api_response("timezone", ["UTC"]),
+            api_response("countries", [{"name": "World", "code": None, "flag": None}]),
+            api_response("leagues", [LEAGUE, TURKISH]),
+            api_response("teams", [{"team": {"id": 1, "name": "T1"}, "venue": {}}], **season),
+            api_response("fixtures", matches, **season),
+            api_response("fixtures", [{**matches[0], **DETAILS}], ids="1"),
+            api_response("standings", [tables], **season),
+            api_response("injuries", [injured], **season),
+            api_response("players/topscorers", [scorer], **season),
+            api_response("teams/statistics", statistics, **season, team="1"),
         ],
         run=None,
         retention_days=30,
@@ -137,10 +133,10 @@ def ids(page: Any) -> list[int]:
 
 
 @pytest.mark.usefixtures("filled")
-async def test_matches_can_be_chosen(client: httpx2.AsyncClient) -> None:
+async def test_matches_can_be_filtered(client: httpx2.AsyncClient) -> None:
     everything = await get(client, "/fixtures")
     assert (ids(everything), everything["totalCount"]) == ([1, 4, 2, 3], 4)
-    for question, wanted in {
+    for request, wanted in {
         "league=39&season=2024&status=ft-aet": [1, 4],
         "team=3": [4, 3],
         "date=2023-11-16": [2],
@@ -152,7 +148,7 @@ async def test_matches_can_be_chosen(client: httpx2.AsyncClient) -> None:
         "league=40": [],
         "pageSize=3&page=2": [3],
     }.items():
-        assert ids(await get(client, f"/fixtures?{question}")) == wanted, question
+        assert ids(await get(client, f"/fixtures?{request}")) == wanted, request
     assert ids(await get(client, "/h2h?h2h=1-2")) == [2, 1]
     assert ids(await get(client, "/teams/3/fixtures")) == [3, 4]
     metrics = await get(client, "/teams/1/metrics")
@@ -165,7 +161,7 @@ async def test_matches_can_be_chosen(client: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-async def test_what_is_inferred_stands_beside_the_match(client: httpx2.AsyncClient) -> None:
+async def test_inference_is_separate_from_match(client: httpx2.AsyncClient) -> None:
     match = await get(client, "/fixtures/2")
     assert match["fixture"]["status"]["short"] == "2H"
     assert match["goals"] == {"home": None, "away": None}
@@ -175,7 +171,7 @@ async def test_what_is_inferred_stands_beside_the_match(client: httpx2.AsyncClie
 
 
 @pytest.mark.usefixtures("filled")
-async def test_a_match_comes_with_its_details(client: httpx2.AsyncClient) -> None:
+async def test_match_with_details(client: httpx2.AsyncClient) -> None:
     match = await get(client, "/fixtures/1/details")
     assert match["events"] == DETAILS["events"]
     assert match["statistics"] == DETAILS["statistics"]
@@ -211,8 +207,8 @@ async def test_tables_players_and_coverage(client: httpx2.AsyncClient) -> None:
         assert [league["league"]["name"] for league in found] == ["Süper Lig"]
     await get(client, "/teams?season=2024", 400)
     found = {one["endpoint"]: one for one in (await get(client, "/coverage?league=39"))["items"]}
-    told = {k: (v["expected"], v["present"], v["percent"]) for k, v in found.items()}
-    assert told == {
+    published = {k: (v["expected"], v["present"], v["percent"]) for k, v in found.items()}
+    assert published == {
         "/fixtures": (4, 4, 100.0),
         "/fixtures/events": (2, 1, 50.0),
         "/fixtures/lineups": (2, 1, 50.0),
@@ -237,7 +233,7 @@ async def covered(store: Store) -> dict[str, tuple[Any, ...]]:
     return {endpoint: tuple(figures) for endpoint, *figures in rows}
 
 
-async def test_matches_are_counted_against_the_last_listing_of_the_season(
+async def test_coverage_of_matches_uses_last_listing_of_season(
     store: Store, settings: Settings
 ) -> None:
     season = {"league": "39", "season": "2024"}
@@ -245,37 +241,38 @@ async def test_matches_are_counted_against_the_last_listing_of_the_season(
     async def take(one: ApiResponse) -> None:
         await load(store, [one], run=None, retention_days=30)
 
-    await take(answer("fixtures", [fixture(1, 1, 2, 0, "NS")], date="2023-11-15"))
+    await take(api_response("fixtures", [fixture(1, 1, 2, 0, "NS")], date="2023-11-15"))
     assert (await covered(store))["/fixtures"] == (None, 1, None)
     # The API counts four, sends three, and one of them cannot be read.
     sent = [fixture(1, 1, 2, 0, "NS"), fixture(2, 2, 1, 1, "NS"), {"fixture": {"id": "?"}}]
     envelope = {"get": "fixtures", "errors": [], "results": 4, "response": sent}
     await take(ApiResponse("fixtures", season, json.dumps(envelope).encode()))
     assert (await covered(store))["/fixtures"] == (4, 2, 50)
-    # An empty list says nothing about the season.
-    await take(answer("fixtures", [], **season))
+    # An empty list does not change the count of the season.
+    await take(api_response("fixtures", [], **season))
     assert (await covered(store))["/fixtures"] == (4, 2, 50)
     await execute(store, "TRUNCATE football.season_listed")
     assert (await covered(store))["/fixtures"] == (None, 2, None)
     await rebuild(store, settings)
     assert (await covered(store))["/fixtures"] == (4, 2, 50)
-    await take(answer("fixtures", sent[:2], **season))
+    await take(api_response("fixtures", sent[:2], **season))
     assert (await covered(store))["/fixtures"] == (2, 2, 100)
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
-async def test_an_empty_list_of_events_that_was_fetched_is_not_missing(
+async def test_fetched_empty_list_of_events_is_not_missing(
     store: Store, settings: Settings, one_by_one: bool
 ) -> None:
     nothing: dict[str, Any] = {**DETAILS, "events": []}
 
     async def details_of(match: Any) -> None:
-        answers = [answer("fixtures", [{**match, **nothing}], ids="1")]
+        responses = [api_response("fixtures", [{**match, **nothing}], ids="1")]
         if one_by_one:
-            answers = [
-                answer(f"fixtures/{block}", rows, fixture="1") for block, rows in nothing.items()
+            responses = [
+                api_response(f"fixtures/{block}", rows, fixture="1")
+                for block, rows in nothing.items()
             ]
-        for one in answers:
+        for one in responses:
             await load(store, [one], run=None, retention_days=30)
         if one_by_one:
             await execute(store, "UPDATE football.fixture_told SET details_at = clock_timestamp()")
@@ -284,11 +281,11 @@ async def test_an_empty_list_of_events_that_was_fetched_is_not_missing(
         return (await covered(store))["/fixtures/events"]
 
     before, after = fixture(1, 1, 2, 0, "NS"), fixture(1, 1, 2, 0, "FT")
-    await load(store, [answer("fixtures", [before], ids="1")], run=None, retention_days=30)
+    await load(store, [api_response("fixtures", [before], ids="1")], run=None, retention_days=30)
     await details_of(before)
-    # Those were the line-ups before the match; that it has ended since says nothing of its events.
+    # Details fetched before the match ended do not count as its events.
     await execute(store, "UPDATE football.fixture_told SET details_at = now() - interval '2 hours'")
-    ended = answer("fixtures", [after], date="2023-11-15")
+    ended = api_response("fixtures", [after], date="2023-11-15")
     await load(store, [ended], run=None, retention_days=30)
     assert await events() == (1, 0, 0)
     await details_of(after)
@@ -304,11 +301,9 @@ async def test_an_empty_list_of_events_that_was_fetched_is_not_missing(
     ("endpoint", "team"),
     [("standings", 0), ("players/topscorers", 0), ("teams/statistics", 1)],
 )
-async def test_an_empty_table_that_was_fetched_is_not_missing(
-    store: Store, endpoint: str, team: int
-) -> None:
+async def test_fetched_empty_table_is_not_missing(store: Store, endpoint: str, team: int) -> None:
     ended = [fixture(1, 1, 2, 0, "FT")]
-    await load(store, [answer("fixtures", ended, ids="1")], run=None, retention_days=30)
+    await load(store, [api_response("fixtures", ended, ids="1")], run=None, retention_days=30)
 
     async def present() -> int:
         _, actual, _ = (await covered(store))[f"/{endpoint}"]
@@ -337,7 +332,7 @@ async def execute(store: Store, statement: Any) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-async def test_feeds_and_archives_of_every_kind_are_there(client: httpx2.AsyncClient) -> None:
+async def test_every_dataset_has_feed_and_archives(client: httpx2.AsyncClient) -> None:
     found = await client.get("/api/v1/fixtures/changes")
     assert {change["key"] for change in found.json()["changes"]} == {"1", "2", "3", "4"}
     assert (await client.get("/api/v1/fixtures/1/history")).json()["history"]
@@ -347,7 +342,7 @@ async def test_feeds_and_archives_of_every_kind_are_there(client: httpx2.AsyncCl
     assert answered.headers["X-Last-Sync-At"]
 
 
-async def test_a_misspelt_filter_and_an_empty_mirror_are_said(client: httpx2.AsyncClient) -> None:
+async def test_unknown_filter_and_empty_mirror_are_reported(client: httpx2.AsyncClient) -> None:
     assert (await get(client, "/fixtures?leage=39", 400))["detail"].startswith("There is no par")
     for path in ("/fixtures", "/fixtures/1", "/standings/39/2024", "/coverage"):
         assert (await client.get(f"{V1}{path}")).status_code in (404, 503), path
@@ -359,7 +354,7 @@ async def test_a_misspelt_filter_and_an_empty_mirror_are_said(client: httpx2.Asy
 
 
 @pytest.mark.usefixtures("filled")
-async def test_status_and_metrics_tell_how_it_is(client: httpx2.AsyncClient) -> None:
+async def test_status_and_metrics(client: httpx2.AsyncClient) -> None:
     status = (await client.get("/api/v1/status")).json()
     [football] = status["sources"]
     assert (football["fixtures"], football["inferred"]) == (4, 1)
@@ -369,7 +364,7 @@ async def test_status_and_metrics_tell_how_it_is(client: httpx2.AsyncClient) -> 
     assert "hasat_football_inferred_fixtures 1.0" in metrics
 
 
-async def test_the_database_knows_the_same_states(store: Store) -> None:
+async def test_database_and_code_have_same_states(store: Store) -> None:
     live = ["1H", "HT", "2H", "ET", "BT", "P", "SUSP", "INT", "LIVE"]
     codes = ["TBD", "NS", *live, "FT", "AET", "PEN", "PST", "CANC", "ABD", "AWD", "WO", "??"]
     async with store.connection() as conn:

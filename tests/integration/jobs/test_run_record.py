@@ -15,7 +15,7 @@ from hasat.settings import Settings
 from hasat.store import MigrationSet, Store
 from support import commit_victim
 from support.feed_toys import make_table
-from support.football_api import football_api, telling
+from support.football_api import football_api, respond_with_matches
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -117,7 +117,7 @@ async def test_a_run_with_several_commits_counts_what_all_attempts_committed(
 async def test_a_football_run_counts_what_its_killed_attempt_committed(
     store: Store, quick: Settings
 ) -> None:
-    async with football_api(telling([])) as api:
+    async with football_api(respond_with_matches([])) as api:
         quick = quick.model_copy(
             update={"football": quick.football.model_copy(update={"base_url": api.address})}
         )

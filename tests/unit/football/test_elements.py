@@ -1,4 +1,4 @@
-"""Answers of API-Football become records that keep their keys whatever happens around them."""
+"""Extraction of records with stable keys from responses."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def keys(endpoint: str, parameters: dict[str, str], response: Any) -> list[str]:
     return [element.key for element in found.elements]
 
 
-def test_an_event_inserted_into_the_list_moves_no_other() -> None:
+def test_inserted_event_keeps_other_keys() -> None:
     events = [event(12, 1), event(30, 2, "Card"), event(30, 2, "Card"), event(80, None, name="X")]
     before = keys("fixtures/events", {"fixture": "7"}, events)
     assert len(set(before)) == 4
@@ -49,12 +49,12 @@ def test_an_event_inserted_into_the_list_moves_no_other() -> None:
     assert len(after) == 5
 
 
-def test_a_corrected_detail_is_the_same_event() -> None:
+def test_corrected_detail_keeps_key() -> None:
     first = keys("fixtures/events", {"fixture": "7"}, [event(12, 1)])
     assert first == keys("fixtures/events", {"fixture": "7"}, [event(12, 1, detail="Own Goal")])
 
 
-def test_a_fixture_told_with_and_without_its_blocks_is_the_same_record() -> None:
+def test_fixture_with_and_without_blocks_is_same_record() -> None:
     blocks: dict[str, Any] = {"events": [event(1, 2)], "lineups": [], "statistics": []}
     plain = extract("fixtures", {"date": "2024-01-01"}, [fixture()])
     full = extract("fixtures", {"ids": "7"}, [fixture(**blocks, players=[])])
@@ -63,48 +63,48 @@ def test_a_fixture_told_with_and_without_its_blocks_is_the_same_record() -> None
     assert full.scopes == [fixture_scope("fixture_events", 7)]
 
 
-def test_events_of_the_moment_do_not_stand_for_all() -> None:
+def test_live_events_alone_have_no_scope() -> None:
     live = extract("fixtures", {"live": "all"}, [fixture(events=[event(1, 2)])])
     assert [one.dataset for one in live.elements] == ["fixtures", "fixture_events"]
     assert live.scopes == []
 
 
-def test_no_events_are_an_answer_where_the_rest_is_told_and_nothing_where_it_is_not() -> None:
-    def scopes(**told: Any) -> set[str]:
+def test_empty_events_have_scope_only_with_other_details() -> None:
+    def scopes(**published: Any) -> set[str]:
         blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
-        row = fixture(**(blocks | told))
+        row = fixture(**(blocks | published))
         return {one.dataset for one in extract("fixtures", {"ids": "7"}, [row]).scopes}
 
     assert scopes(lineups=[{"team": {"id": 33}}]) == {"fixture_events", "fixture_lineups"}
-    # The rest cannot be taken back by a list that is empty.
+    # An empty list has no scope for other kinds of details.
     assert scopes(events=[event(1, 2)]) == {"fixture_events"}
     assert scopes() == set()
     assert scopes(events=None, lineups=[{"team": {"id": 33}}]) == set()
 
 
-def test_a_match_that_ended_without_goals_has_none_whatever_its_list_of_events_says() -> None:
-    def scopes(goals: tuple[Any, Any], short: str = "FT", **told: Any) -> list[Any]:
+def test_match_ended_without_goals_has_scope_of_goals() -> None:
+    def scopes(goals: tuple[Any, Any], short: str = "FT", **published: Any) -> list[Any]:
         blocks = {"events": [], "lineups": [], "statistics": [], "players": []}
-        row = fixture(**(blocks | told))
+        row = fixture(**(blocks | published))
         row["fixture"]["status"] = {"short": short}
         row["goals"] = dict(zip(("home", "away"), goals, strict=True))
         return extract("fixtures", {"ids": "7"}, [row]).scopes
 
     nobody = [goals_scope(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
     assert scopes((0, 0)) == nobody
-    # The API lacks the goals of the first; the others may have some yet, or shots from the mark.
+    # The first match has goals; the others may still get some, or had penalties.
     assert scopes((1, 0)) == scopes((0, 0), "HT") == scopes((None, None)) == []
     assert scopes((0, 0), "PEN") == scopes((False, 0)) == []
     # A card is no goal.
     assert scopes((0, 0), events=[event(1, 2)]) == [fixture_scope("fixture_events", 7)]
 
 
-def test_an_event_that_says_less_is_kept_too() -> None:
+def test_event_with_missing_fields_is_a_record() -> None:
     bare = {"time": {"elapsed": 1}, "type": "Var"}
     assert keys("fixtures/events", {"fixture": "7"}, [bare]) == ["7:1:None:Var:-"]
 
 
-def test_an_event_of_no_team_is_kept_and_a_list_that_is_none_is_set_aside() -> None:
+def test_event_without_team_is_a_record_and_non_list_is_quarantined() -> None:
     assert keys("fixtures/events", {"fixture": "7"}, [event(1, 2) | {"team": None}]) == [
         "7:1:None:Goal:2"
     ]
@@ -116,7 +116,7 @@ def test_an_event_of_no_team_is_kept_and_a_list_that_is_none_is_set_aside() -> N
     assert found.scopes == []
 
 
-def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
+def test_season_has_scope_and_day_has_none() -> None:
     season = {"league": "39", "season": "2024"}
     assert extract("fixtures", season, [fixture()]).scopes == [season_scope("fixtures", 39, 2024)]
     there = season | {"timezone": "Europe/Istanbul"}
@@ -125,11 +125,11 @@ def test_a_whole_season_covers_its_fixtures_and_a_day_covers_none() -> None:
     assert extract("fixtures", {"date": "2024-01-01"}, [fixture()]).scopes == []
 
 
-def test_an_empty_table_removes_nothing_but_nobody_injured_is_an_answer() -> None:
+def test_empty_table_has_no_scope_and_empty_injuries_have() -> None:
     season = {"league": "39", "season": "2024"}
     for endpoint in ("fixtures", "standings", "players/topscorers"):
         assert extract(endpoint, season, []).scopes == []
-    # A table without lines, a team without players: the same, written otherwise.
+    # The same applies to a table without lines and a team without players.
     hollow = {"league": {"id": 39, "season": 2024, "standings": [[], []]}}
     assert extract("standings", season, [hollow]).scopes == []
     blocks = {"lineups": [], "statistics": [], "players": [{"team": {"id": 33}, "players": []}]}
@@ -140,23 +140,23 @@ def test_an_empty_table_removes_nothing_but_nobody_injured_is_an_answer() -> Non
     ]
 
 
-def test_every_group_of_a_table_is_kept_also_where_a_team_stands_in_several() -> None:
+def test_team_in_several_groups_is_several_records() -> None:
     def line(team: int, group: str | None) -> dict[str, Any]:
         return {"rank": 1, "team": {"id": team}, "group": group, "points": 3}
 
     groups = [[line(1, "A"), line(2, "A")], [line(1, "B")], [line(1, "A")], [line(1, None)]]
-    told = [{"league": {"id": 128, "season": 2025, "standings": groups}}]
-    found = keys("standings", {"league": "128", "season": "2025"}, told)
+    published = [{"league": {"id": 128, "season": 2025, "standings": groups}}]
+    found = keys("standings", {"league": "128", "season": "2025"}, published)
     assert len(set(found)) == 5
 
 
-def test_players_without_an_id_are_told_apart() -> None:
+def test_players_without_id_have_distinct_keys() -> None:
     def player(number: int | None, name: str) -> dict[str, Any]:
         return {"player": {"id": number, "name": name}, "statistics": [{}]}
 
     block = [player(0, "A"), player(0, "B"), player(None, "B"), player(5, "C")]
-    told = [{"team": {"id": 33}, "players": block}]
-    assert keys("fixtures/players", {"fixture": "7"}, told) == [
+    published = [{"team": {"id": 33}, "players": block}]
+    assert keys("fixtures/players", {"fixture": "7"}, published) == [
         "7:33:-A",
         "7:33:-B",
         "7:33:-B:2",
@@ -164,12 +164,12 @@ def test_players_without_an_id_are_told_apart() -> None:
     ]
 
 
-def test_an_injury_is_kept_also_where_its_match_is_unknown() -> None:
+def test_injury_with_unknown_match_is_a_record() -> None:
     def injury(fixture: Any) -> dict[str, Any]:
         return {"player": {"id": 5}, "team": {"id": 33}, "fixture": {"id": fixture}, "league": {}}
 
-    told = [injury(99), injury(None), injury(None) | {"fixture": None}]
-    assert keys("injuries", {"date": "2024-01-01"}, told) == ["99:33:5", ":33:5", ":33:5:2"]
+    published = [injury(99), injury(None), injury(None) | {"fixture": None}]
+    assert keys("injuries", {"date": "2024-01-01"}, published) == ["99:33:5", ":33:5", ":33:5:2"]
     assert extract("injuries", {"date": "2024-01-01"}, [injury("x")]).unreadable
 
 
@@ -178,7 +178,7 @@ def test_world_is_a_country() -> None:
     assert keys("countries", {}, [world]) == ["World"]
 
 
-def test_what_cannot_be_read_is_set_aside_and_blocks_removals() -> None:
+def test_unreadable_element_is_quarantined_and_prevents_removals() -> None:
     season = {"league": "39", "season": "2024"}
     broken = fixture(8) | {"fixture": {"id": "eight"}}
     found = extract("fixtures", season, [fixture(), broken])
@@ -190,7 +190,7 @@ def test_what_cannot_be_read_is_set_aside_and_blocks_removals() -> None:
 
 
 @pytest.mark.parametrize("row", [None, 3, "x", [], {}, {"team": None}, {"team": {"id": True}}])
-def test_nonsense_never_stops_the_rest(row: Any) -> None:
+def test_malformed_row_does_not_affect_others(row: Any) -> None:
     for endpoint in ("teams", "fixtures", "standings", "injuries", "leagues", "teams/statistics"):
         found = extract(endpoint, {}, [row])
         assert not found.elements
@@ -198,14 +198,14 @@ def test_nonsense_never_stops_the_rest(row: Any) -> None:
         assert found.scopes == []
 
 
-def test_a_filtered_answer_is_a_partial_one() -> None:
+def test_filtered_response_is_partial() -> None:
     found = extract("fixtures/lineups", {"fixture": "7", "type": "startXI"}, [{"team": {"id": 1}}])
     assert found.partial
     assert found.scopes == []
 
 
 def envelope(**other: Any) -> bytes:
-    told = {
+    published = {
         "get": "fixtures",
         "parameters": [],
         "errors": [],
@@ -213,10 +213,10 @@ def envelope(**other: Any) -> bytes:
         "paging": {"current": 1, "total": 1},
         "response": [],
     }
-    return json.dumps(told | other).encode()
+    return json.dumps(published | other).encode()
 
 
-def test_empty_lists_and_objects_stand_for_one_another() -> None:
+def test_empty_lists_and_objects_are_equivalent() -> None:
     nothings: list[Any] = [[], {}, None, "", False]
     for empty in nothings:
         found = read_envelope(envelope(parameters=empty, errors=empty))
@@ -236,6 +236,6 @@ def test_pages_are_counted_from_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"response": []}'])
-def test_what_is_no_envelope_is_said_to_be_none(body: bytes) -> None:
+def test_body_without_envelope_is_refused(body: bytes) -> None:
     with pytest.raises(BrokenAnswerError):
         read_envelope(body)

@@ -17,11 +17,11 @@ LISTED = [
 
 
 @pytest.mark.parametrize("name", ["Süper Lig", "SÜPER LİG", "super lig", " Süper  Lig "])
-def test_case_and_marks_do_not_matter(name: str) -> None:
+def test_case_and_diacritics_do_not_matter(name: str) -> None:
     assert find_league(League(name=name, season=2025), LISTED) == FollowedLeague(203, 2025)
 
 
-def test_country_and_season_tell_leagues_of_one_name_apart() -> None:
+def test_country_and_season_distinguish_leagues_of_one_name() -> None:
     english = League(name="Premier League", country="england", season=2025)
     assert find_league(english, LISTED) == FollowedLeague(39, 2025)
     assert find_league(League(name="Premier League", season=2023), LISTED) == FollowedLeague(
@@ -29,7 +29,7 @@ def test_country_and_season_tell_leagues_of_one_name_apart() -> None:
     )
 
 
-def test_what_is_not_clear_is_said_with_the_candidates() -> None:
+def test_ambiguous_name_is_reported_with_candidates() -> None:
     several = find_league(League(name="Premier League", season=2025), LISTED)
     assert several == (
         "2 leagues are named 'Premier League': Premier League (England, id 39), Premier League"

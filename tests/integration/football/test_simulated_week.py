@@ -1,7 +1,7 @@
-"""Days of leagues with everything that goes wrong: the mirror is what was published, no more.
+"""Simulated days with all faults: the mirror equals what was published.
 
-HASAT_WEEK_DAYS, HASAT_WEEK_LEAGUES, HASAT_WEEK_STEP_MINUTES and HASAT_WEEK_SEED make it longer: a
-whole week with looks every five minutes is HASAT_WEEK_DAYS=7 HASAT_WEEK_STEP_MINUTES=5.
+HASAT_WEEK_DAYS, HASAT_WEEK_LEAGUES, HASAT_WEEK_STEP_MINUTES and HASAT_WEEK_SEED change its length:
+HASAT_WEEK_DAYS=7 HASAT_WEEK_STEP_MINUTES=5 simulates a whole week in steps of five minutes.
 """
 
 import asyncio
@@ -58,10 +58,10 @@ def migrations() -> Sequence[MigrationSet]:
 
 @dataclass
 class Season:
-    """A world that is played, and every word that it published.
+    """A simulated world and everything that it published.
 
-    Of matches every version; of what belongs together (a match's events, a table) the last word,
-    and those that a worker may have died with.
+    That is every version of a match, and of groups (a match's events, a table) the last version and
+    those that a killed worker may have received.
     """
 
     simulation: Simulation
@@ -79,8 +79,8 @@ class Season:
         return inside
 
     def listen(self) -> None:
-        """From now on, remember what is told."""
-        tell = self.api._envelope
+        """Record all published responses from now on."""
+        respond = self.api._envelope
 
         def remember(endpoint: str, parameters: Any, response: Any = (), **more: Any) -> Any:
             if endpoint == "fixtures":
@@ -88,13 +88,13 @@ class Season:
                     body = {k: v for k, v in row.items() if k not in _BLOCKS}
                     if body not in self.published[row["fixture"]["id"]]:
                         self.published[row["fixture"]["id"]].append(body)
-            for place, elements in _together(endpoint, parameters, response):
+            for place, elements in _group_by_place(endpoint, parameters, response):
                 if self.mortal:
                     self.perhaps_lost[place].append(elements)
                 else:
                     self.said[place] = elements
                     self.perhaps_lost.pop(place, None)
-            return tell(endpoint, parameters, response, **more)
+            return respond(endpoint, parameters, response, **more)
 
         self.api._envelope = remember  # type: ignore[method-assign]
 
@@ -102,19 +102,19 @@ class Season:
         return load_settings(environ=self.environ)
 
     async def worker(self, job: str, dice: random.Random) -> None:
-        """A process that works on a job, and is killed while it does."""
-        asked = self.simulation.requests.total()
+        """Run a job in a process and kill it meanwhile."""
+        sent_before = self.simulation.requests.total()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "hasat", "jobs", "run", job),
             env=self.environ,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        enough = asked + dice.randint(1, 4)
+        enough = sent_before + dice.randint(1, 4)
         self.mortal = True
         ended = asyncio.create_task(process.wait())
         while not ended.done() and self.simulation.requests.total() < enough:
-            # Time passes for it: it waits for its turn in the minute, and for who died before it.
+            # Time must pass: the process waits for the minute's budget and for killed workers.
             await self.database_clock.sleep(0.1)
             await asyncio.wait([ended], timeout=0.05)
         if not ended.done():
@@ -127,11 +127,11 @@ _FOUR_HOURS = timedelta(hours=4, minutes=30)
 _UNFINISHED = ("NS", "1H", "HT", "2H", "ET")
 
 
-def _together(
-    endpoint: str, asked: Mapping[str, str], response: Any
+def _group_by_place(
+    endpoint: str, parameters: Mapping[str, str], response: Any
 ) -> Iterator[tuple[_Place, list[Any]]]:
-    """What an answer tells as a whole: where it belongs, and its elements."""
-    league = int(asked.get("league", "0"))
+    """Return the groups of a response: their place and elements."""
+    league = int(parameters.get("league", "0"))
     match endpoint:
         case "fixtures":
             for row in response:
@@ -147,7 +147,7 @@ def _together(
         case "players/topscorers" if response:
             yield ("top_scorers", league), list(response)
         case "teams/statistics" if response:
-            yield ("team_statistics", league, int(asked["team"])), [response]
+            yield ("team_statistics", league, int(parameters["team"])), [response]
         case "injuries":
             for row in response:
                 yield ("injuries", row["fixture"]["id"]), [row]
@@ -163,7 +163,7 @@ _PLACES = {
 
 
 async def _mirrored(store: Store) -> dict[_Place, list[Any]]:
-    """What CORE has, by where it belongs."""
+    """Return the mirrored elements by place."""
     found: defaultdict[_Place, list[Any]] = defaultdict(list)
     for dataset, columns in _PLACES.items():
         query = sql.SQL("SELECT {}, body FROM core.{}").format(
@@ -213,7 +213,7 @@ async def season(
 
 
 def follow(here: Season, leagues: Collection[int]) -> None:
-    """Write down which leagues are followed."""
+    """Set the followed leagues."""
     tracked = [{"id": 39 + n, "name": f"{n}", "season": START.year} for n in leagues]
     file = Path(here.environ["HASAT_CONFIG"], "jobs", "daily.yaml")
     file.write_text(json.dumps({"tracked_leagues": tracked}))
@@ -224,7 +224,7 @@ async def rows(store: Store, query: Any, values: Mapping[str, Any] | None = None
         return await (await conn.execute(query, values)).fetchall()
 
 
-async def test_a_week_with_faults_leaves_exactly_what_was_published(
+async def test_week_with_faults_equals_published_data(
     database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"HASAT_WEEK_SEED={SEED}")
@@ -235,7 +235,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
             await here.worker(job, dice)
         for number in range(DAYS):
             midnight = START + timedelta(days=number)
-            # A process that ends at midnight UTC, and the next one.
+            # A process ends at midnight UTC, and the next one starts.
             async with open_store(here.settings(), source_migrations()) as store:
                 worker = SimulatedWorker(
                     JOBS, store, here.settings(), here.database_clock, here.database_clock.now
@@ -249,7 +249,7 @@ async def test_a_week_with_faults_leaves_exactly_what_was_published(
                 await here.worker(dice.choice(KILLED), dice)
                 await worker.run_until(midnight + timedelta(hours=22), STEP)
                 if number == 0:
-                    # The subscription lapses: silence until the next day begins.
+                    # The subscription ends: no requests until the next day.
                     faults.switch_on("lapsed")
                 await worker.run_until(midnight + timedelta(hours=23, minutes=59), STEP)
             faults.switch_off()
@@ -281,7 +281,7 @@ async def _check(here: Season, store: Store) -> None:
     overdue = []
     for fixture, body, told_at, details_at in mirrored:
         match = matches[fixture]
-        assert body in _truths(match, told_at), (fixture, told_at, body)
+        assert body in _possible_bodies(match, told_at), (fixture, told_at, body)
         if _is_over(match, now) and body["fixture"]["status"]["short"] in _UNFINISHED:
             overdue.append((fixture, body["fixture"]["status"]["short"], told_at))
         settled = match.at(details_at) if details_at else None
@@ -294,10 +294,10 @@ async def _check(here: Season, store: Store) -> None:
     for place, elements in here.said.items():
         possible = [elements, *here.perhaps_lost[place]]
         assert _sorted(mirror.get(place, [])) in map(_sorted, possible), place
-    # Whatever the mirror ever said was published: nothing was made up, not even for a while.
-    told = await rows(store, "SELECT key, body FROM feed.change WHERE dataset = 'fixtures'")
-    assert told
-    for key, body in told:
+    # Every body that the mirror ever had was published.
+    published = await rows(store, "SELECT key, body FROM feed.change WHERE dataset = 'fixtures'")
+    assert published
+    for key, body in published:
         assert body in here.published[int(key)]
     inferred = await rows(
         store,
@@ -309,24 +309,24 @@ async def _check(here: Season, store: Store) -> None:
     assert not silent & {league for _, league in inferred}
 
 
-def _truths(match: Match, told_at: datetime) -> list[Any]:
-    """What was true when it was told; time passes between an answer and its end in a worker."""
+def _possible_bodies(match: Match, told_at: datetime) -> list[Any]:
+    """Return the bodies around a time; a worker finishes some time after the response."""
     back = (timedelta(seconds=20 * n) for n in range(30))
     return [match.at(told_at - some).body() for some in back]
 
 
 def _is_over(match: Match, now: datetime) -> bool:
-    """Whether the API has told for hours that a match is over."""
+    """Whether the API has reported the end of a match for hours."""
     if match.fate not in ("played", "cup"):
         return False
     took = EXTRA if match.league.has_live else LATE_RESULT_AFTER
     return now > match.kick_off + took + timedelta(hours=6)
 
 
-async def test_what_the_api_publishes_later_arrives_too(
+async def test_data_published_later_arrives(
     database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables, scorers and statistics follow hours after a match; injuries are told days ahead."""
+    """Tables, scorers and statistics follow hours after a match, and injuries come days ahead."""
     options = {"daily": 75_000, "leagues": 3, "cup_every": 9, "odd_percent": 0, "tables_after": 5}
     async with season(database, tmp_path, monkeypatch, **options) as here:
         follow(here, range(3))
@@ -337,22 +337,24 @@ async def test_what_the_api_publishes_later_arrives_too(
             mirror = await _mirrored(store)
         for league in here.api.world.leagues:
             season_scope = {"league": str(league.id), "season": str(START.year)}
-            asked = [("standings", season_scope), ("players/topscorers", season_scope)]
-            asked += [("teams/statistics", {**season_scope, "team": str(t)}) for t in league.teams]
-            for endpoint, parameters in asked:
+            requests = [("standings", season_scope), ("players/topscorers", season_scope)]
+            requests += [
+                ("teams/statistics", {**season_scope, "team": str(t)}) for t in league.teams
+            ]
+            for endpoint, parameters in requests:
                 response = here.api.read(endpoint, parameters, here.database_clock.now)
-                for place, elements in _together(endpoint, parameters, response):
+                for place, elements in _group_by_place(endpoint, parameters, response):
                     assert _sorted(mirror[place]) == _sorted(elements), place
-        told = here.api.read(
+        published = here.api.read(
             "injuries", {"season": str(START.year)}, here.database_clock.now - _FOUR_HOURS
         )
-        assert {row["fixture"]["id"] for row in told} <= {
+        assert {row["fixture"]["id"] for row in published} <= {
             number for dataset, number, *_ in mirror if dataset == "injuries"
         }
-        assert max(row["fixture"]["date"] for row in told) > "2026-09-05"
+        assert max(row["fixture"]["date"] for row in published) > "2026-09-05"
 
 
-async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
+async def test_changing_windows_and_leagues_leaves_no_gap(
     database: ThrowAwayDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(SEED)
@@ -371,7 +373,7 @@ async def test_changing_windows_and_leagues_in_the_middle_leaves_no_gap(
                 here.environ["BACKFILL_FIXTURES_WINDOW_DAYS"] = "30"
             async with open_store(here.settings(), source_migrations()) as store:
                 worker = SimulatedWorker(JOBS, store, here.settings(), here.database_clock, START)
-                # As its cron has it: every ten minutes.
+                # Every ten minutes, as scheduled.
                 await here.database_clock.sleep(600)
                 outcome = await worker.run(KILLED[0])
                 left = await rows(

@@ -1,7 +1,7 @@
-"""What was wrong in the original collector does not come back.
+"""Defects of the original collector do not come back.
 
-Its other defects are held by the tests of the budget (waiting, processes), of elements (groups,
-events, World), of loading and retention (RAW), and of jobs (runs, windows).
+Other tests cover the rest: budget (waiting, processes), elements (groups, events, World), loader
+and rebuild (raw responses) and jobs (runs, windows).
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from support.football_api import (
     HOUR,
     NO_DETAILS,
     NOW,
-    Collecting,
     Parameters,
+    StartCollector,
     league,
     match,
-    of_league,
+    matches_of_league,
     reply,
 )
 
@@ -39,45 +39,45 @@ def migrations() -> Sequence[MigrationSet]:
 
 
 class World:
-    """Leagues and their matches, in every way in which they are asked for."""
+    """Leagues and their matches, for any parameters."""
 
     def __init__(self, *matches: Any) -> None:
         self.leagues = [league(39)]
         self.matches = list(matches)
         self.headers: dict[str, str] = {}
 
-    def __call__(self, path: str, asked: Parameters) -> Any:
-        return reply(self._rows(path, asked), **self.headers)
+    def __call__(self, path: str, parameters: Parameters) -> Any:
+        return reply(self._rows(path, parameters), **self.headers)
 
-    def _rows(self, path: str, asked: Parameters) -> list[Any]:
+    def _rows(self, path: str, parameters: Parameters) -> list[Any]:
         if path == "leagues":
             return self.leagues
         if path != "fixtures":
             return []
-        if "ids" in asked:
-            wanted = set(map(int, asked["ids"].split("-")))
+        if "ids" in parameters:
+            wanted = set(map(int, parameters["ids"].split("-")))
             found = [one for one in self.matches if one["fixture"]["id"] in wanted]
             return [one | NO_DETAILS for one in found]
-        if "date" in asked:
-            return [one for one in self.matches if one["fixture"]["date"] == asked["date"]]
-        return of_league(self.matches, asked)
+        if "date" in parameters:
+            return [one for one in self.matches if one["fixture"]["date"] == parameters["date"]]
+        return matches_of_league(self.matches, parameters)
 
 
-async def test_what_stopped_a_day_does_not_stop_the_next(collecting: Collecting) -> None:
+async def test_daily_limit_ends_with_the_day(start_collector: StartCollector) -> None:
     world = World()
     world.headers = {"x_ratelimit_requests_limit": "100", "x_ratelimit_requests_remaining": "10"}
-    async with collecting(world) as here:
+    async with start_collector(world) as here:
         await here.run("bootstrap_timezones")
         assert (await here.run("bootstrap_countries")).kind == "out_of_quota"
         await here.database_clock.set_time((NOW + DAY).replace(hour=0, minute=30))
-        # No answer came meanwhile from which a new count could have been learned.
+        # No response came meanwhile that could have corrected the count.
         assert (await here.run("bootstrap_countries")).kind == "done"
 
 
-async def test_in_the_first_minutes_of_a_day_who_asks_by_hand_is_answered(
-    collecting: Collecting,
+async def test_manual_run_works_in_first_minutes_of_day(
+    start_collector: StartCollector,
 ) -> None:
-    async with collecting(World(match(1, NOW - DAY, "FT"))) as here:
+    async with start_collector(World(match(1, NOW - DAY, "FT"))) as here:
         await here.database_clock.set_time((NOW + DAY).replace(hour=0, minute=3))
         assert (await here.run(BACKFILL, here.database_clock.now)).kind == "out_of_quota"
         assert (await here.run(BACKFILL)).kind == "done"
@@ -85,24 +85,24 @@ async def test_in_the_first_minutes_of_a_day_who_asks_by_hand_is_answered(
 
 
 @pytest.mark.parametrize("status", [200, 429])
-async def test_the_days_end_is_kept_without_headers_and_against_stale_ones(
-    collecting: Collecting, status: int
+async def test_daily_limit_holds_without_and_against_stale_headers(
+    start_collector: StartCollector, status: int
 ) -> None:
     stale = {"x_ratelimit_requests_remaining": "7499"} if status == 200 else {}
     said = reply([], errors={"requests": USED_UP}, status=status, **stale)
-    async with collecting(lambda *_: said) as here:
+    async with start_collector(lambda *_: said) as here:
         assert (await here.run("bootstrap_timezones")).kind == "out_of_quota"
-        asked = len(here.api.asked)
+        sent_before = len(here.api.requests)
         assert (await here.run("bootstrap_countries")).kind == "out_of_quota"
-        assert len(here.api.asked) == asked
+        assert len(here.api.requests) == sent_before
 
 
-async def test_a_completed_season_is_listed_anew_and_a_longer_one_is_completed(
-    collecting: Collecting,
+async def test_complete_season_is_relisted_and_extended(
+    start_collector: StartCollector,
 ) -> None:
     world = World(match(1, NOW + 90 * DAY, "NS"))
     windows = {"fixtures_mode": "windows", "fixtures_window_days": 365}
-    async with collecting(world, backfill=windows) as here:
+    async with start_collector(world, backfill=windows) as here:
         await here.run(BACKFILL)
         assert (await here.run(BACKFILL)).kind == "nothing"
         world.matches = [match(1, NOW + 91 * DAY, "NS"), match(2, NOW + 91 * DAY, "NS")]
@@ -112,36 +112,36 @@ async def test_a_completed_season_is_listed_anew_and_a_longer_one_is_completed(
         world.leagues[0]["seasons"][0]["start"] = "2026-07-01"
         await here.run("bootstrap_leagues")
         await here.run(BACKFILL)
-        assert here.api.asked[-1][1]["from"] == "2026-07-01"
+        assert here.api.requests[-1][1]["from"] == "2026-07-01"
 
 
-async def test_what_could_not_be_verified_stays_a_guess(collecting: Collecting) -> None:
+async def test_unverified_inference_stays_an_inference(start_collector: StartCollector) -> None:
     world = World(match(1, NOW - HOUR, "2H"))
-    async with collecting(world) as here:
+    async with start_collector(world) as here:
         await here.run(BACKFILL)
         await here.database_clock.set_time(NOW + 4 * HOUR)
         await here.run("auto_finish_stale_fixtures")
-        told = await here.rows("SELECT body FROM core.fixtures")
+        published = await here.rows("SELECT body FROM core.fixtures")
         world.matches.clear()
         for days in range(1, 8):
             await here.database_clock.set_time(NOW + days * DAY)
             await here.run("auto_finish_verification")
         assert await here.rows(INFERRED) == [(1, True)]
-        assert await here.rows("SELECT body FROM core.fixtures") == told
+        assert await here.rows("SELECT body FROM core.fixtures") == published
 
 
-async def test_guesses_end_also_on_a_day_with_little_left(collecting: Collecting) -> None:
+async def test_inferences_end_with_little_quota_left(start_collector: StartCollector) -> None:
     world = World(match(1, NOW - HOUR, "2H"))
     world.headers = {
         "x_ratelimit_requests_limit": "75000",
         "x_ratelimit_requests_remaining": "20000",
     }
-    async with collecting(world) as here:
+    async with start_collector(world) as here:
         await here.run(BACKFILL)
         await here.database_clock.set_time(NOW + 4 * HOUR)
         await here.run("auto_finish_stale_fixtures")
         assert await here.rows(INFERRED) == [(1, True)]
-        # What is kept for others is not spent on verification, but on matches being played it is.
+        # The reserve is not spent on verification, but on matches in play.
         assert (await here.run("auto_finish_verification")).kind == "out_of_quota"
         world.matches = [match(1, NOW - HOUR, "FT")]
         assert (await here.run("stale_live_refresh")).kind == "done"
@@ -149,12 +149,12 @@ async def test_guesses_end_also_on_a_day_with_little_left(collecting: Collecting
         assert await here.rows("SELECT status_short FROM core.fixtures") == [("FT",)]
 
 
-async def test_only_the_apis_word_makes_a_match_fresh(collecting: Collecting) -> None:
+async def test_only_api_responses_make_a_match_fresh(start_collector: StartCollector) -> None:
     world = World(match(1, NOW - HOUR, "2H"))
-    async with collecting(world) as here:
+    async with start_collector(world) as here:
         await here.run(BACKFILL)
         await here.database_clock.set_time(NOW + 4 * HOUR)
-        # Everything is written again, and a process starts: nothing of that is news of a match.
+        # Rewritten rows and a restarted process are no news of a match.
         async with here.store.connection() as conn:
             await conn.execute("TRUNCATE core.fixtures")
         await rebuild(here.store, here.settings)
@@ -166,8 +166,8 @@ async def test_only_the_apis_word_makes_a_match_fresh(collecting: Collecting) ->
 
 
 @pytest.mark.parametrize("mode", ["global_by_date", "per_tracked_leagues"])
-async def test_a_match_moved_over_midnight_is_in_the_days_that_are_asked_for(
-    collecting: Collecting, mode: str
+async def test_match_moved_over_midnight_is_fetched(
+    start_collector: StartCollector, mode: str
 ) -> None:
     late = NOW.replace(hour=23, minute=30)
 
@@ -176,7 +176,7 @@ async def test_a_match_moved_over_midnight_is_in_the_days_that_are_asked_for(
         return one | {"fixture": one["fixture"] | {"date": str(moment.date())}}
 
     world = World(dated(late))
-    async with collecting(world, fixtures_fetch_mode=mode) as here:
+    async with start_collector(world, fixtures_fetch_mode=mode) as here:
         date = "SELECT date FROM core.fixtures"
         for shift in (timedelta(0), HOUR, -HOUR, -DAY):
             world.matches = [dated(late + shift)]
@@ -185,20 +185,20 @@ async def test_a_match_moved_over_midnight_is_in_the_days_that_are_asked_for(
 
 
 @pytest.mark.parametrize("name", ["daily_standings", "stale_live_refresh", BACKFILL])
-async def test_any_job_may_be_the_first(collecting: Collecting, name: str) -> None:
-    async with collecting(World(match(1, NOW, "NS"))) as here:
+async def test_any_job_may_run_first(start_collector: StartCollector, name: str) -> None:
+    async with start_collector(World(match(1, NOW, "NS"))) as here:
         await here.run(name)
-        assert here.api.asked[0] == ("leagues", {})
+        assert here.api.requests[0] == ("leagues", {})
         if name == BACKFILL:
-            assert [path for path, _ in here.api.asked] == ["leagues", "teams", "fixtures"]
+            assert [path for path, _ in here.api.requests] == ["leagues", "teams", "fixtures"]
 
 
-async def test_what_is_said_to_be_nothing_is_not_asked_for_every_ten_minutes(
-    collecting: Collecting,
+async def test_empty_response_is_not_requested_every_ten_minutes(
+    start_collector: StartCollector,
 ) -> None:
-    async with collecting(World()) as here:
+    async with start_collector(World()) as here:
         for minutes in range(0, 60, 10):
             await here.database_clock.set_time(NOW + timedelta(minutes=minutes))
             await here.run(BACKFILL, due=here.database_clock.now)
-        asked = [path for path, _ in here.api.asked]
-        assert (asked.count("timezone"), asked.count("countries")) == (1, 1)
+        paths = [path for path, _ in here.api.requests]
+        assert (paths.count("timezone"), paths.count("countries")) == (1, 1)

@@ -1,4 +1,4 @@
-"""Whatever API-Football sends, every job ends by itself, and the next good response repairs it."""
+"""Malformed responses never stop a job, and the next good response repairs the mirror."""
 
 import copy
 import json
@@ -21,9 +21,9 @@ from support.football_api import (
     GOAL,
     HOUR,
     NOW,
-    Collecting,
     Parameters,
     Reply,
+    StartCollector,
     league,
     match,
     reply,
@@ -71,8 +71,8 @@ MATCHES = [
 ]
 
 
-def good(path: str, asked: Parameters) -> list[Any]:
-    """Return what the API publishes, when nothing is wrong."""
+def good(path: str, parameters: Parameters) -> list[Any]:
+    """Return the well-formed rows of an endpoint."""
     row = {"team": _team(1), "league": {"id": 39, "season": 2026}}
     match path:
         case "timezone":
@@ -83,8 +83,8 @@ def good(path: str, asked: Parameters) -> list[Any]:
             return [league(number) for number in (39, 40, 41)]
         case "teams":
             return [{"team": _team(n), "venue": {"id": n}} for n in (1, 2)]
-        case "fixtures" if "ids" in asked:
-            wanted = asked["ids"].split("-")
+        case "fixtures" if "ids" in parameters:
+            wanted = parameters["ids"].split("-")
             return [_details(one) for one in MATCHES if str(one["fixture"]["id"]) in wanted]
         case "fixtures":
             return MATCHES
@@ -97,12 +97,12 @@ def good(path: str, asked: Parameters) -> list[Any]:
         case "players/topscorers":
             return [{"player": {"id": n}, "statistics": [row]} for n in (7, 8)]
         case "teams/statistics":
-            return [row | {"team": _team(int(asked["team"])), "form": "WWD"}]
+            return [row | {"team": _team(int(parameters["team"])), "form": "WWD"}]
     return []
 
 
 async def _run_all(world: Any) -> list[str]:
-    """Run every job; return why those ended that failed for a reason of their own."""
+    """Run every job and return the reasons of failed ones."""
     ended = []
     for job in JOBS:
         try:
@@ -120,16 +120,16 @@ async def _mirror(world: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
-    collecting: Collecting, number: int
+async def test_malformed_responses_never_stop_a_job_and_are_repaired(
+    start_collector: StartCollector, number: int
 ) -> None:
     seed = SEED + number
     print(f"HASAT_TEST_SEED={seed}")
     damage, chance = Damage(seed), random.Random(seed)
     is_damaged = False
 
-    def tell(path: str, asked: Parameters) -> Any:
-        rows = copy.deepcopy(good(path, asked))
+    def respond(path: str, parameters: Parameters) -> Any:
+        rows = copy.deepcopy(good(path, parameters))
         if not is_damaged:
             return rows
         document = json.loads(reply(rows).body)
@@ -140,7 +140,7 @@ async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
             body, headers = damage.transport(body)
         return Reply(body, 200, damage.headers(QUOTA) | headers)
 
-    async with collecting(tell, 39) as world:
+    async with start_collector(respond, 39) as world:
         await _run_all(world)
         before = await _mirror(world)
         assert all(before.values()), [name for name, rows in before.items() if not rows]
@@ -162,15 +162,15 @@ async def test_no_response_stops_a_job_and_a_good_one_repairs_everything(
             assert {key: kept.get(key) for key, _ in before[name]} == dict(before[name]), name
 
 
-async def test_a_league_with_an_impossible_date_stops_nothing(collecting: Collecting) -> None:
+async def test_league_with_impossible_date_is_mirrored(start_collector: StartCollector) -> None:
     odd = league(39)
     odd["seasons"][0]["end"] = "0000-00-00"
     odd["seasons"].append({"year": 10**15, "start": "2026-02-30", "current": True})
 
-    def tell(path: str, asked: Parameters) -> Any:
-        return [odd, league(40)] if path == "leagues" else good(path, asked)
+    def respond(path: str, parameters: Parameters) -> Any:
+        return [odd, league(40)] if path == "leagues" else good(path, parameters)
 
-    async with collecting(tell, 39) as world:
+    async with start_collector(respond, 39) as world:
         assert await _run_all(world) == []
         assert len(await world.rows("SELECT FROM core.leagues")) == 2
         assert len(await world.rows("SELECT FROM core.fixtures")) == len(MATCHES)

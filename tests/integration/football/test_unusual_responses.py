@@ -1,4 +1,4 @@
-"""The jobs against an API that answers oddly: too little, unreadably, or something else."""
+"""The jobs against unusual responses: incomplete, unreadable or unexpected ones."""
 
 import asyncio
 import json
@@ -23,14 +23,14 @@ from support.football_api import (
     HOUR,
     NO_DETAILS,
     NOW,
-    Collecting,
     Parameters,
     Reply,
+    StartCollector,
     league,
     match,
-    of_league,
+    matches_of_league,
     reply,
-    telling,
+    respond_with_matches,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -41,49 +41,53 @@ def migrations() -> Sequence[MigrationSet]:
     return source_migrations()
 
 
-async def test_a_match_that_an_answer_left_out_is_asked_for_again_a_day_later(
-    collecting: Collecting,
+async def test_missing_match_is_fetched_again_after_a_day(
+    start_collector: StartCollector,
 ) -> None:
     left_out = {2}
     matches = [match(n, NOW - 40 * DAY, "FT") for n in (1, 2)]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
-        if path == "fixtures" and "ids" in asked:
-            wanted = {int(n) for n in asked["ids"].split("-")} - left_out
-            told = [one for one in matches if one["fixture"]["id"] in wanted]
-            return [one | NO_DETAILS | {"events": [GOAL]} for one in told]
-        return of_league(matches, asked) if path == "fixtures" else []
+        if path == "fixtures" and "ids" in parameters:
+            wanted = {int(n) for n in parameters["ids"].split("-")} - left_out
+            published = [one for one in matches if one["fixture"]["id"] in wanted]
+            return [one | NO_DETAILS | {"events": [GOAL]} for one in published]
+        return matches_of_league(matches, parameters) if path == "fixtures" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         await world.run("fixture_details_backfill_season")
         with_events = "SELECT fixture_id FROM core.fixture_events ORDER BY 1"
         assert await world.rows(with_events) == [(1,)]
-        # Not at once: what the API does not have must not fill every request.
+        # Not at once: missing matches must not fill every request.
         assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
         left_out.clear()
         await world.database_clock.set_time(NOW + DAY + HOUR)
         await world.run("fixture_details_backfill_season")
         assert await world.rows(with_events) == [(1,), (2,)]
-        assert world.api.asked[-1] == ("fixtures", {"ids": "2"})
+        assert world.api.requests[-1] == ("fixtures", {"ids": "2"})
         await world.database_clock.set_time(NOW + 3 * DAY)
         await world.run("bootstrap_leagues")
         assert (await world.run("fixture_details_backfill_season")).kind == "nothing"
 
 
-async def test_a_match_of_which_the_api_says_nothing_is_marked_and_rests(
-    collecting: Collecting,
+async def test_match_missing_from_api_is_marked_and_rests(
+    start_collector: StartCollector,
 ) -> None:
     matches = [match(1, NOW - 2 * HOUR, "2H")]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
-        return of_league(matches, asked) if path == "fixtures" and "ids" not in asked else []
+        return (
+            matches_of_league(matches, parameters)
+            if path == "fixtures" and "ids" not in parameters
+            else []
+        )
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         await world.database_clock.set_time(NOW + 4 * HOUR)
         assert (await world.run("stale_live_refresh")).kind == "done"
@@ -95,34 +99,34 @@ async def test_a_match_of_which_the_api_says_nothing_is_marked_and_rests(
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == [(1,)]
 
 
-async def test_details_are_asked_for_at_once_and_a_day_and_a_week_later(
-    collecting: Collecting,
+async def test_details_are_fetched_at_once_after_a_day_and_after_a_week(
+    start_collector: StartCollector,
 ) -> None:
     over = match(1, NOW - 2 * HOUR, "FT")
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
-        return [over | NO_DETAILS if "ids" in asked else over] if path == "fixtures" else []
+        return [over | NO_DETAILS if "ids" in parameters else over] if path == "fixtures" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         asked_at = []
         for hours in range(0, 24 * 9, 6):
             await world.database_clock.set_time(NOW + hours * HOUR)
             await world.run("fixture_details_recent_finalize")
-            if world.api.asked[-1] == ("fixtures", {"ids": "1"}):
+            if world.api.requests[-1] == ("fixtures", {"ids": "1"}):
                 asked_at.append(hours)
             await world.run("bootstrap_leagues")
         assert asked_at == [0, 24, 24 * 7]
 
 
-async def test_a_result_that_is_decided_at_a_table_changes_the_table(
-    collecting: Collecting,
+async def test_awarded_match_refreshes_table(
+    start_collector: StartCollector,
 ) -> None:
     matches = [match(1, NOW - 3 * DAY, "FT")]
 
-    async with collecting(telling(matches)) as world:
+    async with start_collector(respond_with_matches(matches)) as world:
         await world.run("fixtures_backfill_league_season")
         jobs = {"daily_standings": 1, "team_statistics_refresh": 2}
         for name in jobs:
@@ -133,21 +137,21 @@ async def test_a_result_that_is_decided_at_a_table_changes_the_table(
         matches[:] = [match(1, NOW - 3 * DAY, "AWD")]
         await world.run("daily_fixtures_by_date")
         for name, requests in jobs.items():
-            before = len(world.api.asked)
+            before = len(world.api.requests)
             await world.run(name)
-            assert len(world.api.asked) - before == requests, name
+            assert len(world.api.requests) - before == requests, name
 
 
 @pytest.mark.parametrize("name", ["daily_standings", "top_scorers_daily"])
-async def test_by_the_clock_a_table_is_asked_for_when_it_has_settled_or_at_once(
-    collecting: Collecting, name: str
+async def test_scheduled_run_fetches_table_after_settling_or_at_once(
+    start_collector: StartCollector, name: str
 ) -> None:
     matches = [match(1, NOW - HOUR, "2H")]
 
-    async with collecting(telling(matches)) as world:
+    async with start_collector(respond_with_matches(matches)) as world:
         await world.run("fixtures_backfill_league_season")
         matches[:] = [match(1, NOW - HOUR, "FT")]
-        # Known already, so that it is not asked for because nobody ever did.
+        # Fetched before, so that it is not due as a new season.
         await world.run("daily_fixtures_by_date")
         await world.run(name)
         matches[:] = [match(1, NOW - HOUR, "AET")]
@@ -161,15 +165,15 @@ async def test_by_the_clock_a_table_is_asked_for_when_it_has_settled_or_at_once(
         assert (await world.run(name, world.database_clock.now)).kind == "done"
 
 
-async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) -> None:
+async def test_only_named_league_is_marked(start_collector: StartCollector) -> None:
     matches = [match(n, NOW - 2 * HOUR, "2H", of=n) for n in (39, 40)]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39), league(40)]
-        return of_league(matches, asked) if path == "fixtures" else []
+        return matches_of_league(matches, parameters) if path == "fixtures" else []
 
-    async with collecting(tell, 39, 40) as world:
+    async with start_collector(respond, 39, 40) as world:
         await world.run("fixtures_backfill_league_season")
         await world.database_clock.set_time(NOW + 4 * HOUR)
         await world.run("auto_finish_stale_fixtures", only_league_id=40)
@@ -177,23 +181,23 @@ async def test_only_the_league_that_was_named_is_marked(collecting: Collecting) 
 
 
 @pytest.mark.parametrize("hours", [-48.0, -1e9, 0.0])
-async def test_what_has_not_begun_is_never_inferred_to_be_over(
-    collecting: Collecting, hours: float
+async def test_match_that_has_not_begun_is_never_inferred_finished(
+    start_collector: StartCollector, hours: float
 ) -> None:
-    """Also where a threshold below zero gets past every check: the condition is in the database."""
+    """The condition is in the database, so that even a negative threshold has no effect."""
     later = [match(n, NOW + n * HOUR, status) for n, status in enumerate(MAY_BE_OVER, 1)]
     matches = [match(100, NOW - 2 * HOUR, "2H"), *later]
 
-    async with collecting(telling(matches)) as world:
+    async with start_collector(respond_with_matches(matches)) as world:
         await world.run("fixtures_backfill_league_season")
         await world.run("auto_finish_stale_fixtures", threshold_hours=hours, safety_lag_hours=hours)
         inferred = "SELECT fixture_id FROM core.fixture_inferences ORDER BY 1"
-        # At the same moment nothing has been silent for any time at all.
+        # At the same moment no match is stale.
         assert await world.rows(inferred) == []
         await world.database_clock.set_time(NOW + HOUR / 60)
         await world.run("auto_finish_stale_fixtures", threshold_hours=hours, safety_lag_hours=hours)
         assert await world.rows(inferred) == [(100,)]
-        # Re-dated without a word from the API, as a rebuild may find out.
+        # Moved without a response of the API, as a rebuild may do.
         async with world.store.connection() as conn:
             await conn.execute(
                 "INSERT INTO core.fixture_inferences (fixture_id, inferred_status, reason,"
@@ -203,17 +207,17 @@ async def test_what_has_not_begun_is_never_inferred_to_be_over(
         assert await world.rows(inferred) == [(100,)]
 
 
-async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
-    collecting: Collecting,
+async def test_random_schedules_never_infer_unstarted_match_finished(
+    start_collector: StartCollector,
 ) -> None:
-    """Random states and kick-offs, moved both ways, and every job that infers or ends that."""
+    """Move random states and kick-offs, and run every job that makes or ends inferences."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     codes = [*MAY_BE_OVER, "TBD", "PST", "CANC", "SUSP", "ABD", "AWD", "FT", "??"]
 
     def moved(number: int, now: datetime) -> Any:
-        # A kick-off that nobody knows is as possible as one far away.
+        # A kick-off may be unknown or far away.
         one = match(number, now + dice.randint(-96, 96) * HOUR / 4, dice.choice(codes))
         if dice.random() < 0.1:
             one["fixture"]["timestamp"] = None
@@ -222,14 +226,14 @@ async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
     matches = {number: moved(number, NOW) for number in range(1, 31)}
     silent: set[int] = set()
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
         if path != "fixtures":
             return []
-        wanted = asked.get("ids", "-".join(map(str, matches))).split("-")
-        told = [matches[int(number)] for number in wanted if int(number) not in silent]
-        return [one | NO_DETAILS for one in told] if "ids" in asked else told
+        wanted = parameters.get("ids", "-".join(map(str, matches))).split("-")
+        published = [matches[int(number)] for number in wanted if int(number) not in silent]
+        return [one | NO_DETAILS for one in published] if "ids" in parameters else published
 
     inferred = (
         "SELECT i.fixture_id, f.status_short, f.date <= clock_timestamp(), f.date"
@@ -237,7 +241,7 @@ async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
     )
     count = "SELECT count(*) FROM core.fixture_inferences"
     marked = 0
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         for _ in range(40):
             for number in dice.sample(range(1, 31), 8):
                 matches[number] = moved(number, world.database_clock.now)
@@ -276,11 +280,11 @@ async def test_no_way_to_infer_takes_a_match_for_over_that_has_not_begun(
     assert marked, seed
 
 
-async def test_a_kick_off_that_moves_while_a_run_infers_ends_what_it_infers(
-    collecting: Collecting,
+async def test_kick_off_moved_during_inference_ends_it(
+    start_collector: StartCollector,
 ) -> None:
     """The run waits for a writer of matches, and then sees the new kick-off."""
-    async with collecting(telling([match(1, NOW - 2 * HOUR, "2H")])) as world:
+    async with start_collector(respond_with_matches([match(1, NOW - 2 * HOUR, "2H")])) as world:
         await world.run("fixtures_backfill_league_season")
         await world.database_clock.set_time(NOW + 4 * HOUR)
         async with world.store.connection() as conn:
@@ -300,44 +304,44 @@ async def test_a_kick_off_that_moves_while_a_run_infers_ends_what_it_infers(
         assert await world.rows("SELECT fixture_id FROM core.fixture_inferences") == []
 
 
-async def test_two_backfills_of_details_begin_at_both_ends(collecting: Collecting) -> None:
+async def test_detail_backfills_start_at_opposite_ends(start_collector: StartCollector) -> None:
     matches = [match(n, NOW - n * DAY, "FT") for n in range(1, 61)]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
-        wanted = set(asked.get("ids", "").split("-"))
+        wanted = set(parameters.get("ids", "").split("-"))
         by_id = [one | NO_DETAILS for one in matches if str(one["fixture"]["id"]) in wanted]
-        return (by_id if "ids" in asked else matches) if path == "fixtures" else []
+        return (by_id if "ids" in parameters else matches) if path == "fixtures" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         for name, first in (
             ("fixture_details_backfill_90d", range(1, 21)),
             ("fixture_details_backfill_season", range(60, 40, -1)),
         ):
-            before = len(world.api.asked)
+            before = len(world.api.requests)
             await world.run(name)
-            assert world.api.asked[before][1]["ids"] == "-".join(map(str, first))
+            assert world.api.requests[before][1]["ids"] == "-".join(map(str, first))
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
-    collecting: Collecting, dry_run: bool
+async def test_try_fetch_first_counts_and_dry_run_sends_nothing(
+    start_collector: StartCollector, dry_run: bool
 ) -> None:
     matches = [match(n, NOW - HOUR, "2H") for n in (1, 2)]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
         return [one | NO_DETAILS for one in matches] if path == "fixtures" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         await world.database_clock.set_time(NOW + 5 * HOUR)
-        # One has ended, and of the other nothing is told.
+        # One match has ended, the other is missing.
         matches[:] = [match(1, NOW - HOUR, "FT")]
-        asked = len(world.api.asked)
+        parameters = len(world.api.requests)
         outcome = await world.run(
             "auto_finish_stale_fixtures", try_fetch_first=True, dry_run=dry_run
         )
@@ -345,7 +349,7 @@ async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
         found = await world.rows("SELECT status_short FROM core.fixtures ORDER BY fixture_id")
         inferred = await world.rows("SELECT fixture_id FROM core.fixture_inferences")
         if dry_run:
-            assert (outcome.rows_changed, len(world.api.asked) - asked) == (2, 0)
+            assert (outcome.rows_changed, len(world.api.requests) - parameters) == (2, 0)
             assert (found, inferred) == ([("2H",), ("2H",)], [])
         else:
             assert (outcome.rows_changed, outcome.detail) == (2, {"marked": 1})
@@ -361,34 +365,36 @@ async def test_matches_that_are_asked_for_first_count_and_a_dry_run_asks_nobody(
         (50_000, 60_000, "done"),
     ],
 )
-async def test_verification_leaves_what_it_is_told_to_leave(
-    collecting: Collecting, setting: int, param: int | None, kind: str
+async def test_verification_respects_min_daily_quota(
+    start_collector: StartCollector, setting: int, param: int | None, kind: str
 ) -> None:
     matches = [match(1, NOW - HOUR, "2H")]
 
-    async with collecting(telling(matches), verification={"min_daily_quota": setting}) as world:
+    async with start_collector(
+        respond_with_matches(matches), verification={"min_daily_quota": setting}
+    ) as world:
         await world.run("fixtures_backfill_league_season")
         await world.database_clock.set_time(NOW + 5 * HOUR)
         await world.run("auto_finish_stale_fixtures")
-        asked = len(world.api.asked)
-        told = await world.run("auto_finish_verification", min_daily_quota=param)
-        assert told.kind == kind
-        assert (len(world.api.asked) > asked) == (kind == "done")
+        parameters = len(world.api.requests)
+        published = await world.run("auto_finish_verification", min_daily_quota=param)
+        assert published.kind == kind
+        assert (len(world.api.requests) > parameters) == (kind == "done")
 
 
-async def test_a_match_of_nobody_knows_which_league_is_set_aside(collecting: Collecting) -> None:
-    """In an answer about all leagues; it might be of one that is followed."""
+async def test_match_without_league_is_quarantined(start_collector: StartCollector) -> None:
+    """In a response about all leagues, it might belong to a followed one."""
     known, odd = match(1, NOW, "NS"), match(2, NOW, "NS")
     odd["league"]["id"] = "39"
     nameless = match(3, NOW, "NS")
     del nameless["league"]
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
             return [league(39)]
         return [known, odd, nameless] if path == "fixtures" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("daily_fixtures_by_date")
         assert await world.rows("SELECT fixture_id FROM core.fixtures") == [(1,)]
         reasons = await world.rows("SELECT DISTINCT reason FROM raw.set_aside ORDER BY 1")
@@ -400,10 +406,10 @@ async def test_a_match_of_nobody_knows_which_league_is_set_aside(collecting: Col
 
 
 @pytest.mark.parametrize("body", [b"<html></html>", b'{"get": "timezone", "respo', b""])
-async def test_an_answer_that_cannot_be_read_is_said_and_set_aside(
-    collecting: Collecting, body: bytes
+async def test_unreadable_response_is_reported_and_quarantined(
+    start_collector: StartCollector, body: bytes
 ) -> None:
-    async with collecting(lambda *_: Reply(body)) as world:
+    async with start_collector(lambda *_: Reply(body)) as world:
         with pytest.raises(BrokenAnswerError) as failed:
             await world.run("bootstrap_timezones")
         assert failed.value.message == (
@@ -415,10 +421,10 @@ async def test_an_answer_that_cannot_be_read_is_said_and_set_aside(
         assert await world.rows("SELECT DISTINCT outcome FROM budget.request") == [("broken",)]
 
 
-async def test_a_new_season_of_a_followed_league_is_said(collecting: Collecting) -> None:
+async def test_new_season_of_followed_league_is_reported(start_collector: StartCollector) -> None:
     listed = league(39)
     listed["seasons"] += [{"year": 2027, "current": True}]
-    async with collecting(lambda *_: [listed]) as world:
+    async with start_collector(lambda *_: [listed]) as world:
         outcome = await world.run("season_rollover_watch")
         assert outcome.message == (
             "L39 (id 39) has started season 2027, but season 2026 is followed. "
@@ -427,26 +433,26 @@ async def test_a_new_season_of_a_followed_league_is_said(collecting: Collecting)
 
 
 @pytest.mark.parametrize("body", [b'{"response": [1]}', b'{"errors": [], "response": [NaN]}'])
-async def test_a_season_that_could_not_be_read_is_not_complete(
-    collecting: Collecting, body: bytes
+async def test_unreadable_season_is_not_complete(
+    start_collector: StartCollector, body: bytes
 ) -> None:
-    def tell(path: str, _: Parameters) -> Any:
+    def respond(path: str, _: Parameters) -> Any:
         return Reply(body) if path == "fixtures" else [league(39)] if path == "leagues" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         await world.run("fixtures_backfill_league_season")
         progress = "SELECT completed, last_error FROM core.backfill_progress"
         assert await world.rows(progress) == [(False, "the response cannot be read")]
         assert (body,) in await world.rows("SELECT content FROM raw.set_aside")
 
 
-async def test_a_wrong_word_about_the_day_stops_the_jobs_for_a_quarter_of_an_hour(
-    collecting: Collecting,
+async def test_wrong_daily_limit_response_pauses_jobs_for_15_minutes(
+    start_collector: StartCollector,
 ) -> None:
     lapsed = True
     used = 75_000
 
-    def tell(path: str, asked: Parameters) -> Any:
+    def respond(path: str, parameters: Parameters) -> Any:
         if path == "status":
             counts = {"requests": {"current": used, "limit_day": 75_000}}
             return Reply(json.dumps({"errors": [], "response": counts}).encode())
@@ -454,24 +460,24 @@ async def test_a_wrong_word_about_the_day_stops_the_jobs_for_a_quarter_of_an_hou
             return reply([], errors={"requests": "You have reached the request limit for the day"})
         return [league(39)] if path == "leagues" else []
 
-    async with collecting(tell) as world:
+    async with start_collector(respond) as world:
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
         lapsed = False
         await world.database_clock.set_time(NOW + HOUR / 5)
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
-        assert [path for path, _ in world.api.asked] == ["leagues", "status"]
-        # The free request says that nothing is left: nothing else is sent.
+        assert [path for path, _ in world.api.requests] == ["leagues", "status"]
+        # The free request reports that nothing is left: no other request is sent.
         await world.database_clock.set_time(NOW + HOUR / 3)
         assert (await world.run("bootstrap_leagues")).kind == "out_of_quota"
-        assert [path for path, _ in world.api.asked] == ["leagues", "status", "status"]
+        assert [path for path, _ in world.api.requests] == ["leagues", "status", "status"]
         used = 10
         await world.database_clock.set_time(NOW + HOUR)
         assert (await world.run("bootstrap_leagues")).kind == "done"
         assert (await world.run("bootstrap_countries")).kind == "done"
 
 
-async def test_a_run_leaves_its_slot_while_the_api_asks_for_a_pause(
-    collecting: Collecting, monkeypatch: pytest.MonkeyPatch
+async def test_run_releases_its_slot_while_api_requests_pause(
+    start_collector: StartCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
 
@@ -482,11 +488,11 @@ async def test_a_run_leaves_its_slot_while_the_api_asks_for_a_pause(
 
     monkeypatch.setattr(RunContext, "waiting", waiting)
 
-    async with collecting(lambda path, asked: [league(39)]) as world:
+    async with start_collector(lambda path, parameters: [league(39)]) as world:
         await world.run("bootstrap_leagues")
         async with world.store.connection() as conn:
             await conn.execute("SELECT budget.slow_down('football', 1, 120, NULL)")
-        before = len(world.api.asked)
+        before = len(world.api.requests)
         assert (await world.run("bootstrap_leagues")).kind == "done"
-        assert len(world.api.asked) == before + 1
+        assert len(world.api.requests) == before + 1
     assert 100 < max(waits) <= 120

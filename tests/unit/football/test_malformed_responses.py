@@ -1,14 +1,14 @@
-"""Answers that nobody has seen yet: nothing raises, nothing is lost, all spellings are one."""
+"""Responses of any shape: nothing raises, nothing is lost, and encodings agree."""
 
 import json
 from typing import Any
 
 import pytest
+from hasat.load_responses.encoding import canonical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasat.errors import BrokenAnswerError
-from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import encode, read_envelope
 from hasat.sources.football.ingest.scopes import scopes_containing
@@ -42,28 +42,28 @@ ANYTHING = st.recursive(
 ID = ODD | st.integers(0, 9)
 
 
-def named(**fields: Any) -> st.SearchStrategy[Any]:
-    """An object with these fields, any of which may be odd or missing."""
+def object_with(**fields: Any) -> st.SearchStrategy[Any]:
+    """Generate objects with these fields, any of which may be malformed or missing."""
     return st.fixed_dictionaries({}, optional={n: v | ODD for n, v in fields.items()}) | ANYTHING
 
 
-WHO = named(id=ID, name=TEXT)
-EVENT = named(time=named(elapsed=ID, extra=ID), team=WHO, player=WHO, type=TEXT)
-BLOCK = named(team=WHO, startXI=ANYTHING)
-PLAYERS = named(team=WHO, players=st.lists(named(player=WHO), max_size=3))
-ABOUT = named(id=ID, timestamp=ID)
-LEAGUE = named(id=ID, season=ID)
+WHO = object_with(id=ID, name=TEXT)
+EVENT = object_with(time=object_with(elapsed=ID, extra=ID), team=WHO, player=WHO, type=TEXT)
+BLOCK = object_with(team=WHO, startXI=ANYTHING)
+PLAYERS = object_with(team=WHO, players=st.lists(object_with(player=WHO), max_size=3))
+ABOUT = object_with(id=ID, timestamp=ID)
+LEAGUE = object_with(id=ID, season=ID)
 ROWS: dict[str, st.SearchStrategy[Any]] = {
     "timezone": TEXT | ANYTHING,
-    "countries": named(name=TEXT),
-    "leagues": named(league=WHO, seasons=ANYTHING),
-    "teams": named(team=WHO, venue=ANYTHING),
+    "countries": object_with(name=TEXT),
+    "leagues": object_with(league=WHO, seasons=ANYTHING),
+    "teams": object_with(team=WHO, venue=ANYTHING),
     "fixtures/events": EVENT,
     "fixtures/lineups": BLOCK,
     "fixtures/statistics": BLOCK,
-    "injuries": named(player=WHO, team=WHO, fixture=ABOUT, league=LEAGUE),
-    "players/topscorers": named(player=WHO, statistics=ANYTHING),
-    "teams/statistics": named(team=WHO, league=LEAGUE),
+    "injuries": object_with(player=WHO, team=WHO, fixture=ABOUT, league=LEAGUE),
+    "players/topscorers": object_with(player=WHO, statistics=ANYTHING),
+    "teams/statistics": object_with(team=WHO, league=LEAGUE),
 }
 PARAMETERS = {"league": "39", "season": "2024", "fixture": "7"}
 
@@ -71,7 +71,7 @@ PARAMETERS = {"league": "39", "season": "2024", "fixture": "7"}
 @pytest.mark.parametrize("endpoint", ROWS)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_an_element_is_a_record_or_set_aside(endpoint: str, data: st.DataObject) -> None:
+def test_element_is_a_record_or_quarantined(endpoint: str, data: st.DataObject) -> None:
     rows = data.draw(st.lists(ROWS[endpoint], min_size=1, max_size=4))
     found = extract(endpoint, PARAMETERS, rows)
     kept = [*(one.body for one in found.elements), *(one.body for one in found.unreadable)]
@@ -84,7 +84,7 @@ def test_an_element_is_a_record_or_set_aside(endpoint: str, data: st.DataObject)
 
 @given(
     st.lists(
-        named(
+        object_with(
             fixture=ABOUT,
             league=LEAGUE,
             events=st.lists(EVENT, max_size=3),
@@ -96,7 +96,7 @@ def test_an_element_is_a_record_or_set_aside(endpoint: str, data: st.DataObject)
     )
 )
 @settings(max_examples=150)
-def test_matches_of_any_shape_cover_only_what_was_read(rows: list[Any]) -> None:
+def test_scopes_of_malformed_matches_cover_only_readable_ones(rows: list[Any]) -> None:
     found = extract("fixtures", {"ids": "7"}, rows)
     fixtures = [one for one in found.elements if one.dataset == "fixtures"]
     lost = [one for one in found.unreadable if one.dataset == "fixtures"]
@@ -107,7 +107,7 @@ def test_matches_of_any_shape_cover_only_what_was_read(rows: list[Any]) -> None:
 
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
 @settings(max_examples=200)
-def test_an_envelope_of_any_shape_is_read_or_refused(
+def test_envelope_of_any_shape_is_read_or_refused(
     errors: Any, parameters: Any, paging: Any, response: Any
 ) -> None:
     document = {"errors": errors, "parameters": parameters, "paging": paging, "response": response}
@@ -121,14 +121,14 @@ def test_an_envelope_of_any_shape_is_read_or_refused(
         encode(envelope.document, integers_only=envelope.integers_only),
     }
     assert spellings == {canonical(envelope.document)}
-    # What PostgreSQL keeps of it is read as the same.
+    # The stored document is read as the same.
     again = read_envelope(json.dumps(envelope.document, ensure_ascii=False))
     assert (again.document, again.repaired) == (envelope.document, False)
     assert b"\\u0000" not in encode(again.document).replace(b"\\\\", b"")
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", b"\xff"])
-def test_what_is_no_json_is_refused(text: str | bytes) -> None:
+def test_invalid_json_is_refused(text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else f'{{"errors": [], "response": {text}}}'
     with pytest.raises(BrokenAnswerError):
         read_envelope(body)
@@ -151,7 +151,7 @@ def test_what_is_no_json_is_refused(text: str | bytes) -> None:
     ],
     ids=lambda value: repr(value[:12]),
 )
-def test_a_value_that_cannot_be_stored_does_not_cost_the_others(value: bytes) -> None:
+def test_unstorable_value_does_not_affect_others(value: bytes) -> None:
     body = b'{"errors": [], "response": [{"id": 7}, {"odd": %b}, {"id": 1.5}]}' % value
     envelope = read_envelope(body)
     assert envelope.repaired
@@ -163,6 +163,6 @@ def test_a_value_that_cannot_be_stored_does_not_cost_the_others(value: bytes) ->
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
-def test_another_encoding_of_json_is_read(encoding: str) -> None:
+def test_other_encodings_of_json_are_read(encoding: str) -> None:
     body = '{"errors": [], "response": ["Fenerbahçe", "\\u0000"]}'.encode(encoding)
     assert read_envelope(body).response == ["Fenerbahçe", "\ufffd"]
