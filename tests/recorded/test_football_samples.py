@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hasat.load_responses.encoding import canonical
 
+from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import read_envelope
 from hasat.sources.football.ingest.scopes import BLOCKS

@@ -398,7 +398,7 @@ async def test_dry_run_marks_nothing(database: ThrowAwayDatabase, tmp_path: Path
         fetched = await world.run("auto_finish_stale_fixtures", try_fetch_first=True)
         assert (fetched.kind, fetched.rows_changed) == ("done", outcome.rows_changed)
         assert fetched.message is not None
-        assert "did not answer /fixtures" in fetched.message
+        assert "did not respond to /fixtures" in fetched.message
 
 
 async def test_daily_limit_ends_run_without_further_requests(
@@ -524,7 +524,7 @@ async def test_refused_key_is_reported_and_tried_once(
 
 async def test_no_request_without_key(database: ThrowAwayDatabase, tmp_path: Path) -> None:
     async with start_collector(database, tmp_path, api_key=None) as world:
-        with pytest.raises(SettingsError, match="no key"):
+        with pytest.raises(SettingsError, match="No API key"):
             await world.run("bootstrap_countries")
         assert world.requests == 0
 

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from hasat.load_responses.encoding import canonical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasat.errors import BrokenAnswerError
+from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import encode, read_envelope
 from hasat.sources.football.ingest.scopes import scopes_containing
