@@ -147,7 +147,7 @@ def test_what_runs_when_and_what_has_run(hasat: Hasat) -> None:
     stopped = hasat.data("stop", str(again["id"]))
     assert (stopped["state"], stopped["outcome"]) == ("finished", "interrupted")
     code, _, err = hasat.run("stop", str(again["id"]))
-    assert (code, "is over already" in err) == (1, True)
+    assert (code, "has already finished" in err) == (1, True)
 
 
 def test_a_busy_job_is_named_and_an_interrupted_one_is_recorded(hasat: Hasat) -> None:

@@ -1,4 +1,4 @@
-"""Grants: asked for in one round trip, waited for without blocking, and settled once."""
+"""Budgets and grants: acquired in one round trip, awaited without blocking, and settled once."""
 
 import asyncio
 from collections import defaultdict
@@ -21,31 +21,31 @@ from hasat.store import Store
 from hasat.store.explain import is_lost, lost
 from hasat.store.queries import load_query
 
-KEEP_REQUESTS_DAYS = 14
-KEEP_USAGE_DAYS = 400
+REQUEST_RETENTION_DAYS = 14
+USAGE_RETENTION_DAYS = 400
 
-# Rules can change while somebody waits: look again at least so often.
+# The rules can change during a wait.
 _POLL_SECONDS = 5.0
 _CONNECTIONS = 4
 _MAX_COUNT = 2**31 - 1
-_PATIENCE_SECONDS = 10.0
+_POOL_TIMEOUT_SECONDS = 10.0
 
 _ACQUIRE = load_query("hasat.budget", "acquire")
 _SETTLE = load_query("hasat.budget", "settle")
 
 Sleep = Callable[[float], Awaitable[None]]
 Waiting = Callable[[float], AbstractAsyncContextManager[None]]
-"""Surrounds a wait of about so many seconds: a run leaves its worker slot to others meanwhile."""
+"""Surrounds a wait of about that many seconds, during which a run vacates its worker slot."""
 
 
 def keep_slot(seconds: float) -> AbstractAsyncContextManager[None]:
-    """Wait without leaving anything to others."""
+    """Wait without vacating a worker slot."""
     return nullcontext()
 
 
 IsUsedUp = Callable[[], Awaitable[bool]]
-"""An upstream's free status request: whether its day is used up. True if it does not respond."""
-# With these an upstream answers what it was asked: its day is not used up.
+"""The upstream's free status request: whether the day is used up. True without a response."""
+# After these outcomes the upstream's day is not used up.
 _REOPENING = frozenset({"ok", "empty", "not_in_plan", "bad_request"})
 
 Connection = AsyncConnection[TupleRow]
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Remaining:
-    """What an answer's headers say is left; None for what they do not say."""
+    """The remaining quota and the limits in the headers of a response; None if not stated."""
 
     day: int | None = None
     minute: int | None = None
@@ -62,31 +62,31 @@ class Remaining:
     minute_limit: int | None = None
 
 
-NOTHING_SAID = Remaining()
+UNKNOWN = Remaining()
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Leave to send one request, now. It is spent, whatever comes of it."""
+    """Permission to send one request now; it is spent whatever the outcome."""
 
     budget: "Budget"
     request: int
-    """Its number in the ledger."""
+    """The number in the ledger."""
     lane: str
     cost: int
     waited: float
-    """Seconds that it took to get it."""
+    """The seconds spent waiting for it."""
     is_recheck: bool = False
-    """Whether its response decides if a day that was declared used up is open again."""
+    """Whether its response decides if an exhausted day is reopened."""
 
     async def settle(
         self,
         outcome: str,
-        headers: Remaining = NOTHING_SAID,
+        headers: Remaining = UNKNOWN,
         latency: float | None = None,
         retry_after: float | None = None,
     ) -> bool:
-        """Write down what became of the request; False if that was done before."""
+        """Record the outcome of the request; return False if it was recorded before."""
         is_new = await self.budget.settle(self.request, outcome, headers, latency, retry_after)
         if self.is_recheck and is_new and outcome in _REOPENING:
             await self.budget.reopen_after(self.request)
@@ -94,7 +94,7 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _Decision:
     verdict: str
     reason: str | None
     wait: float | None
@@ -104,12 +104,12 @@ class _Answer:
 
 
 def _in_range(count: int | None) -> int | None:
-    """A count that can be one; upstreams send others, which say nothing."""
+    """Return the count, or None for a value that an upstream cannot mean."""
     return count if count is not None and 0 <= count <= _MAX_COUNT else None
 
 
 class Budget:
-    """One upstream's budget as one process uses it."""
+    """The budget of one upstream, as used by one process."""
 
     def __init__(
         self,
@@ -129,8 +129,8 @@ class Budget:
         self._declared = False
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
-        # One asker a lane and endpoint: the others of this process wait in line behind it.
-        self._lines: defaultdict[tuple[str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
+        # One request per lane and endpoint waits in the database; the others queue here.
+        self._queues: defaultdict[tuple[str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ class Budget:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -154,14 +154,14 @@ class Budget:
         run: int | None = None,
         timeout: float = 60.0,  # noqa: ASYNC109 - an error of ours, not a cancellation
     ) -> Grant:
-        """Leave to send one request now, after waiting at most `timeout` seconds for it.
+        """Return the grant for one request, after waiting at most `timeout` seconds.
 
-        OutOfQuotaError says when to come back, if it is refused or the wait would be too long.
+        Raises OutOfQuotaError with the time to try again if it is refused or the wait is too long.
         """
         if lane not in self._lanes:
             raise UsageError(
                 msg(
-                    "{upstream} has no lane {lane!r}: {lanes}.",
+                    "{upstream} has no lane {lane!r}; its lanes are {lanes}.",
                     upstream=self.upstream.name,
                     lane=lane,
                     lanes=sorted(self._lanes),
@@ -179,46 +179,46 @@ class Budget:
             "job": job,
             "run": run,
         }
-        line = self._lines[lane, endpoint if self.upstream.has_endpoints else None]
-        at_once = not line.locked()
+        queue = self._queues[lane, endpoint if self.upstream.has_endpoints else None]
+        at_once = not queue.locked()
         try:
             async with asyncio.timeout(timeout):
-                await line.acquire()
+                await queue.acquire()
         except TimeoutError:
-            raise refusal(self.upstream, lane, "line", None) from None
+            raise refusal(self.upstream, lane, "queue", None) from None
         patience = timeout - (clock() - began)
         try:
             while True:
                 waited = 0.0 if at_once else clock() - began
-                answer = await self._ask(values | {"waited": waited})
-                if answer.verdict == "granted" and answer.request is not None:
-                    if answer.new_day:
+                decision = await self._decide(values | {"waited": waited})
+                if decision.verdict == "granted" and decision.request is not None:
+                    if decision.new_day:
                         with suppress(DatabaseError):
-                            await self._tidy()
-                    return Grant(self, answer.request, lane, cost, waited)
-                if answer.reason == "exhausted" and (grant := await self._recheck(values)):
+                            await self._delete_expired()
+                    return Grant(self, decision.request, lane, cost, waited)
+                if decision.reason == "exhausted" and (grant := await self._recheck(values)):
                     return grant
-                wait = answer.wait or 0.0
-                if answer.verdict != "wait" or wait > patience:
-                    raise refusal(self.upstream, lane, answer.reason or "", answer.until)
+                wait = decision.wait or 0.0
+                if decision.verdict != "wait" or wait > patience:
+                    raise refusal(self.upstream, lane, decision.reason or "", decision.until)
                 at_once = False
                 pause = min(wait, _POLL_SECONDS)
-                # What it takes to get a worker slot back is no wait for the budget.
+                # The time to get a worker slot back does not count.
                 patience -= pause
                 async with self._waiting(wait):
                     await self._sleep(pause)
         finally:
-            line.release()
+            queue.release()
 
     async def settle(
         self,
         request: int,
         outcome: str,
-        headers: Remaining = NOTHING_SAID,
+        headers: Remaining = UNKNOWN,
         latency: float | None = None,
         retry_after: float | None = None,
     ) -> bool:
-        """What `Grant.settle` does, for whoever kept only the number."""
+        """Record the outcome of a request by its number, as `Grant.settle` does."""
         values = {
             "request": request,
             "outcome": outcome,
@@ -237,7 +237,7 @@ class Budget:
         return await self._with_connection(write)
 
     async def reopen_after(self, request: int) -> None:
-        """Open the day again after the response to a re-check."""
+        """Reopen the day after the response to a re-check."""
 
         async def reopen(conn: Connection) -> None:
             await conn.execute("SELECT budget.reopen_after(%s)", [request])
@@ -245,7 +245,7 @@ class Budget:
         await self._with_connection(reopen)
 
     async def slow_down(self, factor: float, pause: float = 0.0) -> None:
-        """Let every process ask less often; a tenth of the full rate comes back each minute."""
+        """Reduce the rate of every process; a tenth of the full rate is restored each minute."""
 
         async def slow(conn: Connection) -> None:
             await conn.execute(
@@ -254,29 +254,29 @@ class Budget:
 
         await self._with_connection(slow)
 
-    async def _ask(self, values: dict[str, Any]) -> _Answer:
-        async def ask(conn: Connection) -> _Answer:
+    async def _decide(self, values: dict[str, Any]) -> _Decision:
+        async def decide(conn: Connection) -> _Decision:
             if not self._declared:
                 await declare(conn, self.upstream)
                 self._declared = True
-            async with conn.cursor(row_factory=class_row(_Answer)) as cursor:
+            async with conn.cursor(row_factory=class_row(_Decision)) as cursor:
                 await cursor.execute(_ACQUIRE, values)
-                answer = await cursor.fetchone()
-                if answer is None or answer.verdict == "undeclared":
-                    # A restore, or a process with other lanes: say our rules again.
+                decision = await cursor.fetchone()
+                if decision is None or decision.verdict == "undeclared":
+                    # After a restore, or another process with other lanes.
                     await declare(conn, self.upstream)
                     await cursor.execute(_ACQUIRE, values)
-                    answer = await cursor.fetchone()
-            assert answer is not None
-            return answer
+                    decision = await cursor.fetchone()
+            assert decision is not None
+            return decision
 
-        return await self._with_connection(ask)
+        return await self._with_connection(decide)
 
     async def _recheck(self, values: dict[str, Any]) -> Grant | None:
-        """Re-check a day that was declared used up, if that is due and nobody else does.
+        """Re-check an exhausted day if that is due and no other process does it.
 
-        The free status request comes first. Only if it shows that something is left, one request
-        is granted, and its response reopens the day.
+        The free status request comes first. Only if it shows remaining quota, one request is
+        granted, and its response reopens the day.
         """
 
         async def claim(conn: Connection) -> bool:
@@ -299,21 +299,21 @@ class Budget:
             return None
         return Grant(self, request, values["lane"], values["cost"], 0.0, is_recheck=True)
 
-    async def _tidy(self) -> None:
-        async def tidy(conn: Connection) -> None:
+    async def _delete_expired(self) -> None:
+        async def delete(conn: Connection) -> None:
             await conn.execute(
-                load_query("hasat.budget", "tidy"),
-                {"request_days": KEEP_REQUESTS_DAYS, "usage_days": KEEP_USAGE_DAYS},
+                load_query("hasat.budget", "delete_expired"),
+                {"request_days": REQUEST_RETENTION_DAYS, "usage_days": USAGE_RETENTION_DAYS},
             )
 
-        await self._with_connection(tidy)
+        await self._with_connection(delete)
 
     async def _with_connection(self, use: Callable[[Connection], Awaitable[T]]) -> T:
-        """Use a connection that has no transaction around each statement.
+        """Use a connection that commits each statement.
 
-        So a grant is one round trip, and its lock is never held while a process is busy or gone.
-        After a restart of the server each connection that we hold may be dead, which only use can
-        tell: then it is done again on the next. At worst each try counts a grant that nobody got.
+        A grant is thus one round trip, and its lock is never held by a busy or dead process. After
+        a restart of the server every pooled connection may be dead, so the statement is repeated on
+        the next one. At worst each repetition spends a grant that is not used.
         """
         pool = self._pool or await self._open()
         dead = 0
@@ -330,11 +330,13 @@ class Budget:
         except PoolTimeout as error:
             raise DatabaseError(
                 msg(
-                    "The budget of {upstream} cannot be asked: {error}.",
+                    "Cannot reach the budget of {upstream}: {error}.",
                     upstream=self.upstream.name,
                     error=error,
                 ),
-                remedy=msg("Nothing is sent without a grant; try again when the database answers."),
+                remedy=msg(
+                    "Try again when the database responds; nothing is sent without a grant."
+                ),
             ) from error
         except psycopg.Error as error:
             if is_lost(error):
@@ -344,15 +346,15 @@ class Budget:
     async def _open(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
             if self._pool is None:
-                theirs = self._store.pool
-                options: dict[str, Any] = cast(dict[str, Any], theirs.kwargs)
+                shared = self._store.pool
+                options: dict[str, Any] = cast(dict[str, Any], shared.kwargs)
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-                    theirs.conninfo,
-                    connection_class=theirs.connection_class,
+                    shared.conninfo,
+                    connection_class=shared.connection_class,
                     kwargs=options | {"autocommit": True},
                     min_size=1,
                     max_size=_CONNECTIONS,
-                    timeout=_PATIENCE_SECONDS,
+                    timeout=_POOL_TIMEOUT_SECONDS,
                     name="hasat-budget",
                     open=False,
                 )
@@ -361,26 +363,28 @@ class Budget:
             return self._pool
 
 
-_WHY = {
-    "spent": template("the day's requests are spent down to what is kept back from {lane}"),
-    "reserved": template("what is left of the day is kept for lanes of more worth than {lane}"),
-    "exhausted": template("the upstream says that the day's requests are used up"),
-    "endpoint_spent": template("this endpoint's requests of the day are spent"),
-    "endpoint_exhausted": template("this endpoint says that its requests of the day are used up"),
-    "minute": template("as many requests as a minute allows are under way"),
-    "turn": template("lanes of more worth than {lane} are waiting"),
+_REASONS = {
+    "spent": template("the daily quota is used up, except the reserve that {lane} must leave"),
+    "reserved": template(
+        "the rest of the daily quota is reserved for lanes with higher priority than {lane}"
+    ),
+    "exhausted": template("the upstream reports that the daily quota is used up"),
+    "endpoint_spent": template("the daily quota of this endpoint is used up"),
+    "endpoint_exhausted": template("this endpoint reports that its daily quota is used up"),
+    "minute": template("the limit per minute is reached"),
+    "turn": template("lanes with higher priority than {lane} are waiting"),
     "paused": template("the upstream asked for a pause"),
-    "endpoint": template("this endpoint was asked a moment ago or rests"),
-    "opening": template("the first minutes of a quota day belong to other lanes than {lane}"),
-    "paced": template("{lane} is spread over the day and had its part for now"),
-    "line": template("others of this process are waiting for {lane} already"),
+    "endpoint": template("this endpoint was used a moment ago or is in cooldown"),
+    "opening": template("{lane} may not send in the first minutes of a quota day"),
+    "paced": template("{lane} is spread over the day and has used its share for now"),
+    "queue": template("other requests of this process are already waiting for {lane}"),
 }
 
 
 def refusal(upstream: Upstream, lane: str, reason: str, until: datetime | None) -> OutOfQuotaError:
-    """The error for a grant that cannot be had, or not in time."""
-    why = Message(_WHY[reason], {"lane": repr(lane)})
-    when = msg("in a while")
+    """Return the error for a grant that is refused or not available in time."""
+    why = Message(_REASONS[reason], {"lane": repr(lane)})
+    when = msg("later")
     if until is not None:
         there = until.astimezone(zone(upstream.zone))
         when = msg("after {until:%Y-%m-%d %H:%M:%S} {zone}", until=there, zone=there.tzname() or "")

@@ -1,12 +1,12 @@
 -- name: acquire
--- One round trip, one row lock: granted, wait or refused.
+-- Decide about one request under one row lock: granted, wait or refused.
 SELECT verdict, reason, wait, until, request, new_day
 FROM budget.acquire(
     %(upstream)s, %(lane)s, %(cost)s, %(endpoint)s, %(job)s, %(run)s, %(waited)s
 );
 
 -- name: declare
--- Tell the rules of an upstream; its counts and pauses stay.
+-- Write the limits of an upstream; its counts and pauses stay.
 WITH declared AS (
     INSERT INTO budget.upstream AS known (
         name, zone, day_limit, target, minute_limit, minute_hard, opening_seconds, endpoint_limit,
@@ -38,7 +38,7 @@ ON CONFLICT (upstream, name) DO UPDATE SET
     day_limit = excluded.day_limit, seconds = excluded.seconds;
 
 -- name: endpoints
--- Endpoints with a window of their own, and what they spent today.
+-- Return the endpoints with their own windows, and their use today.
 SELECT e.name, e.day_limit, coalesce(d.spent, 0) AS spent, d.exhausted_at,
     CASE WHEN e.rest_until > %(now)s THEN e.rest_until END AS rest_until
 FROM budget.endpoint e
@@ -48,11 +48,11 @@ WHERE e.upstream = %(upstream)s
 ORDER BY e.name;
 
 -- name: grant_recheck
--- The one request of a re-check.
+-- Grant the only request of a re-check.
 SELECT budget.grant_recheck(%(upstream)s, %(lane)s, %(cost)s, %(endpoint)s, %(job)s, %(run)s);
 
 -- name: lanes
--- Today's use of each lane, what it may still take now, and what it took in the last hour.
+-- Return the use of each lane today and in the last hour, and what it may still send now.
 SELECT
     lane.name, lane.paced, least(lane.keep, kept.units) AS keep,
     coalesce(used.units, 0)::bigint AS spent, coalesce(used.grants, 0)::bigint AS grants,
@@ -93,14 +93,14 @@ LEFT JOIN LATERAL (
 WHERE u.name = %(upstream)s
 ORDER BY lane.no;
 
--- name: learn
--- After new rules: what each lane must leave for the lanes above it, from today's point of view.
+-- name: learn_needs
+-- Compute what each lane must leave for higher lanes, after a declaration.
 UPDATE budget.upstream u
 SET promised = budget.promised(u, (budget.now() AT TIME ZONE u.zone)::date)
 WHERE u.name = %(name)s;
 
 -- name: outcomes
--- How today's requests ended; those without an outcome had no answer, or have none yet.
+-- Count today's requests by outcome; NULL means no response, or none yet.
 SELECT outcome, count(*) AS requests, sum(cost)::bigint AS spent,
     percentile_cont(0.5) WITHIN GROUP (ORDER BY latency_ms) AS median_ms,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_ms
@@ -110,14 +110,14 @@ GROUP BY outcome
 ORDER BY requests DESC, outcome;
 
 -- name: settle
--- What became of a request; corrects the windows where the answer says so.
+-- Record the outcome of a request, and correct the windows by its headers.
 SELECT budget.settle(
     %(request)s, %(outcome)s, %(latency_ms)s, %(retry_after)s,
     %(day)s, %(day_limit)s, %(minute)s, %(minute_limit)s
 );
 
 -- name: spenders
--- Who spent what today, most first.
+-- Return the use of each job today, largest first.
 SELECT job, lane, sum(units)::bigint AS spent, sum(grants)::bigint AS grants,
     sum(refusals)::bigint AS refusals
 FROM budget.usage
@@ -125,8 +125,8 @@ WHERE upstream = %(upstream)s AND day = %(day)s
 GROUP BY job, lane
 ORDER BY spent DESC, job, lane;
 
--- name: tidy
--- Forget requests and days past their keep; the last eight days are what is learned from.
+-- name: delete_expired
+-- Delete expired requests and days; the last eight days are needed to learn the lanes' needs.
 WITH old_requests AS (
     DELETE FROM budget.request WHERE at < budget.now() - make_interval(days => %(request_days)s)
 ), old_usage AS (
@@ -137,7 +137,7 @@ WITH old_requests AS (
 DELETE FROM budget.day WHERE day < budget.now()::date - %(usage_days)s::integer;
 
 -- name: windows
--- The rules of the upstreams and where their windows stand now.
+-- Return the limits of the upstreams and the current state of their windows.
 SELECT
     u.name AS upstream, u.zone, t.now, u.shadow, u.opening_seconds,
     u.day_limit, u.target, d.plan, coalesce(d.spent, 0) AS spent,

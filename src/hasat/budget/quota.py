@@ -1,4 +1,4 @@
-"""What the quota day will come to if the last hour goes on."""
+"""The state of a budget: its windows, lanes and jobs, and a forecast for the quota day."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -17,18 +17,18 @@ from hasat.store.queries import load_query
 
 @dataclass(frozen=True)
 class Spending:
-    """What a forecast is made from."""
+    """The input of a forecast."""
 
     now: datetime
     starts_at: datetime
     ends_at: datetime
     zone: str
     usable: int
-    """What the most privileged lane may still spend today."""
+    """The requests that the highest lane may still send today."""
     target: float
-    """The share of the day's limit that paced lanes spend by its end."""
+    """The share of the daily limit that paced lanes use by the end of the day."""
     to_target: int
-    """What is left up to that."""
+    """The requests left up to the target."""
     others_last_hour: int
     paced_last_hour: int
     has_paced: bool
@@ -36,10 +36,10 @@ class Spending:
 
 @dataclass(frozen=True)
 class Forecast:
-    """`spent`, `runs_out` at a time, `unused` so many at the end, or `on_target`.
+    """The expected end of the day: `spent`, `runs_out` at a time, `unused` or `on_target`.
 
-    With paced lanes `unused` is what stays short of the `target`, which is less than all that is
-    left; without them it is what stays of all that may be spent, and there is no target.
+    With paced lanes `unused` is the shortfall from the `target`; without them it is the unused rest
+    of the quota, and there is no target.
     """
 
     kind: Literal["spent", "runs_out", "unused", "on_target"]
@@ -50,9 +50,9 @@ class Forecast:
 
 
 def forecast(s: Spending) -> Forecast:
-    """Lanes that are not paced go on as in the last hour; paced ones take no more than is left."""
+    """Forecast the day: lanes continue as in the last hour, paced ones within what is left."""
     left = (s.ends_at - s.now).total_seconds()
-    # Early in the day there is less than an hour to go by.
+    # Early in the day there is less than an hour of data.
     seen = max(60.0, min(3600.0, (s.now - s.starts_at).total_seconds()))
     if s.usable <= 0:
         return Forecast("spent", f"spent until {_clock(s.ends_at, s)}", at=s.ends_at)
@@ -64,7 +64,7 @@ def forecast(s: Spending) -> Forecast:
     for_paced = max(0.0, goal - others)
     paced = min(for_paced, s.paced_last_hour / seen * left)
     unused = round(for_paced - paced)
-    # Within half a percent nothing need be said.
+    # Half a percent is on target.
     if unused * 200 <= goal:
         return Forecast("on_target", f"reaches its target by {_clock(s.ends_at, s)}")
     end = _clock(s.ends_at, s)
@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows that all requests to an upstream share. None where there is no such window."""
+    """The windows that all requests to an upstream share; None where there is no limit."""
 
     upstream: str
     zone: str
@@ -114,7 +114,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class LaneUse:
-    """One lane today; `may_spend` is what it could take at once, before pacing."""
+    """The use of a lane today; `may_spend` is what it could send at once, before pacing."""
 
     name: str
     paced: bool
@@ -131,7 +131,7 @@ class LaneUse:
 
 @dataclass(frozen=True)
 class Spender:
-    """A job that asked today."""
+    """The use of a job today."""
 
     job: str
     lane: str
@@ -142,7 +142,7 @@ class Spender:
 
 @dataclass(frozen=True)
 class OutcomeUse:
-    """Today's requests that ended alike; without an outcome, no answer came."""
+    """Today's requests with one outcome; None means no response."""
 
     outcome: str | None
     requests: int
@@ -153,7 +153,7 @@ class OutcomeUse:
 
 @dataclass(frozen=True)
 class EndpointUse:
-    """An endpoint with a window of its own, today."""
+    """The use of an endpoint with its own window today."""
 
     name: str
     day_limit: int | None
@@ -164,7 +164,7 @@ class EndpointUse:
 
 @dataclass(frozen=True)
 class Quota:
-    """All there is to know about one upstream's budget at one moment."""
+    """The complete state of one upstream's budget."""
 
     windows: Windows
     lanes: tuple[LaneUse, ...]
@@ -174,7 +174,7 @@ class Quota:
 
     @property
     def forecast(self) -> Forecast | None:
-        """What the day will come to; None without a day window."""
+        """The forecast for the day; None without a daily limit."""
         w = self.windows
         if w.remaining is None or w.day_limit is None:
             return None
@@ -197,12 +197,12 @@ class Quota:
 
 
 async def read_quota(store: Store, upstream: str) -> Quota:
-    """The budget of one upstream."""
+    """Return the state of one upstream's budget."""
     found = await read_quotas(store, upstream)
     if not found:
         raise NotFoundError(
             msg("There is no budget for {upstream!r}.", upstream=upstream),
-            remedy=msg("`hasat quota` lists those there are."),
+            remedy=msg("`hasat quota` lists all budgets."),
         )
     return found[0]
 
@@ -210,9 +210,9 @@ async def read_quota(store: Store, upstream: str) -> Quota:
 async def read_quotas(
     store: Store, upstream: str | None = None, *, outcomes: bool = True
 ) -> list[Quota]:
-    """The budgets of all upstreams that were ever declared, or of one.
+    """Return the state of all declared budgets, or of one.
 
-    Without `outcomes`, the day's ledger is not read through for how its requests ended.
+    Without `outcomes`, the requests of the day are not counted by outcome, which is faster.
     """
     async with store.snapshot() as conn:
         windows = await _rows(conn, Windows, "windows", {"upstream": upstream})
@@ -220,9 +220,9 @@ async def read_quotas(
 
 
 async def reopen(store: Store, upstream: str) -> bool:
-    """Reopen the day that an upstream closed; False if it is open.
+    """Reopen an exhausted day; return False if it is open.
 
-    What the upstream stated about its limits today is void until it states it again.
+    The limits that the upstream stated today are ignored until it states them again.
     """
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT budget.reopen(%s)", [upstream])

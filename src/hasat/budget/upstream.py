@@ -1,4 +1,4 @@
-"""What an upstream allows and how its quota is shared out, and how the database is told."""
+"""The limits and lanes of an upstream, and their declaration in the database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ from hasat.store.queries import load_query
 
 @dataclass(frozen=True)
 class Lane:
-    """A kind of work. Lanes are listed by worth: an earlier one goes first and is never starved."""
+    """A priority class. Lanes are listed by priority: an earlier one goes first."""
 
     name: str
     keep: int = 0
-    """What must remain of the day after a grant: an emergency reserve, a `min_daily_quota`."""
+    """The requests that must remain after a grant: an emergency reserve, a `min_daily_quota`."""
     keep_share: float = 1.0
-    """It is never more than this share of the plan that the upstream states."""
+    """The maximum of `keep` as a share of the limit that the upstream states."""
     needs: int = 0
-    """What it takes a day, until the ledger knows better; lower lanes leave that much alone."""
+    """The expected requests a day until the ledger has data; lower lanes leave that many."""
     paced: bool = False
-    """Takes what nobody else needs, evenly until the day's end, up to the upstream's target."""
+    """Whether it uses the quota that other lanes leave, evenly over the day, up to the target."""
     early: bool = False
-    """May ask in the first minutes of a quota day, before the upstream's own count has settled."""
+    """Whether it may send in the first minutes of a quota day, before the upstream has reset."""
     share: float = 0.0
-    """Of what paced lanes spend: this much it gets even while a higher paced lane waits."""
+    """The share of paced requests that it gets even while a higher paced lane waits."""
 
 
 LANES = (
@@ -42,35 +42,35 @@ LANES = (
 
 @dataclass(frozen=True)
 class EndpointLimit:
-    """What one endpoint allows, where each has a limit of its own."""
+    """The limits of one endpoint."""
 
     day: int | None = None
     seconds: float = 0.0
-    """The least time between two requests."""
+    """The minimum time between two requests."""
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """The windows of one upstream, as configured. None means that there is no such window."""
+    """The configured limits of one upstream; None means no limit."""
 
     name: str
     zone: str = "UTC"
-    """Where the upstream's day begins and ends."""
+    """The time zone of the upstream's quota day."""
     day_limit: int | None = None
     target: float = 0.9
     """The share of the day that paced lanes spend up to."""
     minute_limit: int | None = None
-    """Requests in a minute to work at; never more in any sixty seconds."""
+    """The requests to send in a minute; never more in any sixty seconds."""
     minute_hard: int | None = None
-    """Requests in a minute that the upstream allows; by default what we work at."""
+    """The requests in a minute that the upstream allows; `minute_limit` by default."""
     lanes: tuple[Lane, ...] = LANES
     opening_seconds: int = 600
-    """So long after the day began only early lanes ask, and before its end paced ones are done."""
+    """How long after the day's start only early lanes send, and before its end paced lanes stop."""
     each_endpoint: EndpointLimit | None = None
     """For endpoints that are not named in `endpoints`."""
     endpoints: Mapping[str, EndpointLimit] = field(default_factory=dict, hash=False)
     shadow: bool = False
-    """Count and note what would have been refused, but grant everything."""
+    """Whether to grant everything and only record what would have been refused."""
 
     def __post_init__(self) -> None:
         zone_named(self.zone)
@@ -78,7 +78,7 @@ class Upstream:
         if not names or len(set(names)) < len(names):
             raise SettingsError(
                 msg(
-                    "The lanes of {name} need names that differ: {names}.",
+                    "The lanes of {name} need distinct names: {names}.",
                     name=self.name,
                     names=names,
                 )
@@ -87,12 +87,12 @@ class Upstream:
         if hard is not None and (self.minute_limit is None or hard < self.minute_limit):
             raise SettingsError(
                 msg(
-                    "{name} would work at {minute_limit} requests a minute, of {hard}.",
+                    "The minute limit of {name} ({minute_limit}) exceeds its hard limit ({hard}).",
                     name=self.name,
                     minute_limit=self.minute_limit,
                     hard=hard,
                 ),
-                remedy=msg("Lower the minute's soft limit to at most the hard one."),
+                remedy=msg("Lower the minute limit to at most the hard limit."),
             )
 
     @property
@@ -103,7 +103,7 @@ class Upstream:
 async def declare(
     conn: AsyncConnection[Any], upstream: Upstream, *, if_missing: bool = False
 ) -> None:
-    """Tell the database the rules. Who declares last is right; counts and pauses stay."""
+    """Write the limits to the database; the last declaration applies, counts and pauses stay."""
     each = upstream.each_endpoint or EndpointLimit()
     values = {
         "name": upstream.name,
@@ -130,4 +130,4 @@ async def declare(
         "endpoint_spacings": [limit.seconds for limit in upstream.endpoints.values()],
     }
     await conn.execute(load_query("hasat.budget", "declare"), values)
-    await conn.execute(load_query("hasat.budget", "learn"), values)
+    await conn.execute(load_query("hasat.budget", "learn_needs"), values)

@@ -1,6 +1,6 @@
-"""When things run: the catalogue, the clock's orders, the engine, the record of every run.
+"""Jobs on procrastinate: the catalogue, the schedule, the worker and the record of every run.
 
-Works in the database only (schema `jobs` and procrastinate's tables); what a job does is its own.
+All state is in the database: the schema `jobs` and procrastinate's tables.
 """
 
 from hasat.jobs.catalogue import Catalogue, Job, Outcome, Run

@@ -1,7 +1,7 @@
-"""One attempt at a run: begun, performed, and ended in the records; each write is fenced.
+"""One attempt at a run: started, executed and recorded, with every write fenced.
 
-The attempt's number is the fence: a worker that was silent for so long that its run was begun anew
-finds no row to write to.
+The attempt's number is the fence: after another worker has taken the run over, the statements of
+the earlier attempt match no row.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from hasat.store.home import explain_disk_full
 from hasat.store.queries import load_query
 
 _LOCK_HELD = msg("Another database session holds a lock that the job needs.")
-_TELL_AGAIN_SECONDS = 5.0
-# A detail with NaN in it, an unknown kind of outcome, a list that contains itself, ...
-_NOT_STORABLE = (
+_CANCEL_AGAIN_SECONDS = 5.0
+# NaN in the detail, an unknown outcome, a list that contains itself, ...
+_STORAGE_ERRORS = (
     psycopg.DataError,
     psycopg.IntegrityError,
     psycopg.ProgrammingError,
@@ -49,29 +49,29 @@ class AttemptResult:
 
     outcome: RunOutcome
     rows_changed: int | None = None
-    """None where the job could not say it: then what it committed counts."""
+    """None if the job did not report it; then the committed rows count."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     message: str | None = None
     error: str | None = None
-    passing: bool = False
-    """PostgreSQL was away: another attempt may well succeed."""
-    waits: bool = False
-    """Another session holds a lock that the job needs: it is tried again until the lock is free."""
+    is_transient: bool = False
+    """Whether PostgreSQL was unavailable, so that another attempt may succeed."""
+    is_blocked: bool = False
+    """Whether another session holds a lock that the job needs; it is retried until it is free."""
 
 
 class Attempt:
-    """What entitles this process to work on a run and to write about it."""
+    """The right of this process to execute a run and to write its record."""
 
-    def __init__(self, link: RetryingPool, run: Run, context: RunContext) -> None:
+    def __init__(self, database: RetryingPool, run: Run, context: RunContext) -> None:
         self.run = run
         self.context = context
-        self._link = link
+        self._database = database
         self._redact = redactor(context.settings.secrets())
 
     @classmethod
     async def begin(
         cls,
-        link: RetryingPool,
+        database: RetryingPool,
         *,
         run_id: int,
         queue_id: int,
@@ -84,8 +84,8 @@ class Attempt:
         slot: Slot | None = None,
         local: bool = False,
     ) -> "Attempt | None":
-        """The attempt, or None if the run is over or the queue's row is no longer ours."""
-        async with link.transaction() as connection:
+        """Start an attempt; return None if the run has finished or the queue row was taken away."""
+        async with database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "queue_start"),
                 {"run": run_id, "queue_id": queue_id, "worker_id": worker_id, "worker": worker},
@@ -95,10 +95,10 @@ class Attempt:
             run = await select_run(connection, run_id)
         if run is None:
             return None
-        await terminate_replaced(link, run_id)
+        await terminate_replaced(database, run_id)
 
-        async def keep(progress: Mapping[str, Any] | None, requests: int) -> bool:
-            async with link.transaction() as connection:
+        async def store_progress(progress: Mapping[str, Any] | None, requests: int) -> bool:
+            async with database.transaction() as connection:
                 cursor = await connection.execute(
                     load_query("hasat.jobs", "run_progress"),
                     {
@@ -117,33 +117,33 @@ class Attempt:
             scheduled_for=run.scheduled_for,
             settings=settings,
             store=store.fenced(fence(run_id, run.attempt)),
-            keep=keep,
+            store_progress=store_progress,
             conclude=lambda connection, outcome: attempt.conclude(connection, outcome),
             on_progress=on_progress,
             slot=slot,
             attempt=run.attempt,
             local=local,
         )
-        attempt = cls(link, run, context)
+        attempt = cls(database, run, context)
         return attempt
 
     async def perform(self) -> AttemptResult:
-        """Do the job; whatever it raises becomes an ending, only a cancellation goes through."""
+        """Execute the job; turn every error into a result and let only a cancellation through."""
         job = self.context.job
         with structlog.contextvars.bound_contextvars(
             run=self.run.id, job=job.name, source=job.source
         ):
-            log.info("run started", attempt=self.run.attempt, trigger=self.run.trigger)
-            ending = await self._ending_of(job.run(self.context))
-            log.info("run ended", outcome=ending.outcome, rows_changed=ending.rows_changed)
-        return ending
+            log.info("run.started", attempt=self.run.attempt, trigger=self.run.trigger)
+            result = await self._await_outcome(job.run(self.context))
+            log.info("run.finished", outcome=result.outcome, rows_changed=result.rows_changed)
+        return result
 
-    async def _ending_of(self, work: Awaitable[Outcome]) -> AttemptResult:
+    async def _await_outcome(self, work: Awaitable[Outcome]) -> AttemptResult:
         try:
             outcome = await work
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"the job returned {outcome!r} instead of an Outcome")
-            return self._ending(outcome)
+            return self._result(outcome)
         except NothingToDoError as error:
             return AttemptResult("nothing", message=self._storable(str(error)))
         except HeldError as error:
@@ -153,95 +153,95 @@ class Attempt:
         except psycopg.errors.LockNotAvailable as error:
             log.warning("run.lock_held", error=str(error))
             return AttemptResult(
-                "failed", message=_LOCK_HELD, error=self._storable(str(error)), waits=True
+                "failed", message=_LOCK_HELD, error=self._storable(str(error)), is_blocked=True
             )
         except DATABASE_ERRORS as error:
-            known = self._explained(error)
+            known = self._explain(error)
             if isinstance(known, HasatError):
-                log.warning("run failed", error=str(known))
+                log.warning("run.failed", error=str(known))
             else:
-                log.warning("run failed because PostgreSQL did not answer", exc_info=True)
-            return self._failed(known, passing=True)
+                log.warning("run.failed", reason="PostgreSQL did not respond", exc_info=True)
+            return self._failed(known, is_transient=True)
         except HasatError as error:
-            log.warning("run failed", error=str(error))
+            log.warning("run.failed", error=str(error))
             return self._failed(error)
-        # SystemExit too: left alone, it would end the worker with all its other jobs.
+        # SystemExit would otherwise end the worker with all its other jobs.
         except (Exception, SystemExit) as error:
-            known = self._explained(error)
+            known = self._explain(error)
             if isinstance(known, HasatError):
-                log.warning("run failed", error=str(known))
+                log.warning("run.failed", error=str(known))
             else:
-                log.exception("run failed unexpectedly")
+                log.exception("run.failed")
             return self._failed(known)
 
-    def _explained(self, error: BaseException) -> BaseException:
-        """Return what a full disk or a server in trouble means, else the error itself."""
+    def _explain(self, error: BaseException) -> BaseException:
+        """Return a readable error for a full disk or a failing server, else the error itself."""
         store = self.context.store
         if isinstance(error, psycopg.Error):
             return explain.sentence(error, store.label, embedded=store.embedded) or error
         return explain_disk_full(error, self.context.settings.home) or error
 
-    def _ending(self, outcome: Outcome) -> AttemptResult:
+    def _result(self, outcome: Outcome) -> AttemptResult:
         return AttemptResult(
             outcome.kind,
             outcome.rows_changed,
             outcome.detail,
             self._storable(outcome.message),
-            # Not skipped behind what its own earlier attempt may have left.
-            waits=outcome.kind == "skipped" and self.context.is_retry,
+            # An earlier attempt of the same run may hold the lock: retry instead of skipping.
+            is_blocked=outcome.kind == "skipped" and self.context.is_retry,
         )
 
-    def _failed(self, error: BaseException, *, passing: bool = False) -> AttemptResult:
+    def _failed(self, error: BaseException, *, is_transient: bool = False) -> AttemptResult:
         if isinstance(error, HasatError):
             message = str(error)
-        elif passing:
-            message = msg("PostgreSQL did not answer while the job was running.")
+        elif is_transient:
+            message = msg("PostgreSQL did not respond while the job was running.")
         else:
             message = msg("The job stopped with an unexpected error; the log has its traceback.")
         return AttemptResult(
             "failed",
             message=self._storable(message),
             error=self._storable(f"{type(error).__name__}: {error}"),
-            passing=passing,
+            is_transient=is_transient,
         )
 
     async def conclude(self, connection: Connection, outcome: Outcome) -> bool:
-        """Record the end in the job's own transaction; False if the run was begun anew."""
-        ending = self._ending(outcome)
-        return await self._finish(connection, ending, self.context.last_progress)
+        """Record the outcome in the job's transaction; return False if the run was taken over."""
+        result = self._result(outcome)
+        return await self._finish(connection, result, self.context.last_progress)
 
-    async def finish(self, ending: AttemptResult) -> bool:
-        """Record the end; False if the run was begun anew elsewhere, so that this end is void."""
+    async def finish(self, result: AttemptResult) -> bool:
+        """Record the result; return False if another worker has taken the run over."""
         try:
-            async with self._link.transaction() as connection:
-                return await self._finish(connection, ending, self.context.last_progress)
-        except _NOT_STORABLE as error:
-            log.exception("the outcome of a run cannot be stored", run=self.run.id)
-            async with self._link.transaction() as connection:
+            async with self._database.transaction() as connection:
+                return await self._finish(connection, result, self.context.last_progress)
+        except _STORAGE_ERRORS as error:
+            log.exception("run.outcome_not_storable", run=self.run.id)
+            async with self._database.transaction() as connection:
                 return await self._finish(connection, self._failed(error), None)
 
     async def _finish(
-        self, connection: Connection, ending: AttemptResult, progress: Mapping[str, Any] | None
+        self, connection: Connection, result: AttemptResult, progress: Mapping[str, Any] | None
     ) -> bool:
         return await self._write(
             connection,
             "queue_finish",
-            outcome=ending.outcome,
-            rows_changed=ending.rows_changed,
-            **message_columns(ending.message),
-            error=ending.error,
-            detail=_json(ending.detail),
+            outcome=result.outcome,
+            rows_changed=result.rows_changed,
+            **message_columns(result.message),
+            error=result.error,
+            detail=_json(result.detail),
             progress=_json(progress),
         )
 
-    async def give_back(
+    async def requeue(
         self, *, counts: bool, pause: float = 0.0, message: str | None = None
     ) -> bool:
-        """Let another worker begin the run anew, unless it was asked to stop.
+        """Queue the run again, or end it if it was asked to stop.
 
-        False if that has happened already.
+        Returns False if another worker has taken the run over already.
         """
-        async with self._link.transaction() as connection:
+        async with self._database.transaction() as connection:
             return await self._write(
                 connection,
                 "queue_give_back",
@@ -256,14 +256,14 @@ class Attempt:
         values |= {
             "run": self.run.id,
             "attempt": self.run.attempt,
-            "requests": self.context.unkept_requests,
+            "requests": self.context.unsaved_requests,
         }
         cursor = await connection.execute(load_query("hasat.jobs", name), values)
         row = await cursor.fetchone()
         return row is not None and bool(row[0])
 
     def _storable(self, text: str | None) -> str | None:
-        """Without secrets, personal numbers and what PostgreSQL does not take."""
+        """Remove secrets, personal numbers and characters that PostgreSQL does not accept."""
         return None if text is None else change_text(text, self._storable_text)
 
     def _storable_text(self, text: str) -> str:
@@ -272,20 +272,19 @@ class Attempt:
 
 
 def _json(value: Mapping[str, Any] | None) -> Jsonb | None:
-    # Dates and the like are stored as text rather than lost with the run that reports them.
+    # Dates and similar values are stored as text.
     return None if value is None else Jsonb(value, dumps=lambda v: json.dumps(v, default=str))
 
 
-StopReason = Literal["hand", "silence", "engine"]
-"""Who stops a job: somebody asked for it, its worker fell silent, or the engine ends."""
+StopReason = Literal["manual", "silence", "shutdown"]
+"""Why a job is stopped: on request, after its worker fell silent, or when the worker ends."""
 
 
 class JobTask:
-    """A job at work, which can be told to stop.
+    """The task of a running job, which can be stopped.
 
-    One that was told is told again: Python 3.11 loses a cancellation that meets the end of a wait
-    with a time-out, such as a connection coming free. Nothing can be learnt from the task about
-    that: a time-out of the job's own cancels it for a moment, too.
+    The cancellation is repeated: Python 3.11 loses one that coincides with the end of a wait with a
+    time-out, such as for a free connection, and the task does not show whether that happened.
     """
 
     def __init__(self, work: Coroutine[Any, Any, AttemptResult]) -> None:
@@ -294,28 +293,28 @@ class JobTask:
         self._task = self._loop.create_task(work)
 
     def stop(self, why: StopReason) -> bool:
-        """Tell it to stop; False if it has been told before, or is over."""
+        """Stop the job; return False if it was stopped before or has finished."""
         if self.stopped is not None or self._task.done():
             return False
         self.stopped = why
-        self._tell()
+        self._cancel()
         return True
 
-    def _tell(self) -> None:
+    def _cancel(self) -> None:
         if not self._task.done():
             self._task.cancel()
-            self._loop.call_later(_TELL_AGAIN_SECONDS, self._tell)
+            self._loop.call_later(_CANCEL_AGAIN_SECONDS, self._cancel)
 
     async def ended(self) -> AttemptResult | None:
-        """How it ended; None if it was stopped and nobody asked for that.
+        """Wait for the result; return None if the job was stopped without a request.
 
-        A cancelled waiter leaves it running.
+        Cancelling the wait does not stop the job.
         """
         await asyncio.wait({self._task})
-        ending = None if self._task.cancelled() else self._task.result()
+        result = None if self._task.cancelled() else self._task.result()
         if self.stopped is None:
-            return ending or AttemptResult("failed", message=msg("The job cancelled itself."))
-        if ending is not None and ending.outcome != "failed":
-            return ending
-        # What a job says when it is torn out of its work is no verdict on it.
-        return AttemptResult("interrupted", message=STOPPED) if self.stopped == "hand" else None
+            return result or AttemptResult("failed", message=msg("The job cancelled itself."))
+        if result is not None and result.outcome != "failed":
+            return result
+        # An error of a job that was stopped does not count as its outcome.
+        return AttemptResult("interrupted", message=STOPPED) if self.stopped == "manual" else None

@@ -1,4 +1,4 @@
-"""The values of this room: a job, what it returns, and the record of a run."""
+"""Jobs: their declaration, their parameters, and the catalogue with the operator's changes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ from hasat.settings.types import check_http_url
 
 LOCATION = "a file or an http(s) address"
 Location = Annotated[str, LOCATION]
-"""The type of a param that names a file or an address. Who starts a run on the command line may
-name both; a queued run opens only http(s) addresses, which must be public."""
+"""The type of a parameter that names a file or an address. A run on the command line may use both;
+a queued run opens only http(s) addresses, which must be public."""
 
 OutcomeKind = Literal["done", "nothing", "held", "out_of_quota", "skipped"]
 RunOutcome = Literal[OutcomeKind, "failed", "set_aside", "interrupted"]
@@ -38,7 +38,7 @@ State = Literal["queued", "running", "finished"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returns: how it went, and what it changed."""
+    """The result that a job returns: its kind and the number of changed rows."""
 
     kind: OutcomeKind = "done"
     rows_changed: int = 0
@@ -48,44 +48,44 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A named piece of work and when it runs.
+    """A named piece of work and its schedule.
 
-    `run` is an ``async def`` that shares its event loop with the worker's sign of life: work that
-    computes for long goes to a thread or a process (``asyncio.to_thread``), or the other workers
-    take this one for dead and begin the run anew. It lets a cancellation through, and it can be
-    begun anew at any point: a worker may die in the middle of it.
+    `run` is an ``async def`` that shares its event loop with the worker's heartbeat: long
+    computations belong in a thread or a process (``asyncio.to_thread``), or other workers take this
+    one for dead and take the run over. It must let a cancellation through and be repeatable at any
+    point, since a worker may die in the middle of it.
     """
 
     name: str
     run: "Callable[[RunContext], Awaitable[Outcome]]" = field(hash=False)
     summary: str
     cron: str | None = None
-    """Five fields; None means only by hand."""
+    """Five fields; None means manual only."""
     zone: str | None = None
-    """Where the cron's clock hangs; None means settings.jobs.timezone."""
+    """The time zone of the cron expression; None means settings.jobs.timezone."""
     enabled: bool = True
     lane: str = "daily"
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] | None = field(default=None, hash=False)
-    """The type of each param, a number's annotated with its range, and of further ones that may be
-    given; a param that is not in here is of its default's type. None means that anything may."""
+    """The types of parameters, numbers annotated with their range, including optional parameters; a
+    parameter that is not listed has the type of its default. None allows any parameter."""
     overlap: Literal["skip", "queue"] = "skip"
-    """A due time while a run is open is skipped, or waits its turn."""
+    """Whether a due time is skipped or queued while a run is open."""
     missed: Literal["once", "skip"] = "once"
-    """After an outage the newest missed time is made up for, or none."""
+    """Whether the newest missed time is run after an outage, or none."""
     source: str | None = None
     wanted: "Callable[[Connection], Awaitable[bool]] | None" = field(default=None, hash=False)
-    """Checked every few seconds: whether a run is needed although no time is due."""
+    """Checked every few seconds: returns whether a run is needed although no time is due."""
     machine: "Callable[[Connection, Mapping[str, Any]], Awaitable[str | None]] | None" = field(
         default=None, hash=False
     )
-    """Called with the params of a run that is queued: the only machine whose worker can execute
-    it, None for any; raises if no worker can."""
+    """Called with the parameters of a queued run: returns the only machine whose worker can execute
+    it, or None for any; raises if no worker can."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One row of jobs.run."""
+    """One execution of a job: a row of jobs.run."""
 
     id: int
     job: str
@@ -111,19 +111,19 @@ _MAX_SHOWN = 100
 
 
 def unknown_params(job: Job, given: Iterable[str]) -> list[str]:
-    """Names that a job does not have; none where it takes anything."""
+    """Return the names of parameters that a job does not have."""
     if job.options is None:
         return []
     return [name for name in given if name not in job.params and name not in job.options]
 
 
 def param_types(job: Job) -> dict[str, Any]:
-    """The type of every parameter of a job, a number's with its range."""
-    return {name: type(usual) for name, usual in job.params.items()} | dict(job.options or {})
+    """Return the type of every parameter of a job, numbers with their range."""
+    return {name: type(default) for name, default in job.params.items()} | dict(job.options or {})
 
 
 def check_params(job: Job, given: Mapping[str, Any]) -> None:
-    """Raise UsageError where something is said that the job would not understand."""
+    """Raise UsageError for unknown parameters and for values that are invalid or not storable."""
     if unknown := unknown_params(job, given):
         known = sorted({*job.params, *(job.options or {})})
         has = f"It has {', '.join(known)}." if known else "It has none."
@@ -136,7 +136,7 @@ def check_params(job: Job, given: Mapping[str, Any]) -> None:
 
 
 def check_values(job: Job, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a value of another type or outside its range; null is always allowed."""
+    """Raise UsageError for a value of a wrong type or outside its range; null is always allowed."""
     types = param_types(job)
     for name, value in given.items():
         kind = types.get(name, object)
@@ -152,10 +152,9 @@ def check_values(job: Job, given: Mapping[str, Any]) -> None:
 
 
 def check_locations(job: Job, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a file that a queued run shall read, whether there is one or not.
+    """Raise UsageError for a file in the parameters of a queued run, whether it exists or not.
 
-    The process that executes the run has other rights than the caller. What the operator has
-    configured for the job is allowed.
+    The worker has other rights than the caller. The configured value of a job is allowed.
     """
     for name, kind in param_types(job).items():
         value = given.get(name)
@@ -181,21 +180,19 @@ def check_locations(job: Job, given: Mapping[str, Any]) -> None:
 
 
 def _check_storable(job: Job, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for what JSON in PostgreSQL cannot hold, wherever in the values it is."""
+    """Raise UsageError for values that PostgreSQL cannot store as JSON."""
     try:
         text = json.dumps(dict(given), allow_nan=False, ensure_ascii=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             msg("The parameters of {job} cannot be stored.", job=job.name),
-            remedy=msg(
-                "Give JSON without NaN, infinite numbers and half characters, not too deep."
-            ),
+            remedy=msg("Use JSON without NaN, infinity, lone surrogates and deep nesting."),
         ) from error
     if "\0" in _all_text(given):
         raise UsageError(
             msg("The parameters of {job} contain the character U+0000.", job=job.name),
-            remedy=msg("Leave it out."),
+            remedy=msg("Remove the character."),
         )
 
 
@@ -211,7 +208,7 @@ def _all_text(value: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
-    """The nearest of the known names as advice, or other advice where none is near."""
+    """Suggest the nearest known name; return other advice if none is near."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}?" if close else otherwise
 
@@ -224,7 +221,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-# A job's name is a queue's name, a lock, a setting's key and a word on the command line.
+# The name is also used as queue name, lock, setting and command-line argument.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 log = structlog.get_logger(__name__)
@@ -232,7 +229,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Every job by name; crons are checked, zones are filled in."""
+    """Every job by name, with checked cron expressions and time zones."""
 
     jobs: Mapping[str, Job]
     zone: str
@@ -240,7 +237,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, jobs: Iterable[Job], settings: Settings) -> "Catalogue":
-        """A checked catalogue; SettingsError says which job or override is wrong."""
+        """Build the catalogue; raise SettingsError for an invalid job or override."""
         known: dict[str, Job] = {}
         for job in jobs:
             if not _NAME.fullmatch(job.name):
@@ -259,13 +256,13 @@ class Catalogue:
                         msg("jobs.schedule names a job {name!r}, which does not exist.", name=name),
                         remedy=msg("Did you mean {close!r}?", close=close[0]),
                     )
-                # Configuration may speak of sources that are not installed here.
-                log.warning("the schedule names a job of no installed source", job=name)
+                # The configuration may contain sources that are not installed.
+                log.warning("schedule.unknown_job", job=name)
                 continue
             job = known[name]
             for param in unknown_params(job, override.params):
-                # What the original's job had and ours has no use for does no harm.
-                log.warning("a job has no such parameter", job=name, parameter=param)
+                # The original's jobs had parameters that are not needed here.
+                log.warning("schedule.unknown_parameter", job=name, parameter=param)
             mode = {"mode": dict(override.mode)} if override.mode else {}
             known[name] = replace(
                 job,
@@ -299,7 +296,7 @@ class Catalogue:
         return len(self.jobs)
 
     def get(self, name: str) -> Job:
-        """The job of that name; NotFoundError with the nearest name if there is none."""
+        """Return a job by name; raise NotFoundError with the nearest name."""
         if name not in self.jobs:
             raise NotFoundError(
                 msg("There is no job named {name!r}.", name=name),
@@ -308,7 +305,7 @@ class Catalogue:
         return self.jobs[name]
 
     def cron(self, job: Job) -> Cron | None:
-        """When a job of this catalogue is due, if it has a cron at all."""
+        """Return the cron expression of a job, if it has one."""
         return Cron.parse(job.cron, job.zone or self.zone) if job.cron else None
 
 
@@ -317,6 +314,6 @@ def _check_params(job: Job) -> None:
         json.dumps(dict(job.params), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SettingsError(
-            msg("its params cannot be written as JSON: {error}.", error=error),
-            remedy=msg("Use texts, numbers, true, false, null, lists and mappings of them."),
+            msg("the parameters cannot be written as JSON: {error}.", error=error),
+            remedy=msg("Use text, numbers, true, false, null, and lists and mappings of them."),
         ) from error

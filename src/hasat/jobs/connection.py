@@ -1,4 +1,4 @@
-"""The engine's own way to PostgreSQL, which stays open however busy the jobs keep the store."""
+"""The worker's own connections to PostgreSQL, separate from those that its jobs use."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,38 +17,38 @@ T = TypeVar("T")
 Connection = psycopg.AsyncConnection[TupleRow]
 
 DATABASE_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseError)
-"""What is raised when PostgreSQL is away or going down."""
+"""Raised when PostgreSQL is unavailable or shutting down."""
 
 CONNECTION_ERRORS = (*DATABASE_ERRORS, OSError)
-"""The same around nothing but SQL, where a time-out (an OSError) can only be PostgreSQL's."""
+"""The same around SQL only, where a time-out (an OSError) can only be PostgreSQL's."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_ANSWER_SECONDS = 10.0
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 5.0
+_TIMEOUT_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
 
 class RetryingPool:
-    """A few connections, and patience when PostgreSQL is away."""
+    """A few connections that are retried while PostgreSQL is unavailable."""
 
     def __init__(self, pool: "AsyncConnectionPool[Connection]") -> None:
         self.pool = pool
         self.give_up = asyncio.Event()
-        """Set when the process must end, whether PostgreSQL comes back or not."""
-        self._is_away = False
+        """Set when the process must end, whether PostgreSQL is available or not."""
+        self._is_unavailable = False
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """One transaction; raises one of CONNECTION_ERRORS within a bounded time."""
+        """Open a transaction; raise one of CONNECTION_ERRORS within a limited time."""
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS), self.pool.connection() as connection:
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self.pool.connection() as connection:
                 yield connection
         except CONNECTION_ERRORS as error:
-            self.note_away(error)
+            self.mark_unavailable(error)
             raise
-        self.note_back()
+        self.mark_available()
 
-    async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, step: Callable[[], Awaitable[T]]) -> T:
         """Repeat the step until PostgreSQL responds; raise only after `give_up` is set."""
         pauses = backoff()
         while True:
@@ -60,37 +60,35 @@ class RetryingPool:
             await wait_for_event(self.give_up, next(pauses))
 
     @property
-    def hopeless(self) -> bool:
-        """PostgreSQL is away, and there is no more time to wait for it."""
-        return self._is_away and self.give_up.is_set()
+    def is_given_up(self) -> bool:
+        """Whether PostgreSQL is unavailable and there is no time left to wait for it."""
+        return self._is_unavailable and self.give_up.is_set()
 
-    def note_away(self, error: BaseException) -> None:
-        if not self._is_away:
-            self._is_away = True
+    def mark_unavailable(self, error: BaseException) -> None:
+        if not self._is_unavailable:
+            self._is_unavailable = True
             code = error.sqlstate if isinstance(error, psycopg.Error) else None
-            event = "PostgreSQL does not answer; trying again until it does"
-            if code == "53100":
-                event = "PostgreSQL's disk is full; trying again until there is room"
-            log.warning(event, error=str(error))
+            event = "database.disk_full" if code == "53100" else "database.unavailable"
+            log.warning(event, error=str(error), retrying=True)
 
-    def note_back(self) -> None:
-        if self._is_away:
-            self._is_away = False
-            log.info("PostgreSQL answers again")
+    def mark_available(self) -> None:
+        if self._is_unavailable:
+            self._is_unavailable = False
+            log.info("database.available")
 
 
 @asynccontextmanager
 async def open_retrying_pool(store: Store) -> AsyncIterator[RetryingPool]:
-    """A link for as long as the block lasts; PostgreSQL need not be there when it is opened."""
+    """Open a retrying pool; PostgreSQL may be unavailable at that time."""
     assert isinstance(store.pool.kwargs, dict)
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        # The store's own way to an address: it starts an embedded server that died.
+        # The store's callable, which restarts an embedded server that died.
         store.pool.conninfo,
         open=False,
         min_size=1,
         max_size=4,
         timeout=2.0,
-        # The pool doubles its pauses up to this; a longer one would outlast the outage itself.
+        # The pool doubles its pauses up to this; longer ones would outlast a short outage.
         reconnect_timeout=5.0,
         connection_class=store.pool.connection_class,
         # PgBouncer in transaction mode cannot keep prepared statements apart.
@@ -106,15 +104,15 @@ async def open_retrying_pool(store: Store) -> AsyncIterator[RetryingPool]:
 
 
 def backoff() -> Iterator[float]:
-    """0.1, 0.2, 0.4, ... up to 5 seconds, then 5 for ever."""
-    pause = _FIRST_PAUSE
+    """Yield 0.1, 0.2, 0.4, ... seconds, at most 5."""
+    pause = _MIN_PAUSE
     while True:
         yield pause
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, _MAX_PAUSE)
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event was set before that many seconds were over."""
+    """Wait for an event at most that many seconds; return whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

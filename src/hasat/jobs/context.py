@@ -1,4 +1,4 @@
-"""Worker slots: how many runs a worker executes at the same time."""
+"""The context of a running job, and the worker slot that it occupies."""
 
 import asyncio
 import time
@@ -26,20 +26,20 @@ def replaced_error(run: int) -> ConflictError:
 
 
 class Slots:
-    """The slots of one worker; who waits for one is served in order."""
+    """The number of runs that a worker executes at once; waiters are served in order."""
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
 
     async def take(self, seconds: float) -> bool:
-        """Take a slot; False if none becomes free within that many seconds."""
+        """Take a slot; return False if none becomes free within that many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._free.acquire()
         except TimeoutError:
             return False
 
-    async def wait_for_one(self) -> None:
+    async def wait(self) -> None:
         await self._free.acquire()
 
     def free(self) -> None:
@@ -47,10 +47,10 @@ class Slots:
 
 
 class Slot:
-    """A run's slot, vacated while the run waits for budget."""
+    """The slot of a run, vacated while the run waits for budget."""
 
     def __init__(self, slots: Slots) -> None:
-        """Own a slot that was taken."""
+        """Take over a slot that was taken."""
         self._slots = slots
         self._occupied = True
         self._closed = False
@@ -65,7 +65,7 @@ class Slot:
         """Wait until the run may work again."""
         async with self._turn:
             if not self._occupied and not self._closed:
-                await self._slots.wait_for_one()
+                await self._slots.wait()
                 self._occupied = True
 
     def close(self) -> None:
@@ -74,22 +74,22 @@ class Slot:
         self.vacate()
 
 
-Keep = Callable[[Mapping[str, Any] | None, int], Awaitable[bool]]
-"""Stores progress and newly spent requests; False once the run is no longer this attempt's."""
+StoreProgress = Callable[[Mapping[str, Any] | None, int], Awaitable[bool]]
+"""Stores progress and new requests; returns False after another attempt has taken over."""
 
 Conclude = Callable[[Connection, Outcome], Awaitable[bool]]
-"""Records the run's end; False once the run is no longer this attempt's."""
+"""Records the outcome of the run; returns False after another attempt has taken over."""
 
 OnProgress = Callable[[float, float | None, str], None]
 
-_KEEP_EVERY_SECONDS = 1.0
-# A shorter wait is part of the work: another run could do little meanwhile.
+_PROGRESS_INTERVAL = 1.0
+# During a shorter wait another run could do little.
 _SHORT_WAIT_SECONDS = 1.0
 _SAME_WAIT = timedelta(seconds=2)
 
 
 class RunContext:
-    """One attempt at a run, as the job sees it."""
+    """The settings, parameters and services of one attempt at a run."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RunContext:
         scheduled_for: datetime | None,
         settings: Settings,
         store: Store,
-        keep: Keep | None = None,
+        store_progress: StoreProgress | None = None,
         conclude: Conclude | None = None,
         on_progress: OnProgress | None = None,
         slot: Slot | None = None,
@@ -109,7 +109,7 @@ class RunContext:
     ) -> None:
         self.run_id = run_id
         self.is_retry = attempt > 1
-        """Whether an earlier attempt began this run: its leftovers may be in the way."""
+        """Whether there was an earlier attempt, which may have left locks behind."""
         self._local = local
         self.job = job
         self.params = params
@@ -120,38 +120,38 @@ class RunContext:
             run=run_id, job=job.name, source=job.source
         )
         self.last_progress: Mapping[str, Any] | None = None
-        self.unkept_requests = 0
-        self._keep = keep
+        self.unsaved_requests = 0
+        self._write_progress = store_progress
         self._conclude = conclude
         self._on_progress = on_progress
-        self._kept_at = float("-inf")
+        self._stored_at = float("-inf")
         self._slot = slot
         self._waiting_until: datetime | None = None
 
     def trusts(self, param: str) -> bool:
-        """Whether a location among the params may be a file or a private address.
+        """Return whether a location parameter may be a file or a private address.
 
-        It may if a person on this machine's command line or the operator's settings named it.
+        It may if it was given on this machine's command line or in the operator's settings.
         """
         return self._local or self.params.get(param) == self.job.params.get(param)
 
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far the run is; cheap enough to call for every step.
+        """Report progress; cheap enough to call for every step.
 
-        Raises ConflictError if the run was begun anew elsewhere while this worker was silent.
+        Raises ConflictError if another worker has taken the run over.
         """
         self.last_progress = _progress(done, total, note)
         waited, self._waiting_until = self._waiting_until is not None, None
         if self._on_progress is not None:
             self._on_progress(done, total, note)
-        if waited or time.monotonic() - self._kept_at >= _KEEP_EVERY_SECONDS:
+        if waited or time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL:
             await self._store_progress(self.last_progress)
 
     @asynccontextmanager
     async def waiting(self, seconds: float) -> AsyncIterator[None]:
-        """Leave the worker slot to other runs during a wait of about that many seconds.
+        """Vacate the worker slot during a wait of about that many seconds.
 
-        The block ends when the wait is over and a slot is free again.
+        The block ends when the wait is over and a slot is free.
         """
         if seconds < _SHORT_WAIT_SECONDS:
             yield
@@ -161,7 +161,7 @@ class RunContext:
             yield
             return
         self._slot.vacate()
-        # Without `finally`: a run that is stopped while it waits needs no slot to end.
+        # Not in a `finally`: a run that is stopped while it waits needs no slot.
         yield
         await self._slot.occupy()
 
@@ -184,30 +184,30 @@ class RunContext:
         )
 
     async def _store_progress(self, progress: Mapping[str, Any]) -> None:
-        if self._keep is None:
+        if self._write_progress is None:
             return
-        self._kept_at = time.monotonic()
-        requests, self.unkept_requests = self.unkept_requests, 0
+        self._stored_at = time.monotonic()
+        requests, self.unsaved_requests = self.unsaved_requests, 0
         try:
-            still_ours = await self._keep(progress, requests)
+            still_ours = await self._write_progress(progress, requests)
         except CONNECTION_ERRORS:
-            # Progress is not worth failing for; the next call or the end of the run stores it.
-            self.unkept_requests += requests
+            # Progress is not worth a failure: the next call or the end of the run stores it.
+            self.unsaved_requests += requests
             return
         if not still_ours:
             raise replaced_error(self.run_id)
 
     async def conclude(self, connection: Connection, outcome: Outcome) -> None:
-        """Record the outcome in the transaction that commits the run's work; the job's last step.
+        """Record the outcome in the transaction that commits the run's work, as the last step.
 
-        Raises ConflictError if another worker has begun the run anew: then nothing is committed.
+        Raises ConflictError if another worker has taken the run over: then nothing is committed.
         """
         if self._conclude is not None and not await self._conclude(connection, outcome):
             raise replaced_error(self.run_id)
 
     def count_requests(self, requests: int = 1) -> None:
         """Count requests sent to an upstream."""
-        self.unkept_requests += requests
+        self.unsaved_requests += requests
 
 
 def _progress(done: float, total: float | None, note: str) -> dict[str, Any]:

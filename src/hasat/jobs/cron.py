@@ -1,9 +1,9 @@
-"""When a cron expression is due: pure functions of a moment, a zone and nothing else.
+"""Cron expressions and their due times.
 
-A job at a fixed time of day runs exactly once a day, also where clocks are changed: a time that is
-skipped in spring counts as the first minute after the gap, a time that comes twice in autumn counts
-the first time. A job whose minute or hour field starts with ``*`` follows real minutes instead:
-``*/10 * * * *`` fires every ten minutes straight through both changes.
+A job at a fixed time of day runs exactly once a day, also when daylight saving time changes: a time
+that is skipped in spring counts as the first minute after the gap, a time that occurs twice in
+autumn counts the first time. A job whose minute or hour field starts with ``*`` follows elapsed
+minutes instead: ``*/10 * * * *`` is due every ten minutes through both changes.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from hasat.errors import SettingsError
 from hasat.messages import msg
 
 GRACE = timedelta(seconds=60)
-"""How late a job with ``missed="skip"`` may still be fired."""
+"""How late a job with ``missed="skip"`` may still be run."""
 
-_LOOK_BACK = (timedelta(hours=2), timedelta(days=2), timedelta(days=62))
+_SEARCH_SPANS = (timedelta(hours=2), timedelta(days=2), timedelta(days=62))
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Cron:
 
     @classmethod
     def parse(cls, expression: str, zone: str) -> "Cron":
-        """A checked expression; SettingsError if it cannot be read or never comes true."""
+        """Parse an expression; raise SettingsError if it is invalid or never due."""
         cron = cls(expression, zone_named(zone))
         if len(expression.split()) != 5:
             raise SettingsError(
                 msg("{expression!r} is not a cron expression.", expression=expression),
-                remedy=msg("Write five fields: minute, hour, day, month, weekday."),
+                remedy=msg("Use five fields: minute, hour, day, month, weekday."),
             )
         try:
             cron.after(datetime(2024, 1, 1, tzinfo=UTC))
@@ -52,17 +52,17 @@ class Cron:
             ) from error
         except StopIteration as error:
             raise SettingsError(
-                msg("The cron expression {expression!r} never comes true.", expression=expression)
+                msg("The cron expression {expression!r} is never due.", expression=expression)
             ) from error
         return cron
 
     def after(self, moment: datetime) -> datetime:
-        """The first due time later than `moment`."""
+        """Return the first due time later than `moment`."""
         return next(self._dues(moment))
 
     def newest(self, after: datetime, until: datetime) -> datetime | None:
-        """The last due time in (after, until], found without walking through a long past."""
-        for back in (*_LOOK_BACK, until - after):
+        """Return the last due time in (after, until], without iterating over a long past."""
+        for back in (*_SEARCH_SPANS, until - after):
             start = max(after, until - back)
             found = None
             for due in self._dues(start):
@@ -76,14 +76,14 @@ class Cron:
     def _dues(self, moment: datetime) -> Iterator[datetime]:
         for due in CronSim(self.expression, moment.astimezone(self.zone)):
             instant = due.astimezone(UTC)
-            # Inside the hour that comes twice, cronsim starts over from its first coming.
+            # Inside the hour that occurs twice, cronsim starts from its first occurrence.
             if instant > moment:
                 yield instant
 
 
 @dataclass(frozen=True)
 class Due:
-    """A due time that is to be dealt with now: fired, or passed over because it is too old."""
+    """A due time, and whether to run the job or to skip it because it is too late."""
 
     at: datetime
     fire: bool
@@ -92,7 +92,7 @@ class Due:
 def due_now(
     cron: Cron, missed: Literal["once", "skip"], fired_until: datetime, now: datetime
 ) -> Due | None:
-    """What is due: of several missed times only the newest counts."""
+    """Return the due time to handle now; of several missed times only the newest."""
     newest = cron.newest(fired_until, now)
     if newest is None:
         return None

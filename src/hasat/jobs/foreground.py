@@ -1,4 +1,4 @@
-"""Running a job here and now, without a worker, under the same lock as everybody else."""
+"""Manual runs in this process, without a worker, under the same lock as queued runs."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,16 @@ from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.queries import load_query
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _RECORD_SECONDS = 60.0
-"""How long the end of a run is kept for a PostgreSQL that is away."""
+"""How long to retry recording the result while PostgreSQL is unavailable."""
 
 OnRemark = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The run that holds a job's lock, and its process's last sign of life."""
+    """The run that holds a job's lock, and the last heartbeat of its process."""
 
     run: int
     worker: str | None
@@ -60,28 +60,28 @@ async def run_in_foreground(
     on_progress: OnProgress | None = None,
     on_remark: OnRemark = lambda sentence: None,
 ) -> Run:
-    """The finished run; outcome 'skipped' if another run of the job is going on.
+    """Run a job and return the finished run; its outcome is 'skipped' if another run is open.
 
     Disabled jobs run too. A cancellation is recorded as outcome 'interrupted'.
     """
     job = catalogue.get(name)
     check_params(job, params or {})
     given = {**job.params, **(params or {})}
-    async with open_retrying_pool(store) as link:
+    async with open_retrying_pool(store) as database:
         try:
-            async with _registered(link) as worker_id:
-                run_id = await _Foreground(link, catalogue, store, settings, worker_id).run(
+            async with _registered(database) as worker_id:
+                run_id = await _Foreground(database, catalogue, store, settings, worker_id).run(
                     job, given, on_progress, on_remark
                 )
         except CONNECTION_ERRORS as error:
             raise DatabaseError(
                 msg(
-                    "PostgreSQL does not answer, so {name} could not be run or its end not "
-                    "recorded.",
+                    "PostgreSQL does not respond: {name} could not be run, or its result could not "
+                    "be recorded.",
                     name=name,
                 ),
                 remedy=msg(
-                    "Run it again when PostgreSQL is back; `hasat doctor` says what is wrong."
+                    "Run it again when PostgreSQL responds; `hasat doctor` shows the problem."
                 ),
             ) from error
     return await get_run(store, run_id)
@@ -90,13 +90,13 @@ async def run_in_foreground(
 class _Foreground:
     def __init__(
         self,
-        link: RetryingPool,
+        database: RetryingPool,
         catalogue: Catalogue,
         store: Store,
         settings: Settings,
         worker_id: int,
     ) -> None:
-        self._link = link
+        self._database = database
         self._catalogue = catalogue
         self._store = store
         self._settings = settings
@@ -110,22 +110,22 @@ class _Foreground:
         on_progress: OnProgress | None,
         on_remark: OnRemark,
     ) -> int:
-        pulse = Heartbeat(
-            self._link,
+        heartbeat = Heartbeat(
+            self._database,
             self._worker_id,
             self._settings,
             lambda: self._stop("silence"),
-            lambda _only_ours: self._stop("hand"),
+            lambda _runs: self._stop("manual"),
         )
-        beating = asyncio.create_task(pulse.beat(), name="pulse")
+        heartbeats = asyncio.create_task(heartbeat.run(), name="pulse")
         try:
             claim = await self._claim(job, params, on_remark)
             if isinstance(claim, Holder):
                 return await self._refuse(job, params, claim)
             return await self._perform(claim, on_progress)
         finally:
-            beating.cancel()
-            await asyncio.wait({beating})
+            heartbeats.cancel()
+            await asyncio.wait({heartbeats})
 
     def _stop(self, why: StopReason) -> None:
         if self._work is not None:
@@ -134,24 +134,22 @@ class _Foreground:
     async def _claim(
         self, job: Job, params: Mapping[str, Any], on_remark: OnRemark
     ) -> _Claim | Holder:
-        """The job's lock, or who holds it and is alive; a dead holder is waited for."""
-        recovery = Recovery(self._link, self._settings)
+        """Take the job's lock or return its live holder; wait until a dead holder is replaced."""
+        recovery = Recovery(self._database, self._settings)
         first: Holder | None = None
         while True:
-            async with self._link.transaction() as connection:
+            async with self._database.transaction() as connection:
                 holder = await _holder(connection, job)
                 claim = None if holder else await self._take(connection, job, params)
             if claim is not None:
                 return claim
             if holder is not None and first is None:
                 first = holder
-                on_remark(
-                    f"{self._describe(job, holder)} Checking whether its process still answers."
-                )
+                on_remark(f"{self._describe(job, holder)} Checking whether its process is alive.")
             elif holder is not None and first is not None and _is_alive(holder, first):
                 return holder
-            await recovery.look()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await recovery.check()
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _take(
         self, connection: Connection, job: Job, params: Mapping[str, Any]
@@ -186,7 +184,7 @@ class _Foreground:
         return _Claim(run_id, taken[0], self._worker_id)
 
     async def _refuse(self, job: Job, params: Mapping[str, Any], holder: Holder) -> int:
-        async with self._link.transaction() as connection:
+        async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "run_refuse"),
                 {
@@ -206,7 +204,7 @@ class _Foreground:
     def _describe(self, job: Job, holder: Holder) -> Message:
         since = holder.since.astimezone(zone(self._settings.jobs.timezone))
         return msg(
-            "Run {run} of {job} has been going on since {since:%Y-%m-%d %H:%M:%S} ({worker}).",
+            "Run {run} of {job} has been running since {since:%Y-%m-%d %H:%M:%S} ({worker}).",
             run=holder.run,
             job=job.name,
             since=since,
@@ -214,9 +212,9 @@ class _Foreground:
         )
 
     async def _perform(self, claim: _Claim, on_progress: OnProgress | None) -> int:
-        attempt = await self._link.insist(
+        attempt = await self._database.retry(
             lambda: Attempt.begin(
-                self._link,
+                self._database,
                 run_id=claim.run_id,
                 queue_id=claim.queue_id,
                 worker_id=claim.worker_id,
@@ -229,34 +227,34 @@ class _Foreground:
             )
         )
         if attempt is None:
-            # We were silent between claim and start, and given up: recovery has written the end.
+            # The claim expired before the start, and recovery has recorded the outcome.
             return claim.run_id
         work = self._work = JobTask(attempt.perform())
         try:
-            ending = await work.ended()
+            result = await work.ended()
         except asyncio.CancelledError:
-            work.stop("hand")
+            work.stop("manual")
             await self._record(attempt, await work.ended())
             raise
-        await self._record(attempt, ending)
+        await self._record(attempt, result)
         return claim.run_id
 
-    async def _record(self, attempt: Attempt, ending: AttemptResult | None) -> None:
-        final = ending or AttemptResult(
-            "interrupted", message=msg("PostgreSQL did not answer for too long.")
+    async def _record(self, attempt: Attempt, result: AttemptResult | None) -> None:
+        final = result or AttemptResult(
+            "interrupted", message=msg("PostgreSQL did not respond for too long.")
         )
         loop = asyncio.get_running_loop()
-        too_late = loop.call_later(_RECORD_SECONDS, self._link.give_up.set)
+        too_late = loop.call_later(_RECORD_SECONDS, self._database.give_up.set)
         try:
-            await self._link.insist(lambda: attempt.finish(final))
+            await self._database.retry(lambda: attempt.finish(final))
         finally:
             too_late.cancel()
 
 
 @asynccontextmanager
-async def _registered(link: RetryingPool) -> AsyncIterator[int]:
-    """A number among the workers, so that the others see signs of life from this process."""
-    async with link.transaction() as connection:
+async def _registered(database: RetryingPool) -> AsyncIterator[int]:
+    """Register this process as a worker, so that others see its heartbeat."""
+    async with database.transaction() as connection:
         cursor = await connection.execute(
             "SELECT worker_id FROM procrastinate_register_worker_v1()"
         )
@@ -266,12 +264,12 @@ async def _registered(link: RetryingPool) -> AsyncIterator[int]:
         yield row[0]
     finally:
         with contextlib.suppress(*CONNECTION_ERRORS):
-            async with link.transaction() as connection:
+            async with database.transaction() as connection:
                 await connection.execute("SELECT procrastinate_unregister_worker_v1(%s)", row)
 
 
 def _is_alive(holder: Holder, first: Holder) -> bool:
-    """Whether something has moved since the first look."""
+    """Return whether the holder has changed or sent a heartbeat since the first check."""
     return holder.run != first.run or (holder.beat is not None and holder.beat != first.beat)
 
 

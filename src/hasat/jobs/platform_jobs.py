@@ -1,4 +1,4 @@
-"""The platform's job that archives every dataset of every source after its commits."""
+"""The platform's own jobs: archives of every dataset, and deletion of expired records."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -25,9 +25,9 @@ ARCHIVES_JOB = "archive_datasets"
 
 
 def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
-    """The job for these datasets: due as soon as one of them needs an archive.
+    """Return the job that archives these datasets as soon as one of them needs it.
 
-    Its hourly run also replaces archives whose files are gone and removes old ones.
+    Its hourly run also replaces archives whose files are missing and removes expired ones.
     """
     names = [dataset.name for dataset in datasets]
 
@@ -69,7 +69,11 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
     return Job(
         ARCHIVES_JOB,
         run,
+<<<<<<< HEAD
         msg("Archives changed datasets and deletes expired archives."),
+=======
+        "Archives datasets after changes and deletes expired archives",
+>>>>>>> 5cff804 (Describe jobs and budgets in plain terms)
         cron="17 * * * *",
         missed="skip",
         wanted=is_wanted,
@@ -87,7 +91,7 @@ async def _archive(context: RunContext, dataset: Dataset, *, is_due: bool) -> li
     return []
 
 
-_UNCLAIMED = template("No worker took it up for {days} days.")
+_UNCLAIMED = template("No worker started it for {days} days.")
 
 
 async def _housekeeping(context: RunContext) -> Outcome:
@@ -112,13 +116,17 @@ async def _housekeeping(context: RunContext) -> Outcome:
 def platform_jobs(
     datasets: Sequence[Dataset] = (), min_interval: timedelta = timedelta(hours=1)
 ) -> tuple[Job, ...]:
-    """The jobs that every installation has; archives only where there are datasets."""
+    """Return the jobs of every installation; archives only if there are datasets."""
     return (
         *([archive_job(datasets, min_interval)] if datasets else ()),
         Job(
             name="housekeeping",
             run=_housekeeping,
+<<<<<<< HEAD
             summary=msg("Deletes expired runs and quarantined records; cleans up the queue."),
+=======
+            summary="Deletes expired runs and quarantined records, and cleans the queue",
+>>>>>>> 5cff804 (Describe jobs and budgets in plain terms)
             cron="15 4 * * *",
             options={},
         ),

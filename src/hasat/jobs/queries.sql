@@ -1,5 +1,5 @@
 -- name: housekeeping_drop_unwanted
--- Runs that waited so long that no worker seems to know their job any more.
+-- Skip runs that no worker has started for days.
 WITH unwanted AS (
     SELECT q.id, r.id AS run,
            jsonb_build_object('template', %(unclaimed)s::text,
@@ -19,19 +19,18 @@ WITH unwanted AS (
 DELETE FROM procrastinate_jobs AS q USING unwanted WHERE q.id = unwanted.id;
 
 -- name: housekeeping_forget_runs
--- Finished runs past their keep; the last one of each job stays, so that it can be shown.
+-- Delete expired runs, except the last one of each job.
 DELETE FROM jobs.run AS r
  WHERE r.state = 'finished'
    AND r.finished_at < clock_timestamp() - make_interval(days => %(days)s)
    AND EXISTS (SELECT FROM jobs.run AS newer WHERE newer.job = r.job AND newer.id > r.id);
 
 -- name: housekeeping_forget_set_aside
--- Pieces of answers that could not be read, when the runs that met them are forgotten too. What is
--- still published like that is set aside anew each time it is read.
+-- Delete expired quarantined records. Records that are still published are quarantined at each read.
 DELETE FROM raw.set_aside WHERE at < clock_timestamp() - make_interval(days => %(days)s);
 
 -- name: housekeeping_sweep_queue
--- Rows of the queue that stand for nothing: ended ones, and waiting ones without an open run.
+-- Delete rows of the queue that have finished or have no open run.
 DELETE FROM procrastinate_jobs AS q
  WHERE q.status NOT IN ('todo', 'doing')
     OR (q.status = 'todo' AND q.task_name = %(task)s
@@ -40,7 +39,7 @@ DELETE FROM procrastinate_jobs AS q
         ));
 
 -- name: queue_beat
--- A worker's sign of life, and which of its runs shall stop; no row once the others gave it up.
+-- Send a worker's heartbeat and return the runs to stop; no row after other workers gave it up.
 WITH alive AS (
     UPDATE procrastinate_workers SET last_heartbeat = clock_timestamp() WHERE id = %(worker_id)s
     RETURNING id
@@ -51,13 +50,13 @@ SELECT ARRAY(SELECT (q.args ->> 'run_id')::bigint
   FROM alive;
 
 -- name: queue_beats
--- All workers' signs of life, and the time.
+-- Return the heartbeats of all workers and the time.
 SELECT clock.now, w.id, w.last_heartbeat
   FROM (SELECT clock_timestamp() AS now) AS clock
   LEFT JOIN procrastinate_workers AS w ON true;
 
 -- name: queue_close_strays
--- Runs that wait or work without a row in the queue would block their job for ever.
+-- End open runs without a row in the queue, which would block their job for ever.
 WITH stray AS (
     SELECT r.id,
            jsonb_build_object('template', %(lost_place)s::text,
@@ -76,9 +75,9 @@ UPDATE jobs.run AS r
 RETURNING r.id;
 
 -- name: queue_finish
--- Record how an attempt ended and take the run out of the queue, unless it was taken from us.
--- What all attempts together committed counts: the last one may have found nothing left to do.
--- The queue's row is locked first, as by everybody who decides about runs.
+-- Record the result of an attempt and remove the run from the queue, unless it was taken over.
+-- The rows committed by all attempts count: the last one may have found nothing left to do.
+-- The queue's row is locked first, as in every statement that decides about runs.
 WITH mine AS (
     SELECT q.id
       FROM procrastinate_jobs AS q
@@ -104,7 +103,7 @@ WITH mine AS (
 ), gone AS (
     DELETE FROM procrastinate_jobs AS q USING ended WHERE q.id = ended.queue_id
 )
--- The second half is for an end that was recorded before, but whose answer got lost.
+-- The second half covers a result that was recorded before, but whose response was lost.
 SELECT EXISTS (SELECT FROM ended)
     OR EXISTS (SELECT
                  FROM jobs.run
@@ -112,8 +111,7 @@ SELECT EXISTS (SELECT FROM ended)
                   AND outcome IN (%(outcome)s, CASE %(outcome)s WHEN 'nothing' THEN 'done' END));
 
 -- name: queue_give_back
--- Let another worker begin the run anew, after a pause; unless it was taken from us. One that was
--- asked to stop is over.
+-- Queue a run again after a pause, unless it was taken over; end it if it was asked to stop.
 WITH mine AS (
     SELECT q.id, q.abort_requested AS over
       FROM procrastinate_jobs AS q
@@ -151,18 +149,18 @@ WITH mine AS (
 SELECT EXISTS (SELECT FROM back);
 
 -- name: queue_give_up_workers
--- Workers that have fallen silent, except those that spoke up this very moment.
+-- Delete silent workers, except those that have sent a heartbeat meanwhile.
 DELETE FROM procrastinate_workers AS w
  USING unnest(%(ids)s::bigint[], %(beats)s::timestamptz[]) AS silent (id, beat)
  WHERE w.id = silent.id AND w.last_heartbeat = silent.beat
 RETURNING w.id;
 
 -- name: queue_held
--- The rows a worker is supposed to be working on.
+-- Return the rows that are assigned to a worker.
 SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = %(worker_id)s;
 
 -- name: queue_holder
--- Who holds a job's lock, and when its process last gave a sign of life.
+-- Return the run that holds a job's lock and the last heartbeat of its process.
 SELECT r.id AS run, r.worker, coalesce(r.started_at, r.queued_at) AS since, q.worker_id,
        w.last_heartbeat AS beat
   FROM procrastinate_jobs AS q
@@ -171,13 +169,13 @@ SELECT r.id AS run, r.worker, coalesce(r.started_at, r.queued_at) AS since, q.wo
  WHERE q.lock = %(job)s AND q.status = 'doing';
 
 -- name: queue_let_go
--- Rows that were handed to a worker which never heard of it.
+-- Release rows that were assigned to a worker without its knowledge.
 UPDATE procrastinate_jobs
    SET worker_id = NULL
  WHERE id = ANY(%(ids)s) AND status = 'doing' AND worker_id = %(worker_id)s;
 
 -- name: queue_lock
--- Lock the queue's row of a run against workers that take it or return it.
+-- Lock the queue's row of a run against workers that take or requeue it.
 SELECT
   FROM procrastinate_jobs AS q
   JOIN jobs.run AS r ON r.queue_id = q.id
@@ -189,7 +187,7 @@ SELECT
 SELECT pg_advisory_xact_lock(hashtextextended('hasat.jobs.queue:' || %(job)s, 0));
 
 -- name: queue_put
--- Put a waiting run into procrastinate's queue; the lock lets one run of a job work at a time.
+-- Add a run to procrastinate's queue; the lock allows one running run per job.
 WITH queued AS (
     SELECT unnest(procrastinate_defer_jobs_v1(ARRAY[
         ROW(%(queue)s, %(task)s, %(priority)s, %(job)s, NULL,
@@ -199,12 +197,12 @@ WITH queued AS (
 UPDATE jobs.run SET queue_id = queued.id FROM queued WHERE jobs.run.id = %(run)s;
 
 -- name: queue_release
--- Take a row out of the queue, if it is still this worker's and was not handed out again since.
+-- Delete a row of the queue if it still belongs to this worker and was not assigned again.
 DELETE FROM procrastinate_jobs
  WHERE id = %(id)s AND status = 'doing' AND worker_id = %(worker_id)s AND attempts = %(attempts)s;
 
 -- name: queue_start
--- Begin an attempt, if the queue's row is still ours; a start whose answer got lost counts once.
+-- Start an attempt if the queue's row still belongs to the worker; a repeated start counts once.
 WITH mine AS (
     SELECT id
       FROM procrastinate_jobs
@@ -223,7 +221,7 @@ UPDATE jobs.run AS r
 RETURNING r.attempt;
 
 -- name: queue_stop
--- End a run that waits; ask whoever works on one that does not. No row if it is over.
+-- End a queued run, or ask the worker of a running one to stop; no row if it has finished.
 WITH open AS (
     SELECT r.id AS run, q.id, q.status
       FROM procrastinate_jobs AS q
@@ -239,16 +237,16 @@ WITH open AS (
      WHERE r.id = open.run AND open.status = 'todo'
 ), gone AS (
     DELETE FROM procrastinate_jobs AS q USING open WHERE q.id = open.id AND open.status = 'todo'
-), asked AS (
+), requested AS (
     UPDATE procrastinate_jobs AS q
        SET abort_requested = true
       FROM open
      WHERE q.id = open.id AND open.status = 'doing'
 )
-SELECT status = 'doing' AS asked FROM open;
+SELECT status = 'doing' AS is_running FROM open;
 
 -- name: queue_take
--- Enter a run as already being worked on by this process; nothing if its job's lock is held.
+-- Add a run that this process executes itself; no row if the lock of its job is held.
 WITH taken AS (
     INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, status, worker_id)
     VALUES (%(queue)s, %(task)s, %(job)s, jsonb_build_object('run_id', %(run)s::bigint), 'doing',
@@ -260,7 +258,7 @@ UPDATE jobs.run SET queue_id = taken.id FROM taken WHERE jobs.run.id = %(run)s
 RETURNING queue_id;
 
 -- name: queue_take_up
--- Decide about runs whose worker is gone: begin them anew, or end them with a reason.
+-- Requeue runs whose worker is gone, or end them with a reason.
 WITH lost AS (
     SELECT id, queue_name, abort_requested AS stopped, (args ->> 'run_id')::bigint AS run
       FROM procrastinate_jobs
@@ -313,20 +311,20 @@ WITH lost AS (
 SELECT run, job, fate, attempt, worker FROM verdict;
 
 -- name: queue_workers
--- Processes that have lately given a sign of life; those that run one job by hand included.
+-- Count the processes with a recent heartbeat, including those of manual runs.
 SELECT count(*) FROM procrastinate_workers
  WHERE last_heartbeat > clock_timestamp() - make_interval(secs => %(seconds)s);
 
 -- name: run_insert
--- A run that waits for its turn; none if this due time was fired before.
+-- Insert a queued run; no row if this due time was queued before.
 INSERT INTO jobs.run (job, params, trigger, scheduled_for)
 VALUES (%(job)s, %(params)s, %(trigger)s, %(scheduled_for)s)
 ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
 RETURNING id;
 
 -- name: run_last_of_each
--- The newest run of each of the given jobs. Not `job = wanted.job` inside: for a job that has never
--- run, that may be looked for in all runs there are, from the newest to the oldest.
+-- Return the newest run of each given job. Not `job = wanted.job` inside: for a job that has never
+-- run, the planner may scan all runs from the newest to the oldest.
 SELECT r.*
   FROM unnest(%(jobs)s::text[]) AS wanted (job)
  CROSS JOIN LATERAL (
@@ -343,7 +341,7 @@ SELECT r.*
  WHERE r.job = wanted.job;
 
 -- name: run_list
--- Runs, newest first, narrowed by whatever is given; of one that works, what it committed so far.
+-- Return runs, newest first, with optional filters; a running one with its committed rows.
 SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state, outcome,
        attempt, worker, requests,
        CASE state WHEN 'running' THEN jobs.rows_stored(id) ELSE rows_changed END AS rows_changed,
@@ -358,13 +356,13 @@ SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_
  LIMIT %(limit)s;
 
 -- name: run_progress
--- How far an attempt is; touches nothing once the run is no longer this attempt's.
+-- Store the progress of an attempt, unless the run was taken over.
 UPDATE jobs.run
    SET progress = coalesce(%(progress)s, progress), requests = requests + %(requests)s
  WHERE id = %(run)s AND attempt = %(attempt)s AND state = 'running';
 
 -- name: run_refuse
--- A run that ends before it begins, because another one of its job is going on.
+-- Insert a run that is skipped because another run of its job is open.
 INSERT INTO jobs.run
        (job, params, trigger, scheduled_for, state, outcome, finished_at, message, message_data,
         detail)
@@ -375,7 +373,7 @@ ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
 RETURNING id;
 
 -- name: run_refuse_again
--- One more due time skipped behind the same run: counted, so that a long run floods nothing.
+-- Count another due time that is skipped behind the same run, instead of inserting one run each.
 UPDATE jobs.run
    SET detail = detail || jsonb_build_object('times', (detail ->> 'times')::integer + 1),
        finished_at = clock_timestamp()
@@ -391,8 +389,8 @@ UPDATE jobs.run
 RETURNING id;
 
 -- name: run_repeatedly_skipped
--- Jobs whose newest runs all began and were then skipped. Due times that were passed over behind a
--- working run never began and do not count.
+-- Return jobs whose newest runs all started and were then skipped. Due times that were skipped
+-- behind an open run never started and do not count.
 SELECT s.job
   FROM jobs.schedule AS s
  CROSS JOIN LATERAL (
@@ -407,7 +405,7 @@ SELECT s.job
  ORDER BY s.job;
 
 -- name: run_set_message
--- Set the message of a run that is not over.
+-- Set the message of an unfinished run.
 UPDATE jobs.run SET message = %(message)s, message_data = %(message_data)s
  WHERE id = %(run)s AND state <> 'finished';
 
@@ -418,8 +416,8 @@ SELECT run, pid, pg_terminate_backend(pid, %(wait_ms)s) AS is_gone
  WHERE run = %(run)s OR %(run)s::bigint IS NULL AND is_orphaned;
 
 -- name: schedule_announce
--- What this worker knows of its jobs. A new or changed schedule counts from now; a mark in the
--- future (the clock was turned back) is pulled in, run_due still forbids a second firing.
+-- Store the schedule of this worker's jobs. A new or changed schedule counts from now; a time in the
+-- future (after a clock change) is reset, and the index run_due prevents a second run.
 INSERT INTO jobs.schedule AS s (job, source, lane, cron, zone, enabled, fired_until)
 SELECT job, source, lane, cron, zone, enabled, clock_timestamp()
   FROM unnest(%(job)s::text[], %(source)s::text[], %(lane)s::text[], %(cron)s::text[],
@@ -437,8 +435,8 @@ ON CONFLICT (job) DO UPDATE
        END;
 
 -- name: schedule_busy_with
--- The run of a job that is waiting or working. One that waits for a certain machine (its priority in
--- the queue is negative) does not count: that machine may be away for long.
+-- Return the open run of a job. A run that waits for a certain machine (with negative priority) does
+-- not count: that machine may be away for long.
 SELECT r.id
   FROM jobs.run AS r
   LEFT JOIN procrastinate_jobs AS q ON q.id = r.queue_id
@@ -448,20 +446,20 @@ SELECT r.id
  LIMIT 1;
 
 -- name: schedule_move
--- Win the right to deal with a due time; one worker gets a row, all others none.
+-- Claim a due time; only one worker gets a row.
 UPDATE jobs.schedule SET fired_until = %(due)s
  WHERE job = %(job)s AND fired_until < %(due)s
 RETURNING job;
 
 -- name: schedule_read
--- The time, and how far each job was fired.
+-- Return the time, and the last due time of each job that was handled.
 SELECT clock.now, s.job, s.fired_until
   FROM (SELECT clock_timestamp() AS now) AS clock
   LEFT JOIN jobs.schedule AS s ON s.job = ANY(%(jobs)s);
 
 -- name: stuck_sessions
--- Sessions that hold locks although they are abandoned: the run was taken from them, or they have
--- been idle in a transaction for longer than any living process of Hasat is.
+-- Return abandoned sessions that hold locks: the run was taken over, or they have been idle in a
+-- transaction for longer than a live process is.
 WITH blocking AS (
     SELECT DISTINCT unnest(pg_blocking_pids(pid)) AS pid
       FROM pg_stat_activity

@@ -1,4 +1,12 @@
-"""Putting runs into procrastinate's queue; a run and its row in the queue are one transaction."""
+"""procrastinate's queue: queue, stop and retry runs, and the worker that takes them.
+
+A run and its row in the queue are written in one transaction. Four behaviours of procrastinate are
+replaced. It ends a worker's heartbeat when a drain begins, while jobs still run: `Heartbeat`
+continues. It lets a worker that was given up finish rows of other workers: `FencedManager` writes
+only to the worker's own rows. It stops a worker when PostgreSQL is unavailable: here fetching is
+retried. And a run occupies a place to its end: here `Slots` count, which a run vacates while it
+waits for budget.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -11,7 +19,7 @@ from procrastinate.job_context import JobContext
 from procrastinate.jobs import Job as Row
 from procrastinate.jobs import Status
 from procrastinate.manager import JobManager
-from procrastinate.worker import Worker
+from procrastinate.worker import Worker as ProcrastinateWorker
 from psycopg.types.json import Jsonb
 
 from hasat.errors import AlreadyRunningError, ConflictError
@@ -33,19 +41,19 @@ from hasat.store.audit import AuditOutcome, describe_action, record_action
 from hasat.store.queries import load_query
 
 TASK = "hasat.run"
-"""The one task that procrastinate knows; its argument is the run."""
+"""The only task of procrastinate; its argument is the run."""
 
 MAX_ATTEMPTS = 3
-STOPPED = msg("Stopped by hand before it was finished.")
+STOPPED = msg("Stopped manually before it finished.")
 
 PRIVATE_QUEUE_PREFIX = "run-"
-"""How the queue of a run that belongs to one process begins: workers keep away from it."""
+"""The prefix of the queue of a run in the foreground, which no worker reads."""
 
 
 def queue_name(job: str, machine: str | None = None) -> str:
-    """A job's queue: a worker of an older version leaves alone what it does not know.
+    """Return the queue of a job: a worker of an older version does not read unknown queues.
 
-    Runs that only one machine can execute have a queue of their own, read by its workers.
+    Runs that only one machine can execute have a separate queue that only its workers read.
     """
     return f"job:{job}" if machine is None else f"job:{job}@{machine}"
 
@@ -59,7 +67,7 @@ async def enqueue(
     scheduled_for: datetime | None = None,
     machine: str | None = None,
 ) -> int | None:
-    """The number of the new run, or None if this due time was fired before."""
+    """Queue a run and return its number, or None if this due time was queued before."""
     cursor = await connection.execute(
         load_query("hasat.jobs", "run_insert"),
         {
@@ -79,7 +87,7 @@ async def enqueue(
             "job": job.name,
             "queue": queue_name(job.name, machine),
             "task": TASK,
-            # Behind all others: a run that waits for an absent machine must not block its job.
+            # Lowest priority: a run that waits for an absent machine must not block its job.
             "priority": 0 if machine is None else -1,
         },
     )
@@ -90,7 +98,7 @@ async def enqueue(
                 "run": row[0],
                 **message_columns(
                     msg(
-                        "It waits for a worker on the machine {machine}, which has its input.",
+                        "Waiting for a worker on {machine}, which has the input.",
                         machine=machine,
                     )
                 ),
@@ -108,25 +116,25 @@ async def queue_run(
     trigger: Trigger = "hand",
     behind_others: bool = True,
 ) -> Run:
-    """A run for the next free worker; it waits while another run of the job works.
+    """Queue a run for the next free worker; it waits while another run of the job is running.
 
-    With `behind_others` off, a job that skips due times while it is busy (overlap `skip`) is not
-    queued a second time: AlreadyRunningError names the run.
+    Without `behind_others`, a job with overlap `skip` is not queued while a run is open:
+    AlreadyRunningError names the run.
     """
     job = catalogue.get(name)
-    # The schedule may have had params of no use to the job; a retry has them too.
+    # A scheduled run may have had unknown parameters from the settings; so may its retry.
     check = check_params if trigger == "hand" else check_values
     check(job, params or {})
     check_locations(job, params or {})
     given = {**job.params, **(params or {})} if trigger == "hand" else params
     async with store.connection() as connection:
         if not behind_others and job.overlap == "skip":
-            await _refuse_second(connection, job)
+            await _check_not_busy(connection, job)
         machine = await job.machine(connection, given or {}) if job.machine else None
         run_id = await enqueue(connection, job, trigger=trigger, params=given, machine=machine)
         if run_id is not None:
             await record_run(connection, run_id, job.name, given or {})
-    assert run_id is not None, "only a due time can have been fired before"
+    assert run_id is not None, "only a due time can have been queued before"
     return await get_run(store, run_id)
 
 
@@ -137,7 +145,7 @@ async def record_run(
     params: Mapping[str, Any],
     outcome: AuditOutcome = "done",
 ) -> None:
-    """Record that somebody asked for this run; one that applies a held run is its approval."""
+    """Record a request for a run in the audit; a run that applies a held run is its approval."""
     if (held := params.get("approve")) is not None:
         await record_action(
             connection, held, action="hold.approve", outcome=outcome, job=job, run=run_id
@@ -146,7 +154,7 @@ async def record_run(
         await record_action(connection, run_id, outcome=outcome, job=job, params=dict(params))
 
 
-async def _refuse_second(connection: Connection, job: Job) -> None:
+async def _check_not_busy(connection: Connection, job: Job) -> None:
     await connection.execute(load_query("hasat.jobs", "queue_one_at_a_time"), {"job": job.name})
     cursor = await connection.execute(
         load_query("hasat.jobs", "schedule_busy_with"), {"job": job.name}
@@ -154,7 +162,7 @@ async def _refuse_second(connection: Connection, job: Job) -> None:
     if (row := await cursor.fetchone()) is not None:
         raise AlreadyRunningError(
             msg(
-                "Run {row} of {job} is queued or running; no second one was queued.",
+                "Run {row} of {job} is already queued or running.",
                 row=row[0],
                 job=job.name,
             ),
@@ -165,15 +173,15 @@ async def _refuse_second(connection: Connection, job: Job) -> None:
 
 
 async def stop_run(store: Store, run_id: int) -> Run:
-    """The run, over if it had not begun; else whoever works on it has been asked to stop it."""
+    """Stop a run: a queued run ends at once, a running one is asked to stop."""
     run = await get_run(store, run_id)
     async with store.connection() as connection:
-        # On its own: PostgreSQL checks constraints against the row that a statement began with,
-        # so the next one must begin after a worker that is taking the run has committed.
+        # A separate statement: PostgreSQL checks constraints against the row as the statement saw
+        # it, so the next one must start after a worker that takes the run has committed.
         await connection.execute(load_query("hasat.jobs", "queue_lock"), {"run": run_id})
         cursor = await connection.execute(
             load_query("hasat.jobs", "queue_stop"),
-            {"run": run_id, **message_columns(msg("Stopped by hand while it waited."))},
+            {"run": run_id, **message_columns(msg("Stopped manually while queued."))},
         )
         found = await cursor.fetchone()
         if found is not None:
@@ -183,33 +191,33 @@ async def stop_run(store: Store, run_id: int) -> Run:
         if run.state != "finished":
             raise ConflictError(
                 msg(
-                    "Run {run_id} of {job} has lost its place in the queue.",
+                    "Run {run_id} of {job} is missing from the queue.",
                     run_id=run_id,
                     job=run.job,
                 ),
-                remedy=msg("The next worker that looks around ends it."),
+                remedy=msg("A worker will end it within seconds."),
             )
         raise ConflictError(
-            msg("Run {run_id} of {job} is over already.", run_id=run_id, job=run.job),
-            remedy=msg("See how it ended with `hasat jobs show {run_id}`.", run_id=run_id),
+            msg("Run {run_id} of {job} has already finished.", run_id=run_id, job=run.job),
+            remedy=msg("`hasat jobs show {run_id}` shows its outcome.", run_id=run_id),
         )
     if found[0]:
-        # On its own: whoever ends the run takes these two rows in the other order.
+        # A separate transaction: the worker that ends the run locks these rows in another order.
         async with store.connection() as connection:
             await connection.execute(
                 load_query("hasat.jobs", "run_set_message"),
-                {"run": run_id, **message_columns(msg("It is being stopped by hand."))},
+                {"run": run_id, **message_columns(msg("Stopping on request."))},
             )
     return await get_run(store, run_id)
 
 
 async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
-    """A new run with the parameters of a finished one."""
+    """Queue a new run with the parameters of a finished one."""
     run = await get_run(store, run_id)
     if run.state != "finished":
         raise ConflictError(
             msg(
-                "Run {run_id} of {job} is not finished, it is {state}.",
+                "Run {run_id} of {job} has not finished: it is {state}.",
                 run_id=run_id,
                 job=run.job,
                 state=run.state,
@@ -221,27 +229,27 @@ async def retry_run(store: Store, catalogue: Catalogue, run_id: int) -> Run:
 
 
 _NEVER = 365 * 86_400.0
-_LOOK_SECONDS = 10.0
-_STOP_SECONDS = 0.5
-"""How soon a look that waits for a free slot notices that the worker stops."""
+_FETCH_TIMEOUT_SECONDS = 10.0
+_STOP_CHECK_SECONDS = 0.5
+"""How often a fetch that waits for a free slot checks whether the worker stops."""
 
-WorkOn = Callable[[int, int, int], Awaitable[None]]
-"""Works on a run; given its number, the queue's row and the worker's number."""
+RunHandler = Callable[[int, int, int], Awaitable[None]]
+"""Executes a run; takes its number, the row of the queue and the number of the worker."""
 
 
 class FencedManager(JobManager):
-    """procrastinate's SQL, harmless in the clock of a worker that was given up."""
+    """procrastinate's SQL, restricted to rows that still belong to the worker."""
 
     def __init__(
         self,
         connector: PsycopgConnector,
-        link: RetryingPool,
+        database: RetryingPool,
         on_registered: Callable[[int], None],
         slots: Slots,
         is_stopping: Callable[[], bool],
     ) -> None:
         super().__init__(connector)
-        self._link = link
+        self._database = database
         self._on_registered = on_registered
         self._slots = slots
         self._is_stopping = is_stopping
@@ -252,83 +260,83 @@ class FencedManager(JobManager):
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
-        """A row for a free slot; the slot is the row's until its run is over."""
-        while not await self._slots.take(_STOP_SECONDS):
+        """Fetch a row once a slot is free; the slot is occupied until the run has finished."""
+        while not await self._slots.take(_STOP_CHECK_SECONDS):
             if self._is_stopping():
                 return None
         row = None
         try:
-            row = await self._look(queues, worker_id)
+            row = await self._fetch(queues, worker_id)
         finally:
             if row is None:
                 self._slots.free()
         return row
 
-    async def _look(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
+    async def _fetch(self, queues: Iterable[str] | None, worker_id: int) -> Row | None:
         try:
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
                 return await super().fetch_job(queues=queues, worker_id=worker_id)
         except UniqueViolation:
-            # Another worker took a run of the same job at this very moment.
+            # Another worker took a run of the same job at the same time.
             return None
         except (ConnectorException, OSError) as error:
-            self._link.note_away(error.__cause__ or error)
+            self._database.mark_unavailable(error.__cause__ or error)
             return None
 
     async def finish_job(self, job: Row, status: Status, delete_job: bool) -> None:
-        """Usually the row is gone with the run's end; this is for runs that were over already."""
-        if self._link.hopeless:
+        """Delete the row of a run that had finished before; others are deleted with the run."""
+        if self._database.is_given_up:
             return
         try:
-            async with self._link.transaction() as connection:
+            async with self._database.transaction() as connection:
                 await connection.execute(
                     load_query("hasat.jobs", "queue_release"),
                     {"id": job.id, "worker_id": job.worker_id, "attempts": job.attempts},
                 )
         except CONNECTION_ERRORS:
-            # Recovery finds a row that is in nobody's clock.
+            # Recovery finds the row.
             return
 
     async def prune_stalled_workers(self, seconds_since_heartbeat: float) -> list[int]:
-        """Nothing: who has fallen silent is judged by `Recovery`, which trusts no clock alone."""
+        """Do nothing: `Recovery` detects silent workers without relying on one clock."""
         return []
 
     async def unregister_worker(self, worker_id: int) -> None:
-        if self._link.hopeless:
+        if self._database.is_given_up:
             return
         try:
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_FETCH_TIMEOUT_SECONDS):
                 await super().unregister_worker(worker_id)
         except (ConnectorException, OSError):
-            # It falls silent and is given up.
+            # Recovery removes it after its heartbeat stops.
             return
 
 
 async def open_app(
-    link: RetryingPool,
-    work_on: WorkOn,
+    database: RetryingPool,
+    handle_run: RunHandler,
     on_registered: Callable[[int], None],
     slots: Slots,
     is_stopping: Callable[[], bool],
 ) -> App:
-    """The procrastinate app over a link, with the one task there is."""
+    """Open the procrastinate app with its only task."""
     connector = PsycopgConnector()
-    await connector.open_async(link.pool)
+    await connector.open_async(database.pool)
     app = App(connector=connector)
-    app.job_manager = FencedManager(connector, link, on_registered, slots, is_stopping)
+    app.job_manager = FencedManager(connector, database, on_registered, slots, is_stopping)
 
     @app.task(name=TASK, pass_context=True)
     async def run(context: JobContext, *, run_id: int) -> None:
         row = context.job
         assert row.id is not None
         assert row.worker_id is not None
-        await work_on(run_id, row.id, row.worker_id)
+        await handle_run(run_id, row.id, row.worker_id)
 
     return app
 
 
-class RowWorker(Worker):
-    """procrastinate's worker, with the types it does not give."""
+class QueueWorker(ProcrastinateWorker):
+    """procrastinate's worker with type annotations."""
 
     async def run(self) -> None:
         await super().run()  # type: ignore[no-untyped-call]
@@ -340,19 +348,19 @@ class RowWorker(Worker):
         super().stop()  # type: ignore[no-untyped-call]
 
 
-def new_worker(app: App, *, name: str, queues: Collection[str], poll_seconds: float) -> RowWorker:
-    """A worker that only takes rows from the queue and works on them; the rest is the engine's."""
-    return RowWorker(
+def new_worker(app: App, *, name: str, queues: Collection[str], poll_seconds: float) -> QueueWorker:
+    """Return a procrastinate worker that only takes rows from the queue and executes them."""
+    return QueueWorker(
         app,
         queues=list(queues),
         name=name,
-        # Each queue's lock allows one run at a time; the slots say how many of these work.
+        # The lock of each job allows one run at a time; the slots limit the total.
         concurrency=max(len(queues), 1),
         fetch_job_polling_interval=poll_seconds,
-        # Both are done by the pulse.
+        # `Heartbeat` does both.
         abort_job_polling_interval=_NEVER,
         update_heartbeat_interval=_NEVER,
-        # A notification would save part of a second, for a connection that PgBouncer cannot keep.
+        # Notifications need a session, which PgBouncer in transaction mode does not provide.
         listen_notify=False,
         delete_jobs="always",
         install_signal_handlers=False,

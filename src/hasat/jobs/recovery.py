@@ -1,8 +1,9 @@
-"""Fencing: an attempt that was replaced can neither write nor keep its locks.
+"""Dead, frozen and blocked workers: heartbeats, recovery of their runs, fencing and blockages.
 
-Each transaction of an attempt is marked with its run and refused once the run was taken over
-(`fence`). The process that takes a run over ends the sessions of the attempt it replaces
-(`terminate_replaced`); it needs no other right than to have the same database role.
+A replaced attempt can neither write nor keep its locks: each transaction of an attempt is marked
+with its run and refused after the run was taken over (`fence`), and the process that takes a run
+over ends the sessions of the replaced attempt (`terminate_replaced`). It only needs the same
+database role.
 """
 
 import asyncio
@@ -36,13 +37,13 @@ def fence(run: int, attempt: int) -> Fence:
     return enter
 
 
-async def terminate_replaced(link: RetryingPool, run: int | None = None) -> None:
+async def terminate_replaced(database: RetryingPool, run: int | None = None) -> None:
     """End the sessions of a run's replaced attempts, or of all replaced attempts.
 
     Call it after the replacement is committed: a session that enters later is refused.
     """
     try:
-        async with link.transaction() as connection:
+        async with database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "run_terminate_replaced"),
                 {"run": run, "wait_ms": _WAIT_MS},
@@ -55,68 +56,64 @@ async def terminate_replaced(link: RetryingPool, run: int | None = None) -> None
         log.warning("run.session_terminated", run=of_run, pid=pid, is_gone=is_gone)
 
 
-_FENCE = 0.75
-"""The part of stalled_seconds after which a silent worker stops its own jobs: before others act."""
+_SELF_FENCE_SHARE = 0.75
+"""The share of stalled_seconds after which a silent worker stops its jobs, before others act."""
 
 
 def heartbeat_interval(settings: Settings) -> float:
-    """Seconds between two beats: as set, but often enough that one late beat is no silence."""
+    """Return the seconds between heartbeats: as configured, but at least four per stall time."""
     return min(settings.jobs.heartbeat_seconds, settings.jobs.stalled_seconds / 4)
 
 
 class Heartbeat:
-    """Beats until cancelled.
+    """The heartbeat of a worker.
 
-    `on_silence` is called when the worker must let go of its runs, `on_stop` with those that it was
+    `on_silence` is called when the worker must stop its runs, `on_stop` with the runs that it was
     asked to stop.
     """
 
     def __init__(
         self,
-        link: RetryingPool,
+        database: RetryingPool,
         worker_id: int,
         settings: Settings,
         on_silence: Callable[[], None],
         on_stop: Callable[[Collection[int]], None],
     ) -> None:
         self.given_up = asyncio.Event()
-        """Set when the others have given this worker up: it needs a new number."""
-        self._link = link
+        """Set when other workers have given this one up: it must register again."""
+        self._database = database
         self._worker_id = worker_id
         self._interval = heartbeat_interval(settings)
-        self._patience = settings.jobs.stalled_seconds * _FENCE
+        self._patience = settings.jobs.stalled_seconds * _SELF_FENCE_SHARE
         self._on_silence = on_silence
         self._on_stop = on_stop
         self._last_beat = 0.0
 
-    async def beat(self) -> None:
-        """Give signs of life until cancelled or given up."""
+    async def run(self) -> None:
+        """Send heartbeats until cancelled or given up."""
         loop = asyncio.get_running_loop()
         self._last_beat = loop.time()
-        fence = asyncio.create_task(self._watch_silence(), name="silence watch")
+        fence = asyncio.create_task(self._watch_own_silence(), name="silence watch")
         try:
             while not self.given_up.is_set():
                 started = loop.time()
                 try:
-                    alive = await self._beat_once()
+                    alive = await self._send()
                 except CONNECTION_ERRORS:
                     alive = None
                 if alive:
                     self._last_beat = started
                 elif alive is False:
-                    log.error(
-                        "this worker was silent for too long and was given up by the others; "
-                        "its runs are begun anew elsewhere",
-                        worker_id=self._worker_id,
-                    )
+                    log.error("worker.given_up", worker_id=self._worker_id)
                     self.given_up.set()
                     self._on_silence()
                 await asyncio.sleep(self._interval)
         finally:
             fence.cancel()
 
-    async def _beat_once(self) -> bool:
-        async with self._link.transaction() as connection:
+    async def _send(self) -> bool:
+        async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "queue_beat"), {"worker_id": self._worker_id}
             )
@@ -125,52 +122,52 @@ class Heartbeat:
             self._on_stop(row[0])
         return row is not None
 
-    async def _watch_silence(self) -> None:
-        """On its own, because a beat that waits for an answer can wait for long."""
+    async def _watch_own_silence(self) -> None:
+        """Stop the runs after too long a silence; separate, because a heartbeat may hang."""
         loop = asyncio.get_running_loop()
         while True:
             silent_at = self._last_beat + self._patience
             await asyncio.sleep(max(silent_at - loop.time(), 0.0) + 0.01)
             if loop.time() - silent_at > 1.0:
-                # The event loop itself was held up: give the beat the chance that it missed.
+                # The event loop itself was blocked: let the missed heartbeat run first.
                 await asyncio.sleep(self._interval / 2)
             if loop.time() >= self._last_beat + self._patience:
                 self._on_silence()
                 await asyncio.sleep(self._interval)
 
 
-_SET_ASIDE = template(
-    "Set aside: its worker died {attempt} times while running it, last {worker}. Read that "
-    "worker's log, then run it by hand (hasat jobs run {job}) or queue it again "
+_GIVEN_UP = template(
+    "Given up: {attempt} workers died while running it, the last was {worker}. Read that "
+    "worker's log, then run it manually (hasat jobs run {job}) or queue it again "
     "(hasat jobs retry {run})."
 )
-_PROCESS_DIED = template("The process that ran it by hand ({worker}) died.")
-_WORKER_DIED = template("Its worker {worker} died during attempt {attempt}; it is begun anew.")
-_LOST_PLACE = template("Its place in the queue was lost. Queue it again: hasat jobs retry {run}.")
+_PROCESS_DIED = template("The process of this manual run ({worker}) died.")
+_WORKER_DIED = template("The worker {worker} died during attempt {attempt}; retrying.")
+_LOST_FROM_QUEUE = template("It is missing from the queue. Queue it again: hasat jobs retry {run}.")
 
 log = structlog.get_logger(__name__)
 
 
 class SilenceDetector:
-    """Judges who has fallen silent.
+    """Detects workers without a heartbeat.
 
-    A worker is given up only when its last sign of life is old by the database's clock *and* has
-    not changed for as long by the observer's own watch: a clock that is turned kills nobody. An
-    observer that was itself cut off or held up starts watching anew.
+    A worker is given up only if its last heartbeat is old by the database's clock *and* has not
+    changed for as long by the observer's monotonic clock, so that a changed clock has no effect. An
+    observer that was disconnected or blocked itself starts again.
     """
 
     def __init__(self, stalled_seconds: float) -> None:
         self._stalled = stalled_seconds
         self._seen: dict[int, tuple[datetime, float]] = {}
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
 
     def silent(
         self, beats: Mapping[int, datetime], now: datetime, at: float
     ) -> dict[int, datetime]:
-        """The workers to give up, with the sign of life they were judged by; `at` is monotonic."""
-        if at - self._looked_at > self._stalled / 2:
+        """Return the workers to give up with their last heartbeat; `at` is monotonic."""
+        if at - self._checked_at > self._stalled / 2:
             self._seen.clear()
-        self._looked_at = at
+        self._checked_at = at
         self._seen = {
             worker: seen if (seen := self._seen.get(worker)) and seen[0] == beat else (beat, at)
             for worker, beat in beats.items()
@@ -184,21 +181,21 @@ class SilenceDetector:
 
 
 class Recovery:
-    """Looks around every few seconds; any number of processes may do so at once."""
+    """Takes over the runs of dead workers; any number of processes may do so at once."""
 
-    def __init__(self, link: RetryingPool, settings: Settings) -> None:
-        self._link = link
-        self._watch = SilenceDetector(settings.jobs.stalled_seconds)
-        self._not_in_hand: set[int] = set()
+    def __init__(self, database: RetryingPool, settings: Settings) -> None:
+        self._database = database
+        self._detector = SilenceDetector(settings.jobs.stalled_seconds)
+        self._unclaimed: set[int] = set()
 
-    async def look(
-        self, worker_id: int | None = None, in_hand: Collection[int] = frozenset()
+    async def check(
+        self, worker_id: int | None = None, claimed: Collection[int] = frozenset()
     ) -> None:
-        """One look: given up are silent workers, and rows this worker holds without knowing it."""
-        async with self._link.transaction() as connection:
+        """Give up silent workers, and release rows that this worker holds without knowing it."""
+        async with self._database.transaction() as connection:
             await self._give_up_silent(connection)
             if worker_id is not None:
-                await self._let_go(connection, worker_id, in_hand)
+                await self._release_unknown(connection, worker_id, claimed)
             cursor = await connection.execute(
                 load_query("hasat.jobs", "queue_take_up"),
                 {
@@ -206,64 +203,64 @@ class Recovery:
                     "private": PRIVATE_QUEUE_PREFIX,
                     "attempts": MAX_ATTEMPTS,
                     "stopped": STOPPED,
-                    "set_aside": _SET_ASIDE,
+                    "set_aside": _GIVEN_UP,
                     "process_died": _PROCESS_DIED,
                     "worker_died": _WORKER_DIED,
                 },
             )
             taken_up = await cursor.fetchall()
             cursor = await connection.execute(
-                load_query("hasat.jobs", "queue_close_strays"), {"lost_place": _LOST_PLACE}
+                load_query("hasat.jobs", "queue_close_strays"), {"lost_place": _LOST_FROM_QUEUE}
             )
             strays = await cursor.fetchall()
-        await terminate_replaced(self._link)
+        await terminate_replaced(self._database)
         for run, job, fate, attempt, worker in taken_up:
             if fate != "over":
                 log.warning(
-                    "a run lost its worker", run=run, job=job, fate=fate, attempt=attempt, by=worker
+                    "run.worker_died", run=run, job=job, next=fate, attempt=attempt, worker=worker
                 )
         for (run,) in strays:
-            log.warning("a run lost its place in the queue", run=run)
+            log.warning("run.missing_from_queue", run=run)
 
     async def _give_up_silent(self, connection: Connection) -> None:
         cursor = await connection.execute(load_query("hasat.jobs", "queue_beats"))
         rows = await cursor.fetchall()
         now = rows[0][0]
         beats = {worker: beat for _, worker, beat in rows if worker is not None}
-        if silent := self._watch.silent(beats, now, time.monotonic()):
+        if silent := self._detector.silent(beats, now, time.monotonic()):
             cursor = await connection.execute(
                 load_query("hasat.jobs", "queue_give_up_workers"),
                 {"ids": list(silent), "beats": list(silent.values())},
             )
             for (worker,) in await cursor.fetchall():
-                log.warning("a worker fell silent and is given up", worker_id=worker)
+                log.warning("worker.silent", worker_id=worker)
 
-    async def _let_go(
-        self, connection: Connection, worker_id: int, in_hand: Collection[int]
+    async def _release_unknown(
+        self, connection: Connection, worker_id: int, claimed: Collection[int]
     ) -> None:
-        """PostgreSQL may have handed out a row and gone away before it could say so."""
+        """Release rows that PostgreSQL assigned to this worker before the connection broke."""
         cursor = await connection.execute(
             load_query("hasat.jobs", "queue_held"), {"worker_id": worker_id}
         )
-        unknown = {row for (row,) in await cursor.fetchall()} - set(in_hand)
-        # Seen twice: a row that is on its way into our hands is unknown for a moment.
-        if forgotten := unknown & self._not_in_hand:
+        unknown = {row for (row,) in await cursor.fetchall()} - set(claimed)
+        # Seen twice: a row that was just fetched is unknown for a moment.
+        if forgotten := unknown & self._unclaimed:
             await connection.execute(
                 load_query("hasat.jobs", "queue_let_go"),
                 {"ids": sorted(forgotten), "worker_id": worker_id},
             )
-        self._not_in_hand = unknown
+        self._unclaimed = unknown
 
 
 STUCK_SECONDS = 60
-"""Longer than a frozen or cut-off process can keep a session by itself."""
+"""Longer than a frozen or disconnected process can keep a session."""
 
 MIN_SKIPS = 3
 
 
 @dataclass(frozen=True)
 class Blockages:
-    """Stuck sessions, described, and the names of the jobs whose newest runs were all skipped."""
+    """Descriptions of stuck sessions, and the jobs whose newest runs were all skipped."""
 
     sessions: tuple[str, ...] = ()
     skipped_jobs: tuple[str, ...] = ()
@@ -291,7 +288,7 @@ class Blockages:
 
 
 async def find_blockages(connection: Connection) -> Blockages:
-    """Return what is stuck at this moment."""
+    """Return stuck sessions and repeatedly skipped jobs."""
     cursor = await connection.execute(
         load_query("hasat.jobs", "stuck_sessions"), {"seconds": STUCK_SECONDS}
     )

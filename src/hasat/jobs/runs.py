@@ -1,4 +1,4 @@
-"""What is known about runs and the schedule: the questions that people and pages ask."""
+"""The record of runs, and the schedule with the last run of each job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ async def list_runs(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """Runs, newest first: of one job, only those that went wrong, only those not finished."""
+    """Return runs, newest first: of one job, only failed ones, only unfinished ones."""
     async with store.connection() as connection:
         return await select_runs(
             connection, job=job, bad=bad, unfinished=unfinished, before=before, limit=limit
@@ -50,19 +50,19 @@ async def list_runs(
 
 
 async def get_run(store: Store, run_id: int) -> Run:
-    """One run; NotFoundError if there is none of that number."""
+    """Return a run; raise NotFoundError if it does not exist."""
     async with store.connection() as connection:
         run = await select_run(connection, run_id)
     if run is None:
         raise NotFoundError(
             msg("There is no run {run_id}.", run_id=run_id),
-            remedy=msg("`hasat jobs history` lists the runs that are kept."),
+            remedy=msg("`hasat jobs history` lists the runs."),
         )
     return run
 
 
 async def schedule_overview(store: Store, catalogue: Catalogue) -> list[ScheduledJob]:
-    """Every job of the catalogue; a due time only where a worker would fire it."""
+    """Return every job of the catalogue, with the next due time of enabled ones."""
     async with store.connection() as connection:
         cursor = connection.cursor(row_factory=_run_row)
         await cursor.execute(
@@ -78,7 +78,7 @@ async def schedule_overview(store: Store, catalogue: Catalogue) -> list[Schedule
 
 
 async def count_live_workers(store: Store, settings: Settings) -> int:
-    """How many processes that take up runs have lately given a sign of life."""
+    """Return the number of processes with a recent heartbeat."""
     async with store.connection() as connection:
         cursor = await connection.execute(
             load_query("hasat.jobs", "queue_workers"), {"seconds": settings.jobs.stalled_seconds}
@@ -97,7 +97,7 @@ async def select_runs(
     before: int | None = None,
     limit: int = 1,
 ) -> list[Run]:
-    """The same as `list_runs`, inside a transaction."""
+    """Return runs as `list_runs` does, inside a transaction."""
     cursor = connection.cursor(row_factory=_run_row)
     await cursor.execute(
         load_query("hasat.jobs", "run_list"),
@@ -114,13 +114,13 @@ async def select_runs(
 
 
 async def select_run(connection: Connection, run_id: int) -> Run | None:
-    """One run, inside a transaction."""
+    """Return a run inside a transaction."""
     found: Sequence[Run] = await select_runs(connection, run_id=run_id)
     return found[0] if found else None
 
 
 def _run_row(cursor: AsyncCursor[Any]) -> RowMaker[Run]:
-    """Make runs of rows, with messages that can be translated."""
+    """Convert rows to runs with translatable messages."""
     row_of = dict_row(cursor)
 
     def make(values: Sequence[Any]) -> Run:
@@ -131,10 +131,10 @@ def _run_row(cursor: AsyncCursor[Any]) -> RowMaker[Run]:
     return make
 
 
-# The first answers come in a burst, and what was done before a start is taken over at once.
-_FOUNDED_SECONDS = 10.0
+# The first responses come in a burst, and the work before a restart counts at once.
+_MIN_SECONDS = 10.0
 
 
 def rate_per_second(done: float, seconds: float) -> float | None:
-    """The pace so far; None as long as it would be no more than a guess."""
-    return done / seconds if done > 0 and seconds >= _FOUNDED_SECONDS else None
+    """Return the rate so far; None while there is too little time to measure it."""
+    return done / seconds if done > 0 and seconds >= _MIN_SECONDS else None

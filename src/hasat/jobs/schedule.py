@@ -1,4 +1,4 @@
-"""Firing what is due: once per due time, over any number of workers, whatever their clocks."""
+"""The schedule: queues each due time once, over any number of workers and whatever their clocks."""
 
 from datetime import datetime
 
@@ -17,39 +17,39 @@ log = structlog.get_logger(__name__)
 
 
 class Schedule:
-    """The catalogue's crons against the database's clock."""
+    """The cron expressions of the catalogue, checked against the database's clock."""
 
-    def __init__(self, catalogue: Catalogue, link: RetryingPool, look_every: float) -> None:
+    def __init__(self, catalogue: Catalogue, database: RetryingPool, poll_seconds: float) -> None:
         self._catalogue = catalogue
-        self._link = link
-        self._look_every = look_every
+        self._database = database
+        self._poll_seconds = poll_seconds
         self._timed = [
             (job, cron) for job in catalogue if job.enabled and (cron := catalogue.cron(job))
         ]
         self._on_demand = [job for job in catalogue if job.enabled and job.wanted is not None]
-        self._announced = False
+        self._declared = False
 
     async def tick(self) -> float:
-        """Fire what is due; returns the seconds until the next look is worth it."""
-        if not self._announced:
-            await self._announce()
+        """Queue the runs that are due; return the seconds until the next check."""
+        if not self._declared:
+            await self._declare()
         now, fired_until = await self._read()
         if any(job.name not in fired_until for job, _ in self._timed):
-            # Somebody emptied the table; counting starts from now again.
-            await self._announce()
+            # The table was emptied; due times count from now.
+            await self._declare()
             now, fired_until = await self._read()
         for job, cron in self._timed:
             due = due_now(cron, job.missed, fired_until[job.name], now)
             if due is not None:
-                await self._deal_with(job, due, now)
+                await self._fire(job, due, now)
         for job in self._on_demand:
             await self._queue_if_wanted(job)
-        waits = [(cron.after(now) - now).total_seconds() for _, cron in self._timed]
-        return min([self._look_every, *waits])
+        is_blocked = [(cron.after(now) - now).total_seconds() for _, cron in self._timed]
+        return min([self._poll_seconds, *is_blocked])
 
-    async def _announce(self) -> None:
+    async def _declare(self) -> None:
         jobs = list(self._catalogue)
-        async with self._link.transaction() as connection:
+        async with self._database.transaction() as connection:
             await connection.execute(
                 load_query("hasat.jobs", "schedule_announce"),
                 {
@@ -61,10 +61,10 @@ class Schedule:
                     "enabled": [job.enabled for job in jobs],
                 },
             )
-        self._announced = True
+        self._declared = True
 
     async def _read(self) -> tuple[datetime, dict[str, datetime]]:
-        async with self._link.transaction() as connection:
+        async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "schedule_read"),
                 {"jobs": [job.name for job, _ in self._timed]},
@@ -72,8 +72,8 @@ class Schedule:
             rows = await cursor.fetchall()
         return rows[0][0], {job: fired_until for _, job, fired_until in rows}
 
-    async def _deal_with(self, job: Job, due: Due, now: datetime) -> None:
-        async with self._link.transaction() as connection:
+    async def _fire(self, job: Job, due: Due, now: datetime) -> None:
+        async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 load_query("hasat.jobs", "schedule_move"), {"job": job.name, "due": due.at}
             )
@@ -81,21 +81,21 @@ class Schedule:
                 return
             if not due.fire:
                 late = round((now - due.at).total_seconds())
-                log.info("a due time was missed", job=job.name, due=due.at, seconds_late=late)
+                log.info("run.missed", job=job.name, due=due.at, seconds_late=late)
                 return
             behind = await _open_run(connection, job) if job.overlap == "skip" else None
             if behind is not None:
                 await _skip(connection, job, due.at, behind)
                 return
             run = await enqueue(connection, job, trigger="schedule", scheduled_for=due.at)
-        log.info("fired", job=job.name, run=run, due=due.at)
+        log.info("run.queued", job=job.name, run=run, due=due.at)
 
     async def _queue_if_wanted(self, job: Job) -> None:
         assert job.wanted is not None
-        async with self._link.transaction() as connection:
+        async with self._database.transaction() as connection:
             if not await job.wanted(connection):
                 return
-            # Of the workers that notice at the same time, one queues the run.
+            # Of several workers that notice it at the same time, one queues the run.
             cursor = await connection.execute(
                 "SELECT FROM jobs.schedule WHERE job = %s FOR UPDATE SKIP LOCKED", [job.name]
             )
@@ -125,8 +125,8 @@ async def _skip(connection: Connection, job: Job, due: datetime, behind: int) ->
                 "params": Jsonb(dict(job.params)),
                 "trigger": "schedule",
                 "scheduled_for": due,
-                **message_columns(msg("Run {run} of this job was not finished yet.", run=behind)),
+                **message_columns(msg("Run {run} of this job had not finished yet.", run=behind)),
                 "behind": behind,
             },
         )
-    log.info("a due time was skipped, the job is still busy", job=job.name, due=due, behind=behind)
+    log.info("run.skipped", reason="busy", job=job.name, due=due, behind=behind)

@@ -1,4 +1,4 @@
-"""The engine: takes runs from the queue, fires what is due, takes up what others left."""
+"""The worker: takes runs from the queue, runs the schedule, and recovers runs of dead workers."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from hasat.jobs.connection import (
     wait_for_event,
 )
 from hasat.jobs.context import Slot, Slots
-from hasat.jobs.queue import MAX_ATTEMPTS, RowWorker, new_worker, open_app, queue_name
+from hasat.jobs.queue import MAX_ATTEMPTS, QueueWorker, new_worker, open_app, queue_name
 from hasat.jobs.recovery import Heartbeat, Recovery, heartbeat_interval
 from hasat.jobs.schedule import Schedule
 from hasat.messages import msg
@@ -27,8 +27,8 @@ from hasat.settings import Settings
 from hasat.store import Store
 from hasat.store.home import machine_of
 
-_LINGER_SECONDS = 3.0
-"""How long a stopped engine still tries to reach PostgreSQL to give its runs back."""
+_GIVE_UP_SECONDS = 3.0
+"""How long a stopped worker tries to reach PostgreSQL to requeue its runs."""
 
 _RETRY_PAUSE_SECONDS = 5.0
 
@@ -36,15 +36,15 @@ log = structlog.get_logger(__name__)
 
 
 def worker_name() -> str:
-    """Who this process is, in records and messages."""
+    """Return the name of this process in records and messages."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Worker:
-    """A worker process's heart; any number of them share one database.
+    """Executes runs; any number of workers share one database.
 
-    `run` returns after `drain` or `stop_now`, which are safe to call from a signal handler.
-    PostgreSQL may go away and come back meanwhile.
+    `run` returns after `drain` or `stop_now`, which are safe to call from a signal handler. The
+    worker continues after an outage of PostgreSQL.
     """
 
     def __init__(
@@ -54,28 +54,28 @@ class Worker:
         settings: Settings,
         *,
         poll_seconds: float = 1.0,
-        look_seconds: float = 2.0,
+        schedule_seconds: float = 2.0,
     ) -> None:
         self.started = asyncio.Event()
-        """Set once the engine takes runs."""
+        """Set once the worker takes runs."""
         self._catalogue = catalogue
         self._store = store
         self._settings = settings
         self._poll_seconds = poll_seconds
-        self._look_seconds = look_seconds
+        self._schedule_seconds = schedule_seconds
         self._name = worker_name()
         self._slots = Slots(settings.jobs.concurrency)
-        self._link: RetryingPool | None = None
-        self._worker: RowWorker | None = None
+        self._database: RetryingPool | None = None
+        self._worker: QueueWorker | None = None
         self._number: asyncio.Future[int] | None = None
         self._stopping = asyncio.Event()
         self._stopped_now = False
-        self._in_hand: set[int] = set()
+        self._claimed: set[int] = set()
         self._running: dict[int, JobTask] = {}
 
     async def run(self) -> None:
-        """Work until drained or stopped; a cancellation is a `stop_now`."""
-        main = asyncio.create_task(self._main(), name="engine")
+        """Execute runs until drained or stopped; a cancellation is a `stop_now`."""
+        main = asyncio.create_task(self._main(), name="worker")
         try:
             await asyncio.shield(main)
         except asyncio.CancelledError:
@@ -84,23 +84,23 @@ class Worker:
             raise
 
     def drain(self) -> None:
-        """Take no more runs; those in hand have drain_seconds to finish, then are given back."""
+        """Take no more runs; running ones are requeued after drain_seconds."""
         if not self._stopping.is_set():
             self._stop_taking()
             loop = asyncio.get_running_loop()
             loop.call_later(self._settings.jobs.drain_seconds, self.stop_now)
 
     def stop_now(self) -> None:
-        """Give back all runs in hand at once."""
+        """Stop and requeue all runs at once."""
         if self._stopped_now:
             return
         self._stopped_now = True
         self._stop_taking()
         for work in self._running.values():
-            work.stop("engine")
-        if self._link is not None:
+            work.stop("shutdown")
+        if self._database is not None:
             loop = asyncio.get_running_loop()
-            loop.call_later(_LINGER_SECONDS, self._link.give_up.set)
+            loop.call_later(_GIVE_UP_SECONDS, self._database.give_up.set)
 
     def _stop_taking(self) -> None:
         self._stopping.set()
@@ -108,25 +108,25 @@ class Worker:
             self._worker.stop()
 
     async def _main(self) -> None:
-        async with open_retrying_pool(self._store) as link:
-            self._link = link
+        async with open_retrying_pool(self._store) as database:
+            self._database = database
             if self._stopped_now:
-                link.give_up.set()
-            schedule = Schedule(self._catalogue, link, self._look_seconds)
-            recovery = Recovery(link, self._settings)
+                database.give_up.set()
+            schedule = Schedule(self._catalogue, database, self._schedule_seconds)
+            recovery = Recovery(database, self._settings)
 
             async def recover() -> float:
                 worker_id = self._worker.worker_id if self._worker else None
-                await recovery.look(worker_id, self._in_hand)
+                await recovery.check(worker_id, self._claimed)
                 return heartbeat_interval(self._settings)
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat("schedule", schedule.tick), name="schedule")
                 group.create_task(self._repeat("recovery", recover), name="recovery")
-                group.create_task(self._work(link), name="work")
+                group.create_task(self._work(database), name="work")
 
     async def _repeat(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
-        """Do it again and again; nothing that goes wrong in one round prevents the next."""
+        """Repeat a step until the worker stops; an error delays the next round."""
         pauses = backoff()
         while not self._stopping.is_set():
             try:
@@ -135,14 +135,14 @@ class Worker:
             except CONNECTION_ERRORS:
                 wait = next(pauses)
             except Exception:
-                log.exception("a round went wrong and is tried again", of=what)
+                log.exception("worker.step_failed", step=what)
                 wait = next(pauses)
             await wait_for_event(self._stopping, wait)
 
-    async def _work(self, link: RetryingPool) -> None:
-        """One procrastinate worker after the other: one that was given up needs a successor."""
+    async def _work(self, database: RetryingPool) -> None:
+        """Run procrastinate's worker; start another one after it was given up."""
         app = await open_app(
-            link, self._work_on, self._registered, self._slots, self._worker_is_stopping
+            database, self._handle_run, self._registered, self._slots, self._worker_is_stopping
         )
         machine = machine_of(self._settings.home)
         queues = [queue_name(job.name, at) for job in self._catalogue for at in (None, machine)]
@@ -155,11 +155,11 @@ class Worker:
                 poll_seconds=self._poll_seconds,
             )
             try:
-                async with self._pulse(link, self._worker):
+                async with self._heartbeat(database, self._worker):
                     await self._worker.run()
                 pauses = backoff()
             except (ConnectorException, *CONNECTION_ERRORS) as error:
-                link.note_away(error.__cause__ or error)
+                database.mark_unavailable(error.__cause__ or error)
                 await wait_for_event(self._stopping, next(pauses))
             finally:
                 self._worker = None
@@ -173,20 +173,20 @@ class Worker:
             self._number.set_result(worker_id)
 
     @asynccontextmanager
-    async def _pulse(self, link: RetryingPool, worker: RowWorker) -> AsyncIterator[None]:
-        """Signs of life from the worker's registration to its last job's end."""
+    async def _heartbeat(self, database: RetryingPool, worker: QueueWorker) -> AsyncIterator[None]:
+        """Send heartbeats from the worker's registration to the end of its last job."""
         number = self._number = asyncio.get_running_loop().create_future()
 
         async def beat() -> None:
             try:
-                pulse = Heartbeat(
-                    link, await number, self._settings, self._silence, self._stop_runs
+                heartbeat = Heartbeat(
+                    database, await number, self._settings, self._stop_silent, self._stop_runs
                 )
-                await pulse.beat()
-                log.error("this worker was given up by the others and starts over")
+                await heartbeat.run()
+                log.error("worker.restarting", reason="given up by other workers")
             except Exception:
-                log.exception("the pulse stopped; this worker starts over")
-                self._silence()
+                log.exception("worker.restarting", reason="the heartbeat failed")
+                self._stop_silent()
             worker.stop()
 
         task = asyncio.create_task(beat(), name="pulse")
@@ -196,30 +196,30 @@ class Worker:
             task.cancel()
             await asyncio.wait({task})
 
-    def _silence(self) -> None:
-        """Others may begin our runs anew: stop them here."""
+    def _stop_silent(self) -> None:
+        """Stop all runs, since other workers may take them over."""
         for run_id, work in self._running.items():
             if work.stop("silence"):
-                log.error("a run is stopped, because its worker fell silent", run=run_id)
+                log.error("run.stopping", reason="no heartbeat", run=run_id)
 
     def _stop_runs(self, runs: Collection[int]) -> None:
-        """Somebody asked for it."""
+        """Stop runs on request."""
         for run_id in runs:
             work = self._running.get(run_id)
-            if work is not None and work.stop("hand"):
-                log.info("a run is stopped by hand", run=run_id)
+            if work is not None and work.stop("manual"):
+                log.info("run.stopping", reason="manual", run=run_id)
 
-    async def _work_on(self, run_id: int, queue_id: int, worker_id: int) -> None:
-        assert self._link is not None
-        link = self._link
+    async def _handle_run(self, run_id: int, queue_id: int, worker_id: int) -> None:
+        assert self._database is not None
+        database = self._database
         slot = Slot(self._slots)
-        self._in_hand.add(queue_id)
-        # A look into the queue that was under way when the drain began may still bring a run.
+        self._claimed.add(queue_id)
+        # A fetch that was in progress when the drain began may still return a run.
         too_late = self._stopping.is_set()
         try:
-            attempt = await link.insist(
+            attempt = await database.retry(
                 lambda: Attempt.begin(
-                    link,
+                    database,
                     run_id=run_id,
                     queue_id=queue_id,
                     worker_id=worker_id,
@@ -232,42 +232,42 @@ class Worker:
             )
             if attempt is None:
                 return
-            ending, why = (None, "engine") if too_late else await self._perform(attempt)
-            record = self._verdict(attempt, ending, why)
-            if not await link.insist(record):
-                log.warning("a run was begun anew elsewhere; its end here is void", run=run_id)
+            result, why = (None, "shutdown") if too_late else await self._perform(attempt)
+            record = self._recording(attempt, result, why)
+            if not await database.retry(record):
+                log.warning("run.result_discarded", reason="taken over", run=run_id)
         except CONNECTION_ERRORS:
-            log.warning("PostgreSQL is away; the next worker takes up the run", run=run_id)
+            log.warning("run.not_recorded", reason="database unavailable", run=run_id)
         finally:
             slot.close()
-            self._in_hand.discard(queue_id)
+            self._claimed.discard(queue_id)
 
     async def _perform(self, attempt: Attempt) -> tuple[AttemptResult | None, StopReason | None]:
-        """How the job ended, if it may not be begun anew; and why it was stopped from here."""
+        """Execute the job; return its result and why it was stopped, if it was."""
         work = self._running[attempt.run.id] = JobTask(attempt.perform())
         if self._stopped_now:
-            work.stop("engine")
+            work.stop("shutdown")
         try:
             return await work.ended(), work.stopped
         finally:
             del self._running[attempt.run.id]
 
-    def _verdict(
-        self, attempt: Attempt, ending: AttemptResult | None, why: StopReason | None
+    def _recording(
+        self, attempt: Attempt, result: AttemptResult | None, why: StopReason | None
     ) -> Callable[[], Awaitable[bool]]:
-        """What to write about the attempt, as often as it takes to get it written."""
-        if ending is None and why != "silence":
-            return lambda: attempt.give_back(counts=False)
-        if ending is None:
-            ending = AttemptResult("failed", message=msg("Its worker fell silent."), passing=True)
-        if ending.waits:
-            reason = ending.message
-            return lambda: attempt.give_back(
-                counts=False, pause=_RETRY_PAUSE_SECONDS, message=reason
+        """Return the step that records the attempt, which is retried until it succeeds."""
+        if result is None and why != "silence":
+            return lambda: attempt.requeue(counts=False)
+        if result is None:
+            result = AttemptResult(
+                "failed", message=msg("The worker stopped sending heartbeats."), is_transient=True
             )
-        if ending.passing and attempt.run.attempt < MAX_ATTEMPTS:
+        if result.is_blocked:
+            reason = result.message
+            return lambda: attempt.requeue(counts=False, pause=_RETRY_PAUSE_SECONDS, message=reason)
+        if result.is_transient and attempt.run.attempt < MAX_ATTEMPTS:
             pause = _RETRY_PAUSE_SECONDS * attempt.run.attempt
-            message = ending.message
-            return lambda: attempt.give_back(counts=True, pause=pause, message=message)
-        final = ending
+            message = result.message
+            return lambda: attempt.requeue(counts=True, pause=pause, message=message)
+        final = result
         return lambda: attempt.finish(final)

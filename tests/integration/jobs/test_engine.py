@@ -551,7 +551,7 @@ async def test_a_run_without_a_place_in_the_queue_does_not_block_its_job(
     catalogue = catalogue_with(settings, sample=done)
     stray = await queue_run(store, catalogue, "sample")
     await rows(store, "DELETE FROM procrastinate_jobs")
-    with pytest.raises(ConflictError, match="lost its place"):
+    with pytest.raises(ConflictError, match="missing from the queue"):
         await stop_run(store, stray.id)
     async with running(catalogue, store, settings):
         run = await finished(store, stray.id)
@@ -583,9 +583,9 @@ async def test_a_run_that_waits_is_stopped_at_once(store: Store, settings: Setti
     waiting = await queue_run(store, catalogue, "sample")
     stopped = await stop_run(store, waiting.id)
     assert (stopped.state, stopped.outcome) == ("finished", "interrupted")
-    assert stopped.message == "Stopped by hand while it waited."
+    assert stopped.message == "Stopped manually while queued."
     assert await queue_length(store) == 0
-    with pytest.raises(ConflictError, match="over already"):
+    with pytest.raises(ConflictError, match="already finished"):
         await stop_run(store, waiting.id)
     with pytest.raises(NotFoundError):
         await stop_run(store, waiting.id + 1000)
@@ -610,11 +610,11 @@ async def test_a_run_that_works_is_stopped_by_its_worker(store: Store, settings:
         await until(lambda: both_running(store), "both runs to work")
         for run in queued:
             asked = await stop_run(store, run.id)
-            assert (asked.state, asked.message) == ("running", "It is being stopped by hand.")
+            assert (asked.state, asked.message) == ("running", "Stopping on request.")
             await stop_run(store, run.id)  # once more does no harm
             over = await finished(store, run.id)
             assert (over.outcome, over.requests) == ("interrupted", 1)
-            assert over.message == "Stopped by hand before it was finished."
+            assert over.message == "Stopped manually before it finished."
         assert await queue_length(store) == 0
         again = await retry_run(store, catalogue, queued[0].id)
         await until(lambda: is_running(store, again.id), "the job's lock to be free")
@@ -642,7 +642,7 @@ async def test_a_run_that_was_asked_to_stop_is_not_begun_anew(
     async with running(catalogue, store, settings):
         run = await finished(store, run_id)
     assert (run.outcome, run.attempt, run.worker) == ("interrupted", 1, "somewhere:1")
-    assert run.message == "Stopped by hand before it was finished."
+    assert run.message == "Stopped manually before it finished."
     assert await queue_length(store) == 0
 
 

@@ -106,7 +106,7 @@ async def test_a_job_that_is_going_on_is_not_run_twice_and_its_run_is_named(
         worker = (await get_run(store, working_on.id)).worker
         assert (run.outcome, run.trigger) == ("skipped", "hand")
         assert run.message is not None
-        assert f"Run {working_on.id} of sample has been going on since" in run.message
+        assert f"Run {working_on.id} of sample has been running since" in run.message
         assert worker is not None
         assert worker in run.message
         assert run.detail["behind"] == working_on.id
@@ -210,7 +210,7 @@ async def test_a_run_by_hand_can_be_stopped_from_elsewhere(
     over = await asyncio.wait_for(task, 10)
     assert (over.outcome, over.message) == (
         "interrupted",
-        "Stopped by hand before it was finished.",
+        "Stopped manually before it finished.",
     )
 
 

@@ -313,7 +313,7 @@ async def test_a_run_can_be_started_retried_and_stopped(
     assert f'action="{waiting}/stop"' in (await _get(client, waiting)).text
     assert (await client.post(f"{waiting}/stop", headers=OWN)).headers["location"] == waiting
     page = (await _get(client, waiting)).text
-    assert "Stopped by hand while it waited." in page
+    assert "Stopped manually while queued." in page
     assert f'action="{waiting}/stop"' not in page
 
 
