@@ -97,10 +97,10 @@ async def program(mode: str, *names: str) -> None:
             run = await run_in_foreground(catalogue, store, settings, names[0])
             print(json.dumps({"id": run.id, "outcome": run.outcome, "message": run.message}))
             return
-        engine = Worker(catalogue, store, settings, poll_seconds=0.1, look_seconds=0.1)
+        worker = Worker(catalogue, store, settings, poll_seconds=0.1, schedule_seconds=0.1)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, engine.drain)
-        await engine.run()
+        loop.add_signal_handler(signal.SIGTERM, worker.drain)
+        await worker.run()
 
 
 # The tests.

@@ -72,11 +72,11 @@ async def program() -> None:
     settings = quick(load_settings())
     configure_logging(settings)
     async with open_store(settings, MIGRATIONS) as store:
-        engine = Worker(
-            Catalogue.of([SYNC], settings), store, settings, poll_seconds=0.1, look_seconds=60
+        worker = Worker(
+            Catalogue.of([SYNC], settings), store, settings, poll_seconds=0.1, schedule_seconds=60
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, engine.drain)
-        await engine.run()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
+        await worker.run()
 
 
 # Helpers for the tests.

@@ -80,15 +80,15 @@ async def test_a_run_is_queued_and_a_worker_does_it(
     assert answer.headers["location"] == f"/api/v1/runs/{queued['id']}"
     assert (queued["state"], queued["trigger"]) == ("queued", "hand")
     assert queued["params"] == {"shelf": "a", "most": 3}
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
-    working = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05)
+    working = asyncio.create_task(worker.run())
     async with asyncio.timeout(30):
         while True:
             run = (await client.get(answer.headers["location"])).json()
             if run["state"] == "finished":
                 break
             await asyncio.sleep(0.05)
-    engine.stop_now()
+    worker.stop_now()
     await working
     assert (run["outcome"], run["detail"]) == ("done", {"shelf": "a", "most": 3})
     listed = (await client.get("/api/v1/runs", params={"job": "count_toys"})).json()["runs"]

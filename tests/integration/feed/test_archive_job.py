@@ -51,12 +51,12 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def worker(store: Store, settings: Settings, catalogue: Catalogue) -> AsyncIterator[Worker]:
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
+    task = asyncio.create_task(worker.run())
     try:
-        yield engine
+        yield worker
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await task
 
 

@@ -87,8 +87,8 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 async def executed(store: Store, settings: Settings, run_id: int) -> Run:
     """Let a worker execute what is queued."""
-    engine = Worker(build_catalogue(settings), store, settings, poll_seconds=0.05)
-    working = asyncio.create_task(engine.run())
+    worker = Worker(build_catalogue(settings), store, settings, poll_seconds=0.05)
+    working = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(60):
             while True:
@@ -97,7 +97,7 @@ async def executed(store: Store, settings: Settings, run_id: int) -> Run:
                     return run
                 await asyncio.sleep(0.05)
     finally:
-        engine.drain()
+        worker.drain()
         await working
 
 

@@ -222,12 +222,12 @@ async def test_the_first_sync_queues_the_index_and_a_worker_builds_it(
     assert state.unready == ("edespatch", "einvoice")
     assert "gib_search" in (state.remark() or "")
     catalogue = Catalogue.of([SEARCH], settings)
-    engine = Worker(catalogue, store, settings, poll_seconds=0.1)
-    working = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.1)
+    working = asyncio.create_task(worker.run())
     async with asyncio.timeout(60):
         while (await list_runs(store, job=SEARCH.name, limit=1))[0].state != "finished":  # noqa: ASYNC110 - another task's work
             await asyncio.sleep(0.05)
-    engine.drain()
+    worker.drain()
     await working
     async with store.connection() as conn:
         state = await load_search_state(conn)

@@ -1,4 +1,4 @@
-"""The engine on a real PostgreSQL: what becomes of a run, whatever its job does."""
+"""The worker on a real PostgreSQL: what becomes of a run, whatever its job does."""
 
 import asyncio
 import json
@@ -49,13 +49,13 @@ def catalogue_with(settings: Settings, **works: Work) -> Catalogue:
 
 @asynccontextmanager
 async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Worker]:
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
+    task = asyncio.create_task(worker.run())
     try:
-        await asyncio.wait_for(engine.started.wait(), 10)
-        yield engine
+        await asyncio.wait_for(worker.started.wait(), 10)
+        yield worker
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await asyncio.wait_for(task, 20)
 
 
@@ -352,11 +352,11 @@ async def test_a_run_that_outlasts_the_drain_goes_back_without_counting(
     settings = quick(settings, drain_seconds=0.2)
     catalogue = catalogue_with(settings, stubborn=stubborn, angry=angry)
     queued = [await queue_run(store, catalogue, name) for name in ("stubborn", "angry")]
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05)
+    task = asyncio.create_task(worker.run())
     await entered.wait()
     await until(lambda: both_running(store), "both runs to work")
-    engine.drain()
+    worker.drain()
     await asyncio.wait_for(task, 10)
     for run in [await get_run(store, run.id) for run in queued]:
         assert (run.state, run.attempt, run.worker, run.requests) == ("queued", 0, None, 1)
@@ -465,7 +465,7 @@ async def test_a_row_handed_out_while_the_answer_got_lost_is_taken_up(
     catalogue = catalogue_with(settings, sample=done)
     async with running(catalogue, store, settings):
         async with store.connection() as connection:
-            # Handed out in the same transaction: the engine never sees it waiting.
+            # Handed out in the same transaction: the worker never sees it waiting.
             queued = await _queued_as_doing(connection)
         run = await finished(store, queued)
     assert (run.outcome, run.attempt) == ("done", 1)
@@ -488,7 +488,7 @@ async def _queued_as_doing(connection: Any) -> int:
 
 
 async def _begun(
-    link: RetryingPool,
+    database: RetryingPool,
     catalogue: Catalogue,
     settings: Settings,
     store: Store,
@@ -498,7 +498,7 @@ async def _begun(
 ) -> Attempt | None:
     """An attempt in the hands of a worker that does not exist."""
     return await Attempt.begin(
-        link,
+        database,
         run_id=run_id,
         queue_id=queue_id,
         worker_id=worker_id,
@@ -518,8 +518,8 @@ async def _in_other_hands(
     async with store.connection() as connection:
         run_id = await _queued_as_doing(connection)
     ((queue_id, worker_id),) = await rows(store, "SELECT id, worker_id FROM procrastinate_jobs")
-    async with open_retrying_pool(store) as link:
-        attempt = await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
+    async with open_retrying_pool(store) as database:
+        attempt = await _begun(database, catalogue, settings, store, run_id, queue_id, worker_id)
         assert attempt is not None
         yield attempt
 
@@ -535,9 +535,9 @@ async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
     async with store.connection() as connection:
         run_id = await _queued_as_doing(connection)  # the newest worker has it
     ((queue_id,),) = await rows(store, "SELECT id FROM procrastinate_jobs")
-    async with open_retrying_pool(store) as link:
+    async with open_retrying_pool(store) as database:
         begun = [
-            await _begun(link, catalogue, settings, store, run_id, queue_id, worker_id)
+            await _begun(database, catalogue, settings, store, run_id, queue_id, worker_id)
             # The second time stands for a start whose answer got lost: it counts once.
             for worker_id in (late, current, current)
         ]
@@ -636,7 +636,7 @@ async def test_a_run_that_was_asked_to_stop_is_not_begun_anew(
         run_id = attempt.run.id
         await stop_run(store, run_id)
         if way == "drained":
-            assert await attempt.give_back(counts=False)
+            assert await attempt.requeue(counts=False)
         else:
             await rows(store, "DELETE FROM procrastinate_workers")
     async with running(catalogue, store, settings):
@@ -674,7 +674,7 @@ async def test_what_a_run_committed_counts_however_it_ends(
             await asyncio.wait_for(asked.wait(), 20)
             work.cancel()
             if way == "drained":
-                assert await attempt.give_back(counts=False)
+                assert await attempt.requeue(counts=False)
             else:
                 await rows(store, "DELETE FROM procrastinate_workers")
         async with running(catalogue, store, settings):
@@ -731,7 +731,7 @@ async def test_what_another_worker_began_anew_is_not_given_back(
         before = await rows(store, in_hand)
         async with store.connection() as connection:
             await connection.execute("SELECT FROM procrastinate_jobs FOR UPDATE")
-            giving = asyncio.create_task(late.give_back(counts=False))
+            giving = asyncio.create_task(late.requeue(counts=False))
             await until(waits, "the statement to wait")
             await connection.execute("UPDATE jobs.run SET attempt = 2, worker = 'elsewhere:2'")
         assert not await giving
@@ -847,11 +847,11 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
 
     async def comes_and_goes() -> None:
         while len(stopped.union(completed)) < len(queued):
-            engine = Worker(catalogue, store, settings, poll_seconds=0.02, look_seconds=0.1)
-            task = asyncio.create_task(engine.run())
-            await engine.started.wait()
+            worker = Worker(catalogue, store, settings, poll_seconds=0.02, schedule_seconds=0.1)
+            task = asyncio.create_task(worker.run())
+            await worker.started.wait()
             await asyncio.sleep(chance.random() * 0.6)
-            chance.choice([engine.drain, engine.stop_now])()
+            chance.choice([worker.drain, worker.stop_now])()
             await task
 
     async def stops_some() -> None:
@@ -877,7 +877,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
 async def test_an_engine_without_its_database_still_ends_when_told_to(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hasat.jobs.worker._LINGER_SECONDS", 0.3)
+    monkeypatch.setattr("hasat.jobs.worker._GIVE_UP_SECONDS", 0.3)
     entered = asyncio.Event()
 
     async def slow(context: RunContext) -> Outcome:
@@ -888,11 +888,11 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
     settings = quick(settings, stalled_seconds=60.0)
     catalogue = catalogue_with(settings, slow=slow)
     queued = await queue_run(store, catalogue, "slow")
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05)
+    task = asyncio.create_task(worker.run())
     await entered.wait()
     async with database_away(store):
-        engine.stop_now()
+        worker.stop_now()
         await asyncio.wait_for(task, 30)
     run = await get_run(store, queued.id)
     assert (run.state, run.attempt) == ("running", 1)  # left for the others to take up

@@ -8,7 +8,7 @@ import pytest
 
 from hasat.errors import ConflictError, DatabaseError
 from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext, Worker
-from hasat.jobs import worker as engine_module
+from hasat.jobs import worker as worker_module
 from hasat.jobs.connection import open_retrying_pool
 from hasat.jobs.queue import queue_run
 from hasat.jobs.recovery import Recovery
@@ -23,20 +23,20 @@ Work = Callable[[RunContext], Awaitable[Outcome]]
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_RETRY_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(worker_module, "_RETRY_PAUSE_SECONDS", 0.05)
 
 
 @asynccontextmanager
 async def working(store: Store, settings: Settings, work: Work) -> AsyncIterator[int]:
-    """An engine that works on one run of a job; the number of the run."""
+    """An worker that works on one run of a job; the number of the run."""
     catalogue = Catalogue.of([Job("mirror", work, "Mirrors.")], settings)
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
     run = await queue_run(store, catalogue, "mirror")
-    task = asyncio.create_task(engine.run())
+    task = asyncio.create_task(worker.run())
     try:
         yield run.id
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await asyncio.wait_for(task, 20)
 
 
@@ -100,8 +100,8 @@ async def test_recovery_ends_the_session_of_a_run_that_was_taken_away(
                         " finished_at = CASE WHEN %s THEN now() END",
                         ["finished" if outcome else "queued", outcome, outcome is not None],
                     )
-                async with open_retrying_pool(store) as link:
-                    await Recovery(link, settings).look()
+                async with open_retrying_pool(store) as database:
+                    await Recovery(database, settings).check()
                 await conn.execute("SELECT 1")
         except DatabaseError:
             ended.set_result(True)
@@ -121,8 +121,8 @@ async def test_recovery_leaves_the_session_of_a_working_run_alone(
 ) -> None:
     async def work(context: RunContext) -> Outcome:
         async with context.store.connection() as conn:
-            async with open_retrying_pool(store) as link:
-                await Recovery(link, settings).look()
+            async with open_retrying_pool(store) as database:
+                await Recovery(database, settings).check()
             await conn.execute("SELECT 1")
         return Outcome()
 

@@ -42,13 +42,13 @@ def build_catalogue(settings: Settings, work: Any, **job: Any) -> Catalogue:
 
 @asynccontextmanager
 async def working(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[None]:
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05)
-    task = asyncio.create_task(engine.run())
-    await engine.started.wait()
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05)
+    task = asyncio.create_task(worker.run())
+    await worker.started.wait()
     try:
         yield
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await asyncio.wait_for(task, 10)
 
 

@@ -61,14 +61,14 @@ async def killed_after(commits: int, settings: Settings, **environ: str) -> None
 async def finished_by_another(store: Store, settings: Settings, run: int) -> Run:
     """The run once a second worker has dealt with it."""
     catalogue = commit_victim.catalogue_with_toys(settings)
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
+    task = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(30):
             while (found := await get_run(store, run)).state != "finished":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await task
     return found
 

@@ -65,8 +65,8 @@ def build_catalogue(settings: Settings, **job: Any) -> Catalogue:
 
 async def tick(catalogue: Catalogue, store: Store) -> float:
     """The first tick of a worker that starts now."""
-    async with open_retrying_pool(store) as link:
-        return await Schedule(catalogue, link, look_every=2.0).tick()
+    async with open_retrying_pool(store) as database:
+        return await Schedule(catalogue, database, poll_seconds=2.0).tick()
 
 
 async def fired(store: Store) -> list[datetime]:
@@ -111,7 +111,7 @@ async def test_many_workers_fire_a_due_time_once(
 ) -> None:
     catalogue = build_catalogue(settings, overlap="queue")
     async with open_retrying_pool(store) as one, open_retrying_pool(store) as two:
-        schedules = [Schedule(catalogue, link, 2.0) for link in (one, two, one, two)]
+        schedules = [Schedule(catalogue, database, 2.0) for database in (one, two, one, two)]
         await schedules[0].tick()
         for n in range(1, 16):
             await clock.turn(minute(n))
@@ -170,8 +170,8 @@ async def test_while_a_run_is_open_due_times_are_skipped_and_counted_in_one_reco
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = build_catalogue(settings)
-    async with open_retrying_pool(store) as link:
-        schedule = Schedule(catalogue, link, look_every=2.0)
+    async with open_retrying_pool(store) as database:
+        schedule = Schedule(catalogue, database, poll_seconds=2.0)
         await schedule.tick()
         for n in range(1, 51):
             await clock.turn(minute(n))

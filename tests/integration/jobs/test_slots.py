@@ -69,13 +69,13 @@ def catalogue_with(settings: Settings, **works: Work) -> Catalogue:
 
 @asynccontextmanager
 async def running(catalogue: Catalogue, store: Store, settings: Settings) -> AsyncIterator[Worker]:
-    engine = Worker(catalogue, store, settings, poll_seconds=0.05, look_seconds=0.1)
-    task = asyncio.create_task(engine.run())
+    worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
+    task = asyncio.create_task(worker.run())
     try:
-        await asyncio.wait_for(engine.started.wait(), 10)
-        yield engine
+        await asyncio.wait_for(worker.started.wait(), 10)
+        yield worker
     finally:
-        engine.stop_now()
+        worker.stop_now()
         await asyncio.wait_for(task, 20)
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "_TELL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(attempt, "_CANCEL_AGAIN_SECONDS", 0.01)
     lost = 0
 
     async def job() -> AttemptResult:
@@ -26,16 +26,16 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
 
     work = JobTask(job())
     await asyncio.sleep(0)
-    assert work.stop("hand")
-    assert not work.stop("engine")
+    assert work.stop("manual")
+    assert not work.stop("shutdown")
     interrupted = AttemptResult("interrupted", message=STOPPED)
     assert await asyncio.wait_for(work.ended(), 60) == interrupted
-    assert (lost, work.stopped) == (2, "hand")
+    assert (lost, work.stopped) == (2, "manual")
 
 
 async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a time-out of its own, or a group of its tasks, has it cancelled for a while."""
-    monkeypatch.setattr(attempt, "_TELL_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(attempt, "_CANCEL_AGAIN_SECONDS", 0.001)
 
     async def tidies_up() -> None:
         try:
@@ -58,5 +58,5 @@ async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.Monkey
 
     work = JobTask(job())
     assert await work.ended() == AttemptResult("done")
-    assert not work.stop("engine")
+    assert not work.stop("shutdown")
     assert work.stopped is None
