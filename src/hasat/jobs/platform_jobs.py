@@ -69,11 +69,7 @@ def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
     return Job(
         ARCHIVES_JOB,
         run,
-<<<<<<< HEAD
         msg("Archives changed datasets and deletes expired archives."),
-=======
-        "Archives datasets after changes and deletes expired archives",
->>>>>>> 5cff804 (Describe jobs and budgets in plain terms)
         cron="17 * * * *",
         missed="skip",
         wanted=is_wanted,
@@ -122,11 +118,7 @@ def platform_jobs(
         Job(
             name="housekeeping",
             run=_housekeeping,
-<<<<<<< HEAD
             summary=msg("Deletes expired runs and quarantined records; cleans up the queue."),
-=======
-            summary="Deletes expired runs and quarantined records, and cleans the queue",
->>>>>>> 5cff804 (Describe jobs and budgets in plain terms)
             cron="15 4 * * *",
             options={},
         ),

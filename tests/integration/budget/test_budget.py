@@ -11,7 +11,7 @@ import pytest
 from hasat.budget import Budget, EndpointLimit, Lane, Remaining, Upstream, declare, read_quota
 from hasat.errors import OutOfQuotaError, UsageError
 from hasat.store import Store
-from support.budget_tools import (
+from support.budget_clock import (
     NOON,
     FakeBudgetClock,
     acquire,

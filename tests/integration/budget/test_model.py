@@ -13,7 +13,7 @@ import pytest
 
 from hasat.budget import Budget, EndpointLimit, Lane, Remaining, Upstream, declare
 from hasat.store import Store
-from support.budget_tools import FakeBudgetClock, acquire, fake_budget_clock
+from support.budget_clock import FakeBudgetClock, acquire, fake_budget_clock
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from hasat.budget import Budget, Grant, Lane, Upstream, read_quota, reopen
 from hasat.errors import OutOfQuotaError
 from hasat.store import Store
-from support.budget_tools import NOON, FakeBudgetClock, fake_budget_clock
+from support.budget_clock import NOON, FakeBudgetClock, fake_budget_clock
 
 pytestmark = pytest.mark.anyio
 

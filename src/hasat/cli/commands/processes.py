@@ -193,13 +193,13 @@ async def _worker(settings: Settings) -> None:
     from hasat.jobs import Worker
 
     async with _wait_for_store(settings) as store, Parent.connect() as parent:
-        engine = Worker(build_catalogue(settings), store, settings)
+        worker = Worker(build_catalogue(settings), store, settings)
         deliverer = Dispatcher(store, settings, health=health_checks(store, settings))
-        parent.when_gone(engine.drain)
-        async with _signals(engine.drain, engine.stop_now, parent), deliverer.running():
+        parent.when_gone(worker.drain)
+        async with _signals(worker.drain, worker.stop_now, parent), deliverer.running():
             if not parent.report_ready():
                 output.note(f"Hasat works on the jobs of {store.label}")
-            await engine.run()
+            await worker.run()
 
 
 async def _mcp_stdio(settings: Settings, operate: bool) -> None:
