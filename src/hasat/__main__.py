@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; also while it is still being loaded, Ctrl-C is no accident."""
+    """Run the command line; Ctrl-C ends it cleanly, even while it is loading."""
     try:
         from hasat.cli import main as run
 

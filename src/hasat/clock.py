@@ -18,12 +18,12 @@ Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """The machine's time, in UTC."""
+    """Return the machine's time in UTC."""
     return datetime.now(UTC)
 
 
 def zone(name: str) -> ZoneInfo:
-    """The named time zone, or a sentence that says it does not exist."""
+    """Return the named time zone; raise UsageError if it does not exist."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, IsADirectoryError) as error:
@@ -34,12 +34,12 @@ def zone(name: str) -> ZoneInfo:
 
 
 def local_time(moment: datetime) -> str:
-    """A time as the original GIB service writes it: Turkish, without zone; no digit is cut off."""
+    """Return a time as the original GIB service writes it: Turkish local time without a zone."""
     return moment.astimezone(ISTANBUL).replace(tzinfo=None).isoformat(timespec="microseconds")
 
 
 def parse_local_time(text: str) -> datetime:
-    """A time in any of the usual forms, in Turkish time; without zone it is Turkish time."""
+    """Parse a time in the usual forms; without a zone it is Turkish time."""
     # In an address, the plus sign of a zone arrives as a space unless it was escaped.
     tidy = re.sub(r"(\d\d:\d\d(?::\d\d(?:\.\d+)?)?) (\d\d:?\d\d)$", r"\1+\2", text.strip())
     try:

@@ -24,7 +24,7 @@ _CHATTY = ("httpcore2", "httpx2", "procrastinate", "psycopg.pool", "pyogrio", "u
 
 
 def redactor(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that hides secrets, also those in addresses, and all eleven-digit numbers."""
+    """Return a function that masks secrets, credentials in addresses and eleven-digit numbers."""
     known = {form for secret in secrets for form in _forms(secret)}
     longest_first = sorted(known, key=len, reverse=True)
 
@@ -37,7 +37,7 @@ def redactor(secrets: Iterable[str]) -> Callable[[str], str]:
 
 
 def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> None:
-    """Send every log line of this process, our own and the libraries', through one pipe."""
+    """Send every log line of this process, including those of libraries, through one pipeline."""
     stream = stream or sys.stderr
     as_text = settings.log.format == "console" or (
         settings.log.format == "auto" and stream.isatty()
@@ -92,7 +92,7 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
 
 
 class _LogFile(logging.FileHandler):
-    """A log file; while it cannot be written, one sentence elsewhere reports that."""
+    """A log file; while it cannot be written, one message on stderr reports that."""
 
     def __init__(self, path: Path, stream: TextIO) -> None:
         super().__init__(path, encoding="utf-8")
@@ -115,7 +115,7 @@ class _LogFile(logging.FileHandler):
             self._elsewhere.write(f"hasat: {_not_writable(self.baseFilename, error)}\n")
 
     def close(self) -> None:
-        # What could not be written until now is lost.
+        # Lines that could not be written are lost.
         with suppress(OSError):
             super().close()
 
@@ -135,7 +135,7 @@ def _not_writable(path: Path | str, error: OSError) -> str:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """The secret as it is and as it looks inside a JSON string; very short ones hide nothing."""
+    """Return the secret as it is and as in a JSON string; very short ones are not masked."""
     if len(secret) < 4:
         return ()
     return secret, json.dumps(secret, ensure_ascii=False)[1:-1]

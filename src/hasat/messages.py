@@ -86,7 +86,7 @@ def translate(text: str, language: Language) -> str:
 
 
 def is_translated(text: str, language: Language) -> bool:
-    """Whether the catalogue of a language has all that is to be translated in a text."""
+    """Return whether the catalogue of a language covers a text completely."""
     if language == DEFAULT_LANGUAGE:
         return True
     if not isinstance(text, Message):
@@ -114,7 +114,7 @@ def restored(text: str | None, data: Mapping[str, Any] | None) -> str | None:
 
 
 def stored(text: str | None) -> dict[str, Any] | None:
-    """Return what is to be stored beside a text, for `restored`."""
+    """Return the template and parameters of a text to store with it, for `restored`."""
     return text.to_json() if isinstance(text, Message) else None
 
 

@@ -6,7 +6,7 @@ import threading
 
 
 def end_with_parent() -> None:
-    """Let this process end when the one that started it does, also when that is killed."""
+    """End this process when its parent ends, even if that is killed."""
     threading.Thread(target=_wait, name="end with parent", daemon=True).start()
 
 

@@ -12,17 +12,17 @@ _PERSONAL = re.compile(r"(?<!\d)(\d{3})\d{6}(\d{2})(?!\d)")
 
 
 def lower(text: str) -> str:
-    """Lower case by Turkish rules: I becomes ı, İ becomes i."""
+    """Return lower case by Turkish rules: I becomes ı, İ becomes i."""
     return text.translate(_TO_LOWER).lower()
 
 
 def upper(text: str) -> str:
-    """Upper case by Turkish rules: i becomes İ, ı becomes I."""
+    """Return upper case by Turkish rules: i becomes İ, ı becomes I."""
     return text.translate(_TO_UPPER).upper()
 
 
 def fold(text: str) -> str:
-    """The text as it is searched: no case, no marks on Latin letters, single spaces.
+    """Return the search form of a text: no case, no marks on Latin letters, single spaces.
 
     I, ı, İ and i are one letter here, so that a title is found in any case and by those who type
     without Turkish letters. The SQL function core.fold does exactly the same; a test compares them.
@@ -41,7 +41,7 @@ def mask_address(address: str) -> str:
 
 
 def mask_addresses(text: str) -> str:
-    """Hide the credentials and the query values with telling names of every address in a text."""
+    """Mask credentials and secret-looking query values of every address in a text."""
     return _ADDRESS.sub(lambda found: _masked(found[0], every=False), text)
 
 
@@ -68,14 +68,14 @@ def _masked(address: str, *, every: bool) -> str:
 def csv_text(text: str) -> str:
     """Return a text as a cell that a spreadsheet shows and does not calculate.
 
-    What could begin a formula gets an apostrophe in front, as OWASP advises. Numbers are written
-    as they are and do not go through this.
+    A text that could begin a formula gets an apostrophe in front, as OWASP advises. Numbers are
+    written as they are and do not pass through this function.
     """
     return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _plain_letter(letter: str) -> str:
-    """A letter without case and marks: Ş is s, Æ is æ."""
+    """Return a letter without case and marks: Ş is s, Æ is æ."""
     base = unicodedata.normalize("NFD", letter)[0].lower()
     return _UNMARKED.get(base, base)
 

@@ -4,16 +4,15 @@ Touches a Hasat server over HTTP and a database of the user's own; nothing of Ha
 """
 
 from hasat.replica.blocking import BlockingReplica
-from hasat.replica.errors import DifferentError, StartOverError
-from hasat.replica.pace import Pace
+from hasat.replica.failures import Backoff, DifferentError, StartOverError
 from hasat.replica.replica import Replica, Report
 from hasat.replica.target import State, Target
 from hasat.replica.targets import open_target
 
 __all__ = [
+    "Backoff",
     "BlockingReplica",
     "DifferentError",
-    "Pace",
     "Replica",
     "Report",
     "StartOverError",

@@ -14,7 +14,7 @@ from hasat.replica.target import State
 
 
 class BlockingReplica:
-    """A `Replica` whose methods return when they are done; takes the same arguments."""
+    """A `Replica` with blocking methods; takes the same arguments."""
 
     def __init__(self, dataset: str, source: str, target: str, **options: Any) -> None:
         self._replica = Replica(dataset, source, target, **options)
@@ -30,15 +30,15 @@ class BlockingReplica:
 
     @property
     def state(self) -> State:
-        """Where the replica stands."""
+        """Return the state of the replica."""
         return self._replica.state
 
     def get(self, key: str) -> Any | None:
-        """The body of one record, or None; asks the local database only."""
+        """Return the body of one record, or None; reads the local database only."""
         return self._runner.run(self._replica.get(key))
 
     def catch_up(self) -> Report:
-        """Be as new as the server."""
+        """Catch up with the server."""
         return self._runner.run(self._replica.catch_up())
 
     def verify(self) -> Report:
@@ -46,7 +46,7 @@ class BlockingReplica:
         return self._runner.run(self._replica.verify())
 
     def follow(self) -> Iterator[Report]:
-        """Stay as new as the server; reports whenever it is up to date after something new."""
+        """Follow the server and report after each batch of changes."""
         reports = self._replica.follow()
 
         async def following() -> Report:

@@ -14,16 +14,16 @@ from hasat.clock import parse_local_time
 from hasat.errors import UsageError
 from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.messages import msg
-from hasat.replica.errors import TroubleError
+from hasat.replica.failures import TroubleError
 from hasat.replica.target import Row, State
 
 
 class BrokenArchiveError(TroubleError):
-    """An archive that is not what it says it is; nothing of it is used."""
+    """An archive does not match its manifest; nothing of it is used."""
 
 
 class Intake:
-    """Takes the bytes of an archive and puts its records; only `finish` says that all is well."""
+    """Parses the bytes of an archive and stages its records; `finish` verifies them."""
 
     def __init__(self, dataset: str, put: Callable[[Iterable[Row]], None]) -> None:
         self.received = 0
@@ -38,7 +38,7 @@ class Intake:
         self._committed_at: datetime | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the file."""
+        """Parse the next bytes of the file."""
         self.received += len(chunk)
         self._hash.update(chunk)
         try:
@@ -47,7 +47,7 @@ class Intake:
             raise self._broken(f"it cannot be read ({error})") from error
 
     def finish(self, sha256: str, verified_at: datetime) -> State:
-        """The state that the records are in, all of them, or an error."""
+        """Return the state of the records, or raise an error if they are incomplete."""
         if self._hash.hexdigest() != sha256:
             raise self._broken("its SHA-256 is another than announced")
         if self._header is None or self._begun or not self._gzip.eof:
@@ -71,7 +71,7 @@ class Intake:
     def _unpack(self, chunk: bytes) -> bytes:
         unpacked = []
         while chunk:
-            # A file may be made of several gzip members.
+            # A file may consist of several gzip members.
             if self._gzip.eof:
                 self._gzip = zlib.decompressobj(wbits=31)
             unpacked.append(self._gzip.decompress(chunk))

@@ -25,8 +25,10 @@ _STREAM = 5_000
 
 
 class PostgresTarget(SqlTarget):
-    """Readers never wait for the replica. Every use is a transaction of its own, so that it also
-    works through PgBouncer."""
+    """A replica in PostgreSQL. Readers never wait for it.
+
+    Every use is one transaction, so that it also works through PgBouncer.
+    """
 
     _kind = "postgres"
     _for_update = " FOR UPDATE"
@@ -51,7 +53,7 @@ class PostgresTarget(SqlTarget):
         return conn
 
     def _lock(self) -> None:
-        """A lock that lives as long as a transaction of a second connection, which does nothing."""
+        """Take a lock in a transaction of a second connection, which stays open."""
         name = f"hasat replica {self._dataset}".encode()
         number = int.from_bytes(hashlib.sha256(name).digest()[:8], "big", signed=True)
         self._lock_conn = self._connect()
@@ -72,7 +74,7 @@ class PostgresTarget(SqlTarget):
             ) from None
 
     def _prepare(self) -> None:
-        # Replicas of two datasets may be new at the same moment.
+        # Replicas of two datasets may be created at the same time.
         self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATE_LOCK])
         if not self._found("to_regnamespace", _SCHEMA):
             self._conn.execute(f"CREATE SCHEMA {_SCHEMA}")
@@ -87,7 +89,7 @@ class PostgresTarget(SqlTarget):
     @contextmanager
     def aside(self) -> Iterator[None]:
         with self._conn.transaction():
-            # Over a slow line, loading waits long for the next rows.
+            # Over a slow network, loading waits long for the next rows.
             self._conn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             self._conn.execute(
                 "CREATE TEMP TABLE aside (key text PRIMARY KEY, body jsonb, seq bigint,"
@@ -130,12 +132,12 @@ class PostgresTarget(SqlTarget):
 
 
 def _trusted(query: str) -> sql.SQL:
-    """A statement of this package: only a checked name was put into it."""
+    """Return a statement of this package; only a checked name was inserted into it."""
     return sql.SQL(query)
 
 
 def _label(url: str) -> str:
-    """Server and database, without user and password."""
+    """Return server and database without user and password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:

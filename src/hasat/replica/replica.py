@@ -23,9 +23,14 @@ import psycopg
 from hasat.clock import Clock, system_clock
 from hasat.errors import HasatError, UnavailableError
 from hasat.messages import msg
-from hasat.replica.errors import DifferentError, StartOverError, TroubleError
+from hasat.replica.failures import (
+    Backoff,
+    DifferentError,
+    FailureStreak,
+    StartOverError,
+    TroubleError,
+)
 from hasat.replica.intake import BrokenArchiveError, Intake
-from hasat.replica.pace import Pace, Troubles
 from hasat.replica.server import Server
 from hasat.replica.target import State, Target
 from hasat.replica.targets import open_target
@@ -33,13 +38,13 @@ from hasat.replica.targets import open_target
 T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
-_LONGEST_PAUSE_SECONDS = 900.0
+_MAX_PAUSE_SECONDS = 900.0
 _CUTS_WITHOUT_PROGRESS = 5
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where the replica stands, and what was new since the last report."""
+    """The state of the replica and the changes since the last report."""
 
     dataset: str
     seq: int
@@ -55,10 +60,10 @@ class Report:
 
 
 class Replica:
-    """One dataset of a server, kept in a database of yours.
+    """A verified copy of one dataset in your database.
 
-    `tell` hears a sentence about whatever is worth one. `patience` is how many seconds trouble
-    is waited out before `catch_up` and `verify` give up; `follow` never does.
+    `report` receives messages about what happens. `patience` is how many seconds failures are
+    retried before `catch_up` and `verify` give up; `follow` never does.
     """
 
     def __init__(
@@ -68,32 +73,32 @@ class Replica:
         target: str,
         *,
         key: str | None = None,
-        tell: Callable[[str], None] = lambda sentence: None,
+        report: Callable[[str], None] = lambda sentence: None,
         patience: float = 120.0,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: Backoff = Backoff(),  # noqa: B008 - frozen
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Clock = system_clock,
     ) -> None:
         self._dataset = dataset
         self._server = Server(source, dataset, key)
         self._open = partial(open_target, target, dataset)
-        self._tell = tell
+        self._notify = report
         self._patience = patience
         self._pace = pace
         self._sleep = sleep
         self._clock = clock
-        # The target belongs to this one thread: nothing ever uses it twice at once.
+        # The target belongs to this one thread and is never used concurrently.
         self._hand = ThreadPoolExecutor(1, "replica")
         self._target: Target | None = None
         self._state = State(dataset)
         self._start_over = False
-        self._overs = Troubles()
+        self._overs = FailureStreak()
         self._changes = 0
         self._loaded = False
 
     async def __aenter__(self) -> Self:
         try:
-            await self._at_work()
+            await self._claimed_target()
         except BaseException:
             await self.close()
             raise
@@ -103,40 +108,40 @@ class Replica:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the server and the database."""
+        """Close the connections to server and database."""
         await self._server.close()
         await self._release()
         self._hand.shutdown()
 
     @property
     def state(self) -> State:
-        """Where the replica stands."""
+        """Return the state of the replica."""
         return self._state
 
     async def get(self, key: str) -> Any | None:
-        """The body of one record, or None; asks the local database only."""
+        """Return the body of one record, or None; reads the local database only."""
         return await self._do(lambda target: target.get(key))
 
     async def catch_up(self) -> Report:
-        """Be as new as the server."""
-        while not await self._patiently(lambda: self._step(0.0), self._patience):
+        """Catch up with the server."""
+        while not await self._with_retries(lambda: self._step(0.0), self._patience):
             pass
         return self._report()
 
     async def follow(self) -> AsyncIterator[Report]:
-        """Stay as new as the server; reports whenever it is up to date after something new."""
+        """Follow the server and report after each batch of changes."""
         while True:
-            done = await self._patiently(lambda: self._step(_WAIT_SECONDS), inf)
+            done = await self._with_retries(lambda: self._step(_WAIT_SECONDS), inf)
             if done and (self._loaded or self._changes):
                 yield self._report()
 
     async def verify(self) -> Report:
         """Catch up, then recompute the state digest from every row; a difference is an error."""
         while True:
-            cursor, count, digest = await self._patiently(self._server.digest, self._patience)
+            cursor, count, digest = await self._with_retries(self._server.digest, self._patience)
             if cursor == self._state.cursor:
                 break
-            await self._patiently(lambda: self._step(0.0), self._patience)
+            await self._with_retries(lambda: self._step(0.0), self._patience)
         was = self._state
         records, recomputed = await self._do(lambda target: target.recompute())
         if (records, recomputed) != (count, digest):
@@ -155,7 +160,7 @@ class Replica:
                     digest=digest,
                 ),
                 remedy=msg(
-                    "The next start loads it anew from an archive. See that nothing but the "
+                    "The next start reloads it from an archive. Check that nothing but the "
                     "replica writes to its tables."
                 ),
             )
@@ -164,8 +169,8 @@ class Replica:
         return self._report()
 
     async def _step(self, wait: float) -> bool:
-        """Load if need be, then apply one page; whether that was all there is for now."""
-        await self._at_work()
+        """Load if needed, then apply one page; return whether the replica is up to date."""
+        await self._claimed_target()
         if self._state.cursor is None or self._start_over:
             await self._load()
         was = self._state
@@ -184,13 +189,13 @@ class Replica:
             self._state = await self._do(lambda target: target.apply(page.rows, was, page.next))
             self._changes += len(page.rows)
         if page.up_to_date:
-            self._overs = Troubles()
+            self._overs = FailureStreak()
         return page.up_to_date
 
     async def _load(self) -> None:
-        """Become what the newest archive holds; readers see the old records until all is well."""
-        self._tell(f"Loading {self._dataset} from the newest archive of {self._server.label}.")
-        target = await self._at_work()
+        """Load the newest archive; readers see the old records until it is verified."""
+        self._notify(f"Loading {self._dataset} from the newest archive of {self._server.label}.")
+        target = await self._claimed_target()
         was = self._state
         async with self._aside():
             intake = Intake(self._dataset, target.put)
@@ -200,10 +205,10 @@ class Replica:
         self._state = now
         self._start_over = False
         self._loaded = True
-        self._tell(f"Loaded {now.records:,} records of {self._dataset} as of change {now.seq}.")
+        self._notify(f"Loaded {now.records:,} records of {self._dataset} as of change {now.seq}.")
 
     async def _download(self, intake: Intake) -> str:
-        """Take in the newest archive, however often it is cut off; its announced SHA-256."""
+        """Download the newest archive, resuming after breaks; return its announced SHA-256."""
         etag = sha256 = None
         cuts = 0
         while True:
@@ -211,7 +216,7 @@ class Replica:
             try:
                 async with self._server.archive(etag, received) as part:
                     if etag is None or sha256 is None:
-                        # Not worth loading if the feed cannot be gone on with from there.
+                        # Do not load an archive whose cursor the feed no longer accepts.
                         await self._server.changes(part.cursor)
                         etag, sha256 = part.etag, part.sha256
                     elif not part.continues:
@@ -232,28 +237,28 @@ class Replica:
                     raise
                 await self._wait(error, self._pace.pause(cuts))
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]], patience: float) -> T:
-        """The result of an action; what passes by itself or by starting over is waited out."""
-        passing = Troubles()
+    async def _with_retries(self, action: Callable[[], Awaitable[T]], patience: float) -> T:
+        """Run an action, retrying failures that are temporary or cured by starting over."""
+        passing = FailureStreak()
         while True:
             try:
                 return await action()
             except StartOverError as error:
                 self._start_over = True
-                # The first time the archive may well be good; then a newer one must be awaited.
+                # At first the download may be at fault; later a newer archive is needed.
                 pause = self._overs.next_pause(self._pace, first_is_free=True)
                 if self._overs.waited > patience:
                     raise
                 await self._wait(error, pause)
             except UnavailableError as error:
-                told = error.retry_after if isinstance(error, TroubleError) else 0.0
-                pause = passing.next_pause(self._pace, at_least=min(told, _LONGEST_PAUSE_SECONDS))
+                requested = error.retry_after if isinstance(error, TroubleError) else 0.0
+                pause = passing.next_pause(self._pace, at_least=min(requested, _MAX_PAUSE_SECONDS))
                 if passing.waited > patience:
                     raise
                 await self._wait(error, pause)
 
     async def _wait(self, error: HasatError, pause: float) -> None:
-        self._tell(f"{error.message} Trying again in {pause:.0f} s." if pause else error.message)
+        self._notify(f"{error.message} Trying again in {pause:.0f} s." if pause else error.message)
         await self._sleep(pause)
 
     def _report(self) -> Report:
@@ -264,8 +269,8 @@ class Replica:
         self._changes, self._loaded = 0, False
         return report
 
-    async def _at_work(self) -> Target:
-        """The target, claimed; anew if it was lost."""
+    async def _claimed_target(self) -> Target:
+        """Return the claimed target, reopened if it was lost."""
         if self._target is None:
             loop = asyncio.get_running_loop()
             self._target = await loop.run_in_executor(self._hand, self._open)
@@ -273,8 +278,8 @@ class Replica:
         return self._target
 
     async def _do(self, work: Callable[[Target], T]) -> T:
-        """Something done to the target by the one thread that may."""
-        target = await self._at_work()
+        """Run a function on the target in its thread."""
+        target = await self._claimed_target()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._hand, work, target)
         except (sqlite3.OperationalError, psycopg.OperationalError) as error:
@@ -290,18 +295,18 @@ class Replica:
                     error=error,
                 ),
                 remedy=msg(
-                    "See that it may create its tables there, and that nobody changed them."
+                    "Check that it may create its tables there and that they were not changed."
                 ),
             ) from error
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[None]:
-        """The target's block of that name, entered and left by its thread."""
-        used = await self._at_work()
+        """Enter and leave the target's staging block in its thread."""
+        used = await self._claimed_target()
         block = used.aside()
 
         async def leave(*problem: Any) -> None:
-            # A target that was lost meanwhile has forgotten it by itself.
+            # A lost target has discarded its staging already.
             if self._target is used:
                 await self._do(lambda target: block.__exit__(*problem))
 
@@ -317,5 +322,5 @@ class Replica:
 
 
 def _feed(intake: Intake, chunk: bytes, target: Target) -> None:
-    """Take in a piece of an archive; in the target's thread, where its records are put."""
+    """Parse a piece of an archive, in the target's thread."""
     intake.feed(chunk)

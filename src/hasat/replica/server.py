@@ -12,7 +12,7 @@ from hasat.clock import parse_local_time
 from hasat.errors import HasatError, NotAllowedError, NotFoundError, UsageError
 from hasat.feed.encoding import canonical
 from hasat.messages import msg
-from hasat.replica.errors import StartOverError, TroubleError
+from hasat.replica.failures import StartOverError, TroubleError
 from hasat.replica.target import Row
 
 _LIMIT = 1_000
@@ -21,7 +21,7 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Page:
-    """Changes after a cursor, in the order of their numbers, and the cursor after them."""
+    """Changes after a cursor in sequence, and the cursor after them."""
 
     rows: tuple[Row, ...]
     next: str
@@ -48,7 +48,7 @@ class Download:
 
     @property
     def continues(self) -> bool:
-        """Whether it begins where the last one was cut off."""
+        """Return whether it continues the interrupted download."""
         return self.response.status_code == 206
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -84,9 +84,9 @@ class Server:
         )
 
     async def changes(self, cursor: str, *, wait: float = 0.0) -> Page:
-        """The changes after the cursor; if there is none yet, wait for one as long as told."""
+        """Return the changes after the cursor; wait for the first one for a limited time."""
         query = {"after": cursor, "limit": _LIMIT, "wait": wait, "include": "record"}
-        async with self._asked("changes", query, seconds=wait + _SECONDS) as response:
+        async with self._request("changes", query, seconds=wait + _SECONDS) as response:
             answer = await _json(response)
         try:
             rows = tuple(map(_row, answer["changes"]))
@@ -95,8 +95,8 @@ class Server:
             raise _not_hasat(self.label) from error
 
     async def digest(self) -> tuple[str, int, str]:
-        """The cursor at which the server stands, and number and state digest of its records."""
-        async with self._asked("digest") as response:
+        """Return the server's cursor, number of records and state digest."""
+        async with self._request("digest") as response:
             answer = await _json(response)
         try:
             return answer["cursor"], answer["count"], answer["digest"]
@@ -105,25 +105,25 @@ class Server:
 
     @asynccontextmanager
     async def archive(self, etag: str | None = None, start: int = 0) -> AsyncIterator[Download]:
-        """The newest archive; with a start, its rest if it is still the one with this tag."""
+        """Open the newest archive; with a start, the rest of it if its tag is the same."""
         headers = {"Accept-Encoding": "identity"}
         if etag and start:
             headers |= {"Range": f"bytes={start}-", "If-Range": etag}
-        async with self._asked("archives/latest", {"format": "ndjson"}, headers) as response:
+        async with self._request("archives/latest", {"format": "ndjson"}, headers) as response:
             yield Download(response)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         path: str,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         seconds: float = _SECONDS,
     ) -> AsyncIterator[httpx2.Response]:
-        """A good answer; every other one is raised as what is to be done about it."""
+        """Send a request; raise an error that says how to continue unless it succeeds."""
         try:
             async with self._client.stream(
                 "GET", path, params=query, headers=headers, timeout=seconds
@@ -135,12 +135,12 @@ class Server:
         except httpx2.RequestError as error:
             why = str(error) or type(error).__name__
             raise TroubleError(
-                msg("{label} could not be asked: {why}.", label=self.label, why=why)
+                msg("Cannot reach {label}: {why}.", label=self.label, why=why)
             ) from error
 
     def _refusal(self, response: httpx2.Response) -> HasatError:
         status = response.status_code
-        code, said = _said(response)
+        code, said = _describe_problem(response)
         if status == 410:
             return StartOverError(
                 msg(
@@ -218,8 +218,8 @@ async def _json(response: httpx2.Response) -> Any:
         raise _not_hasat(response.url.host) from error
 
 
-def _said(response: httpx2.Response) -> tuple[str, str]:
-    """The code and the sentence of the problem in an answer; without one, its status."""
+def _describe_problem(response: httpx2.Response) -> tuple[str, str]:
+    """Return the code and detail of the problem in a response, or its status."""
     try:
         problem = json.loads(response.content)
         return str(problem["code"]), str(problem["detail"])

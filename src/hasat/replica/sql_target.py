@@ -1,4 +1,4 @@
-"""What both kinds of targets do alike; only a few words of SQL differ."""
+"""The common part of SQL targets."""
 
 import json
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from hasat.store.queries import load_query
 
 
 class SqlTarget(ABC):
-    """One dataset in a database with tables; see `Target` for what the methods promise."""
+    """One dataset in a SQL database; see `Target` for the contract of the methods."""
 
     label: str
 
@@ -61,7 +61,7 @@ class SqlTarget(ABC):
         return now
 
     def apply(self, rows: Sequence[Row], was: State, cursor: str) -> State:
-        # The same record may go and come back in one page: what counts is how it ends.
+        # A record may change several times in one page: only its last state counts.
         last = {row.key: row for row in rows}
         after = {key: row.body for key, row in last.items() if row.body is not None}
         with self._transaction(), self.aside():
@@ -101,7 +101,7 @@ class SqlTarget(ABC):
     def _state(self, query: str) -> State:
         for row in self._rows(query, dataset=self._dataset):
             epoch, cursor, seq, digest, records, verified_at = row
-            # SQLite has no type for times; they are kept as text there.
+            # SQLite has no type for times; it stores them as text.
             if isinstance(verified_at, str):
                 verified_at = datetime.fromisoformat(verified_at)
             return State(self._dataset, epoch, cursor, seq, digest, records, verified_at)
@@ -118,7 +118,7 @@ class SqlTarget(ABC):
         )
 
     def _still(self, was: State) -> None:
-        """Whatever a lock is worth: nobody else has moved the records since we looked."""
+        """Check that no other process has changed the records, even if a lock failed."""
         if self._state(self._statement("read_state") + self._for_update).cursor != was.cursor:
             raise ConflictError(
                 msg(
@@ -140,19 +140,19 @@ class SqlTarget(ABC):
 
     @abstractmethod
     def _lock(self) -> None:
-        """Be the only replica of this dataset here until closed."""
+        """Take the lock of this dataset until closed."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make the table of states if there is none."""
+        """Create the state table if it does not exist."""
 
     @abstractmethod
     def _exists(self) -> bool:
-        """Whether there is a table of the dataset's name."""
+        """Return whether a table with the dataset's name exists."""
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[object]:
-        """Everything inside, or nothing."""
+        """Run the block in one transaction."""
 
     @abstractmethod
     def aside(self) -> AbstractContextManager[object]: ...
@@ -171,7 +171,7 @@ class SqlTarget(ABC):
 
     @abstractmethod
     def _canonical(self, body: str) -> bytes:
-        """The canonical JSON of a body as it is kept."""
+        """Return the canonical JSON of a stored body."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -20,10 +20,10 @@ _BUSY_SECONDS = 60.0
 
 
 class SqliteTarget(SqlTarget):
-    """The file is in WAL mode: readers never wait for the replica, nor see half of a change."""
+    """A replica in SQLite. In WAL mode readers never wait and never see a partial change."""
 
     _kind = "sqlite"
-    # A transaction that writes is the only one from its first moment.
+    # A writing transaction takes its lock at the beginning.
     _for_update = ""
 
     def __init__(self, dataset: str, path: Path, *, must_exist: bool) -> None:
@@ -128,7 +128,7 @@ class SqliteTarget(SqlTarget):
 
 
 def _named(query: str) -> str:
-    """A statement with the placeholders of this driver."""
+    """Return a statement with the placeholders of this driver."""
     return re.sub(r"%\((\w+)\)s", r":\1", query)
 
 

@@ -15,7 +15,7 @@ from hasat.feed.encoding import EMPTY
 
 
 class Row(NamedTuple):
-    """A record on its way into the target; without a body it is to be removed."""
+    """A record to write; without a body it is removed."""
 
     key: str
     body: bytes | None
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """Where the records stand; without a cursor they are not to be gone on with."""
+    """The state of the records; without a cursor they cannot be continued."""
 
     dataset: str
     epoch: str | None = None
@@ -40,40 +40,40 @@ class State:
 
 
 class Target(Protocol):
-    """A database that holds one dataset; used by one thread at a time."""
+    """A database with one dataset, used by one thread at a time."""
 
     label: str
     """What to call it before people; no password."""
 
     def claim(self) -> State:
-        """Make the tables if need be and be the only replica here, or say that another is."""
+        """Create the tables if needed and take the lock; raise if another replica holds it."""
 
     def state(self) -> State:
-        """Where the records stand; needs no claim."""
+        """Return the state of the records; needs no claim."""
 
     def get(self, key: str) -> Any | None:
-        """The body of one record; needs no claim."""
+        """Return the body of one record; needs no claim."""
 
     def aside(self) -> AbstractContextManager[object]:
-        """What is put inside the block is seen by nobody, and forgotten when it ends."""
+        """Stage rows inside the block; they are invisible and discarded at its end."""
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Keep rows aside."""
+        """Stage rows."""
 
     def replace(self, was: State, now: State) -> State:
-        """Make the rows kept aside the only records, in effect when the block ends.
+        """Replace all records with the staged rows, in one transaction.
 
-        Others read all of it or nothing of it. Rows that stay the same are not touched.
+        Rows that stay the same are not touched.
         """
 
     def apply(self, rows: Sequence[Row], was: State, cursor: str) -> State:
-        """Apply changes in their order and move to the cursor after them."""
+        """Apply changes in order and move the cursor."""
 
     def recompute(self) -> tuple[int, str]:
-        """Number and state digest of the records, from every row."""
+        """Return number and state digest of the records, computed from every row."""
 
     def note(self, was: State, now: State) -> State:
-        """Keep a new state of the same records."""
+        """Save a new state of the same records."""
 
     def close(self) -> None:
-        """Leave it to others."""
+        """Release the lock and close the database."""

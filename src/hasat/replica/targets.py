@@ -13,9 +13,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
 def open_target(address: str, dataset: str, *, must_exist: bool = False) -> Target:
-    """The database behind `sqlite:///file` or `postgresql://...`.
+    """Open the database of `sqlite:///file` or `postgresql://...`.
 
-    With `must_exist` no file is made: for whoever only wants to look something up.
+    With `must_exist` no file is created, for callers that only read.
     """
     if not _NAME.fullmatch(dataset) or dataset == "hasat_replica":
         raise UsageError(msg("{dataset!r} cannot be the name of a dataset.", dataset=dataset))

@@ -38,7 +38,7 @@ _SSL_MODES = {"verifyca": "verify-ca", "verifyfull": "verify-full"}
 
 
 def compose_url(parts: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> str:
-    """A libpq URL from host, port, user, password and database, each quoted.
+    """Return a libpq URL from host, port, user, password and database, each quoted.
 
     A host that starts with a slash is the folder of a socket.
     """
@@ -60,7 +60,7 @@ def compose_url(parts: Mapping[str, str], parameters: Mapping[str, str] | None =
 
 
 def database_url(value: Any) -> str:
-    """A checked libpq URL from a URL or from ``Host=...;Username=...`` keywords."""
+    """Return a checked libpq URL from a URL or from ``Host=...;Username=...`` keywords."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     if "://" not in text and "=" in text:
         text = _from_libpq_keywords(text) or _from_keywords(text)
@@ -82,7 +82,7 @@ def database_url(value: Any) -> str:
 
 
 def password_in(url: str) -> Iterator[str]:
-    """The password of a database URL, as written and as meant."""
+    """Return the password of a database URL, as written and decoded."""
     login, at, _ = url.partition("://")[2].rpartition("@")
     _, colon, password = login.partition(":")
     if at and colon and password:
@@ -91,7 +91,7 @@ def password_in(url: str) -> Iterator[str]:
 
 
 def _from_libpq_keywords(text: str) -> str | None:
-    """A URL from libpq's ``host=a,b dbname=hasat user=me``; None if it is not one."""
+    """Return a URL from libpq's ``host=a,b dbname=hasat user=me``; None if it is not one."""
     found: dict[str, str] = {}
     end = 0
     while pair := _LIBPQ_PAIR.match(text.strip(), end):

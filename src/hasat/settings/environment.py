@@ -1,4 +1,4 @@
-"""The environment, turned into values: Hasat's own names, and the seeds' names as they were."""
+"""Settings from the environment, by Hasat's own names and those of the original systems."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -7,11 +7,10 @@ from typing import Any
 
 from hasat.settings.dsn import compose_url
 from hasat.settings.legacy import CLIENTS, ENVIRONMENT, POSTGRES, client_field, retired
-from hasat.settings.structure import spread
-from hasat.settings.tree import leaves
+from hasat.settings.tree import leaves, parse_value
 from hasat.settings.values import Findings, Given, Origin, did_you_mean
 
-# Ours, but no settings: the line between `hasat up` and its children, and what tests are told.
+# Not settings: the pipe between `hasat up` and its children, and variables of the tests.
 _NO_SETTINGS = ("HASAT_LANG", "HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")
 
 _POSTGRES_PARTS = {
@@ -29,7 +28,7 @@ _NOTIFY_ON = re.compile(r"webhooks:(slack|http):notifyon:(\d+)")
 def environment_layer(
     environ: Mapping[str, str], key_variable: str | None, cwd: Path, found: Findings
 ) -> dict[str, Given]:
-    """Every value in the environment; `key_variable` is api.yaml's name for the football key."""
+    """Return the values in the environment; `key_variable` holds the football key."""
     variables = _Variables(environ, found)
     values: dict[str, Given] = {}
     for leaf in leaves().values():
@@ -39,15 +38,15 @@ def environment_layer(
         for name in names:
             value = variables.secret(name) if leaf.secret else variables.text(name)
             if value is not None:
-                given = Given(value, Origin("environment", variables.spelled(name)), cwd)
-                values |= spread(leaf, given, found)
+                given = Given(value, Origin("environment", variables.original_name(name)), cwd)
+                values |= parse_value(leaf, given, found)
                 break
-    _judge(variables, {key_variable}, found)
+    _report_unknown(variables, {key_variable}, found)
     return values
 
 
 class _Variables:
-    """The environment by name; names of the .NET service in any case and with either separator."""
+    """The environment by name; those of the .NET service in any case and with either separator."""
 
     def __init__(self, environ: Mapping[str, str], found: Findings) -> None:
         self._found = found
@@ -60,23 +59,23 @@ class _Variables:
             "Webhooks__Http__NotifyOn__*": lambda: self._events("http"),
         }
 
-    def spelled(self, name: str) -> str:
-        """A name as the environment spells it."""
+    def original_name(self, name: str) -> str:
+        """Return a name as it is written in the environment."""
         for known in (name, f"{name}_FILE"):
             if known in self.texts or known in self._put_together:
                 return known
-            if spelled := self._folded.get(fold(known)):
-                return spelled
+            if found := self._folded.get(fold(known)):
+                return found
         return name
 
     def text(self, name: str) -> Any:
-        """The value of a variable, or None when it is not set or empty."""
+        """Return the value of a variable, None if it is not set or empty."""
         if name in self._put_together:
             return self._put_together[name]()
         return self.texts.get(name) or self.texts.get(self._folded.get(fold(name), ""))
 
     def secret(self, name: str) -> Any:
-        """The same for a secret, which may also be in the file that NAME_FILE names."""
+        """Return a secret, which may also be in the file that NAME_FILE names."""
         value, path = self.text(name), self.text(f"{name}_FILE")
         if path is None:
             return value
@@ -122,8 +121,8 @@ class _Variables:
         return [events[index] for index in sorted(events)] or None
 
 
-def _judge(variables: _Variables, known: set[str | None], found: Findings) -> None:
-    """Unknown names of ours are mistakes; those of the seeds are at most worth a remark."""
+def _report_unknown(variables: _Variables, known: set[str | None], found: Findings) -> None:
+    """Report unknown names: a problem for `HASAT_*`, a remark for those of the originals."""
     for leaf in leaves().values():
         known |= set(leaf.names)
         if leaf.secret:
@@ -140,15 +139,15 @@ def _judge(variables: _Variables, known: set[str | None], found: Findings) -> No
             found.remarks.append(f"{name} has no effect: {because}")
         elif folded.partition(":")[0] in branches and not _is_part(folded, dotnet):
             meant = did_you_mean(name, dotnet.values())
-            # Whoever meant to shut a door must not find it open.
-            grave = folded.startswith("authentication:")
-            (found.problems if grave else found.remarks).append(
+            # A mistake in authentication must not leave access open.
+            is_serious = folded.startswith("authentication:")
+            (found.problems if is_serious else found.remarks).append(
                 f"{name} has no effect: there is no such setting{meant}"
             )
 
 
 def without_settings(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
-    """The environment less everything that would set something, for who must not be set by it."""
+    """Return the environment without any settings, for processes that must not inherit them."""
     known = {name for leaf in leaves().values() for name in leaf.names}
     known |= {f"{name}_FILE" for name in known} | set(_POSTGRES_PARTS.values())
     branches = {name.partition(":")[0] for name in _dotnet_names()}
@@ -170,6 +169,6 @@ def _is_part(folded: str, dotnet: Mapping[str, str]) -> bool:
 
 
 def fold(name: str) -> str:
-    """The one spelling of a .NET name; nothing for names without parts."""
+    """Return the normalised form of a .NET name; empty for names without parts."""
     folded = name.replace("__", ":").casefold()
     return folded if ":" in folded.strip(":") else ""

@@ -1,4 +1,4 @@
-"""The YAML files of the configuration folder, turned into values with their lines."""
+"""Settings from the YAML files of the configuration folder, with their line numbers."""
 
 import stat
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ Values = dict[str, Given]
 def files_layer(
     folder: Path | None, environ: Mapping[str, str], cwd: Path, found: Findings
 ) -> tuple[Values, tuple[str, ...]]:
-    """Every value in the files, and the files that were read."""
+    """Return every value in the files, and the files that were read."""
     values: Values = {}
     sources: dict[str, str] = {}
     read = []
     for name, path in _existing(folder, environ, cwd, found):
-        # Only where there is a file: a start without any need not load YAML.
+        # Imported only if there is a file: PyYAML takes time to load.
         from hasat.settings.yaml_reader import read_yaml
 
         label = shown(path, cwd)
@@ -59,7 +59,7 @@ def files_layer(
 
 
 def tree_shape(prefix: str = "") -> Shape:
-    """The keys of a file that follows the tree, from a section down."""
+    """Return the keys of a file in the form of the tree, from a section down."""
     depth = len(prefix.split(".")) if prefix else 0
     shape: dict[str, Target] = {}
     for key in (*sections(), *leaves()):
@@ -70,7 +70,7 @@ def tree_shape(prefix: str = "") -> Shape:
 
 
 def shape_of(name: str) -> Shape:
-    """The keys that a file may have."""
+    """Return the keys that a file may have."""
     if name.startswith("jobs/"):
         return JOBS_FILE
     if name == "api.yaml":
@@ -86,7 +86,7 @@ def shape_of(name: str) -> Shape:
 
 
 _PLACES = {
-    name: Refused(f"it says where the files are; set HASAT_{name.upper()} instead.")
+    name: Refused(f"it names the folder of the files; set HASAT_{name.upper()} instead.")
     for name in ("home", "config")
 }
 FILES = ("hasat.yaml", "gib.yaml", "tkgm.yaml", "webhooks.yaml", "api.yaml", "rate_limiter.yaml")
@@ -95,7 +95,7 @@ FILES = ("hasat.yaml", "gib.yaml", "tkgm.yaml", "webhooks.yaml", "api.yaml", "ra
 def _existing(
     folder: Path | None, environ: Mapping[str, str], cwd: Path, found: Findings
 ) -> list[tuple[str, Path]]:
-    """The files to read, by their name in the folder; some may be told to be elsewhere."""
+    """Return the files to read by their name in the folder; variables may name other paths."""
     elsewhere = {
         FILE_VARIABLES[variable]: (variable, absolute(environ[variable].strip(), cwd))
         for variable in FILE_VARIABLES
@@ -110,12 +110,12 @@ def _existing(
         files |= {f"jobs/{path.name}": path for path in sorted(jobs.glob("*.yaml"))}
     files |= {name: path for name, (_, path) in elsewhere.items() if name != "jobs"}
     if folder:
-        _look_around(folder, cwd, found)
+        _report_ignored_files(folder, cwd, found)
     return [(name, path) for name, path in files.items() if is_file(path)]
 
 
-def _look_around(folder: Path, cwd: Path, found: Findings) -> None:
-    """Files that are probably meant for Hasat and would be passed over in silence."""
+def _report_ignored_files(folder: Path, cwd: Path, found: Findings) -> None:
+    """Report files that are probably meant for Hasat but are not read."""
     # The working directory's folder may belong to another program: nothing there is a mistake.
     doubts = found.remarks if folder == cwd / "config" else found.problems
     stems = {name.removesuffix(".yaml"): name for name in FILES}
@@ -123,7 +123,7 @@ def _look_around(folder: Path, cwd: Path, found: Findings) -> None:
         label = shown(path, cwd)
         is_ours = path.name in FILES or path.parent != folder
         if is_ours and path.suffix == ".yaml" and not is_file(path):
-            doubts.append(f"{label} is not a file, or leads to none.")
+            doubts.append(f"{label} is not a file or a link to one.")
         elif path.name in RETIRED_FILES:
             found.remarks.append(f"{label} has no effect: {RETIRED_FILES[path.name]}")
         elif path.suffix == ".yml" and (path.stem in stems or path.parent != folder):
@@ -135,7 +135,7 @@ def _look_around(folder: Path, cwd: Path, found: Findings) -> None:
 
 
 class _Document:
-    """One file being read."""
+    """A file that is being read."""
 
     def __init__(self, name: str, path: Path, label: str, found: Findings) -> None:
         self.name, self.label, self.values = name, label, Values()
@@ -152,7 +152,7 @@ class _Document:
         if item.unset:
             return
         if not isinstance(item.content, dict):
-            self.problem(item, f"{path or 'the file'} must hold keys and values.")
+            self.problem(item, f"{path or 'the file'} must contain keys and values.")
             return
         for name, child in item.content.items():
             target = shape.get(name)
@@ -223,7 +223,7 @@ class _Document:
             self._walk(entry, _job_shape(name), f"the job {name}")
 
     def _default_season(self) -> None:
-        """The original's one season for all leagues that name none."""
+        """Apply the original's default season to leagues that name none."""
         season = self.values.pop("season", None)
         leagues = self.values.get("football.tracked_leagues")
         if season and leagues and isinstance(leagues.value, list):
@@ -232,7 +232,7 @@ class _Document:
                     league.setdefault("season", season.value)
 
     def _unknown(self, name: str, item: "Item", shape: Shape, path: str) -> None:
-        # Comparing with every known name takes long.
+        # Comparing with every known name is slow.
         meant = "." if self._found.is_full else did_you_mean(name, shape)
         if meant == "." and self.name == "hasat.yaml":
             full = [repr(key) for key in leaves() if key.rpartition(".")[2] == name][:3]
@@ -243,7 +243,7 @@ class _Document:
     def _warn_if_open(self) -> None:
         if stat.S_IMODE(self._path.stat().st_mode) & stat.S_IROTH:
             self._found.remarks.append(
-                f"{self.label} holds a secret and everybody on this machine can read it: "
+                f"{self.label} contains a secret and is readable by all users of this machine: "
                 f"chmod 600 {self._path}"
             )
 
@@ -261,14 +261,14 @@ def _job_shape(job: str) -> Shape:
 
 
 def _add(values: Values, sources: dict[str, str], document: _Document, found: Findings) -> None:
-    """Take a document's values in; two files may say the same, but not different things."""
+    """Add a document's values; two files may agree on a setting, but not contradict each other."""
     for key, given in document.values.items():
         earlier = values.get(key)
         if earlier is None or earlier.value == given.value:
             values.setdefault(key, given)
             sources.setdefault(key, document.name)
         elif (sources[key], document.name) == ("api.yaml", "rate_limiter.yaml"):
-            # In the original the limits of api.yaml were for the reader only.
+            # In the original, the limits of api.yaml had no effect.
             found.remarks.append(
                 f"{key}: {given.origin.where} counts, {earlier.origin.where} says otherwise."
             )

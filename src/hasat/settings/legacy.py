@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Inert:
-    """A key that is known and does nothing, and why."""
+    """A key that is accepted without an effect, and the reason."""
 
     because: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A key that cannot be honoured, and what to do instead."""
+    """A key that is rejected, and what to do instead."""
 
     because: str
 
@@ -26,7 +26,7 @@ Shape: TypeAlias = Mapping[str, Target]
 POSTGRES = "POSTGRES_*"
 CLIENTS = "Authentication__Clients__*"
 
-# Dotted key -> names in the environment, in the order in which they count.
+# Dotted key -> names in the environment, in order of precedence.
 ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
     "database.url": ("DATABASE_URL", POSTGRES, "ConnectionStrings__DefaultConnection"),
     "serve.port": ("READ_API_PORT",),
@@ -102,7 +102,7 @@ _LIVE = "live polling was given up; matches are followed by the stale_* jobs."
 _RUNS = "the state of jobs is in the database (`hasat jobs history`), not in a log file."
 _KEYS = "callers are known by keys (`hasat keys create`) or by signature (authentication.clients)."
 
-# Names without a meaning here, so that nobody waits for an effect. ``X__*`` is a whole section.
+# Names that have no effect, with the reason. ``X__*`` is a whole section.
 RETIRED: Mapping[str, str] = {
     "REDIS_URL": _NO_REDIS,
     "Caching__*": _NO_CACHE,
@@ -166,7 +166,7 @@ JOBS_FILE: Shape = {
     "fixtures_fetch_mode": "football.fixtures_fetch_mode",
     "injuries_fetch_mode": "football.injuries_fetch_mode",
     "tracked_leagues": "football.tracked_leagues",
-    # The next two are put together from several keys.
+    # The next two are composed from several keys.
     "season": "season",
     "jobs": "jobs",
     "backfill": Inert("each tracked league is backfilled in its own seasons."),
@@ -196,7 +196,7 @@ JOB: Shape = {
 
 
 def dotnet_sections() -> Shape:
-    """The .NET service's appsettings as keys of a file, from its environment names."""
+    """Return the .NET service's appsettings as keys of a file."""
     shape: dict[str, object] = {
         "Caching": Inert(_NO_CACHE),
         "Serilog": Inert(RETIRED["Serilog__*"]),
@@ -223,12 +223,12 @@ _CLIENT_FIELDS = {
 
 
 def client_field(name: str) -> str:
-    """The .NET service's name for a part of a client, as ours; others stay as they are."""
+    """Return Hasat's name for a field of a client in the .NET service's settings."""
     return _CLIENT_FIELDS.get(name.replace("_", "").casefold(), name)
 
 
 def retired(name: str) -> str | None:
-    """Why a variable has no effect, if it is one of those."""
+    """Return why a retired variable has no effect, None for others."""
     folded = name.replace(":", "__").casefold()
     for known, sentence in RETIRED.items():
         whole = known.casefold()

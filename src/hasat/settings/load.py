@@ -1,21 +1,24 @@
-"""Flags over environment over files over defaults: one checked tree, or every problem at once."""
+"""Load settings: flags over environment over files over defaults; report every problem at once."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from hasat.errors import SettingsError
 from hasat.messages import msg
 from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
-from hasat.settings.sentences import sentences
-from hasat.settings.structure import nested, spread
-from hasat.settings.tree import SCHEDULE, Settings, leaf_of, leaves
+from hasat.settings.platform_sections import HmacClient
+from hasat.settings.source_sections import League
+from hasat.settings.tree import SCHEDULE, Settings, leaf_of, leaves, nested, parse_value
+from hasat.settings.types import Section
 from hasat.settings.values import (
     DEFAULT,
     Findings,
@@ -26,6 +29,7 @@ from hasat.settings.values import (
     did_you_mean,
     is_folder,
 )
+from hasat.text import HIDDEN, mask_address
 
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -35,19 +39,19 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     cwd: Path | None = None,
 ) -> Settings:
-    """The settings of this process; raises one SettingsError that names every problem.
+    """Return the settings of this process; raise one SettingsError with every problem.
 
     Flags are texts by dotted key, such as ``{"serve.port": "9000"}``.
     """
     found = Findings()
     cwd = cwd or Path.cwd()
     from_flags = _flags_layer(flags, cwd, found)
-    places = _places(from_flags, environ, cwd, found)
+    places = _folders(from_flags, environ, cwd, found)
     home, config = (places[key].value for key in ("home", "config"))
     from_files, files = files_layer(config, environ, cwd, found)
     named = [
         from_flags.get("football.api_key_env"),
-        _said_in("HASAT_FOOTBALL_API_KEY_ENV", environ, cwd),
+        _from_variable("HASAT_FOOTBALL_API_KEY_ENV", environ, cwd),
         from_files.get("football.api_key_env"),
     ]
     key_variable = next((str(given.value) for given in named if given), None)
@@ -58,7 +62,7 @@ def load_settings(
         if leaf.path and leaf.field.default is not None
     }
     given = {**defaults, **from_files, **from_environment, **from_flags, **places}
-    settings = _checked(given, found)
+    settings = _validate(given, found)
     if settings is None or found.problems:
         raise SettingsError(
             str(found), remedy=msg("`hasat config reference` describes every setting.")
@@ -79,30 +83,30 @@ def _flags_layer(flags: Mapping[str, str], cwd: Path, found: Findings) -> dict[s
             found.problems.append(f"{key} (flag): there is no such setting{meant}")
         elif leaf.secret:
             found.problems.append(
-                f"{key} is a secret, and everybody on this machine can see a flag; "
+                f"{key} is a secret, and flags are visible to all users of this machine; "
                 f"set {leaf.names[0]} or {leaf.names[0]}_FILE instead."
             )
         else:
-            values |= spread(leaf, Given(text, Origin("flag", key), cwd), found)
+            values |= parse_value(leaf, Given(text, Origin("flag", key), cwd), found)
     return values
 
 
-def _said_in(name: str, environ: Mapping[str, str], cwd: Path) -> Given | None:
+def _from_variable(name: str, environ: Mapping[str, str], cwd: Path) -> Given | None:
     text = environ.get(name, "").strip()
     return Given(text, Origin("environment", name), cwd) if text else None
 
 
-def _places(
+def _folders(
     flags: Mapping[str, Given], environ: Mapping[str, str], cwd: Path, found: Findings
 ) -> dict[str, Given]:
-    """Where home and the files are; only flags and environment can say so."""
+    """Return the home and configuration folders, which only flags and environment can set."""
 
-    def said(key: str) -> Given | None:
-        given = flags.get(key) or _said_in(f"HASAT_{key.upper()}", environ, cwd)
+    def configured(key: str) -> Given | None:
+        given = flags.get(key) or _from_variable(f"HASAT_{key.upper()}", environ, cwd)
         return given and replace(given, value=absolute(given.value, cwd))
 
-    home = said("home") or Given(default_home(), DEFAULT, cwd)
-    config = said("config")
+    home = configured("home") or Given(default_home(), DEFAULT, cwd)
+    config = configured("config")
     if config is None:
         usual = (home.value / "config", cwd / "config")
         config = Given(next(filter(is_folder, usual), None), DEFAULT, cwd)
@@ -114,17 +118,115 @@ def _places(
     return {"home": home, "config": config}
 
 
-def _checked(given: Mapping[str, Given], found: Findings) -> Settings | None:
+def _validate(given: Mapping[str, Given], found: Findings) -> Settings | None:
     try:
-        return Settings.model_validate(nested({k: _resolved(k, v) for k, v in given.items()}))
+        return Settings.model_validate(nested({k: _resolve_path(k, v) for k, v in given.items()}))
     except ValidationError as error:
-        found.problems.extend(sentences(error, given))
+        found.problems.extend(describe_problems(error, given))
         return None
 
 
-def _resolved(key: str, given: Given) -> Any:
-    """A relative path starts where it was written: in the file's folder, or where Hasat runs."""
+def _resolve_path(key: str, given: Given) -> Any:
+    """Resolve a relative path against the file's folder or the working directory."""
     leaf = leaf_of(key)
     if leaf and leaf.path and isinstance(given.value, str | Path):
         return absolute(given.value, given.base)
     return given.value
+
+
+_FIXED = {
+    "int_parsing": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "int_type": "is not a whole number",
+    "int_parsing_size": "is far too large",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "finite_number": "is not a number",
+    "bool_parsing": "is neither true nor false",
+    "bool_type": "is neither true nor false",
+    "string_type": "is not text",
+    "string_too_short": "is empty",
+    "tuple_type": "is not a list",
+    "mapping_type": "must contain keys and values",
+    "dict_type": "must contain keys and values",
+    "model_type": "must contain keys and values",
+    "missing": "is missing",
+}
+_LIMITS = {
+    "greater_than": ("gt", "must be more than"),
+    "greater_than_equal": ("ge", "must be at least"),
+    "less_than": ("lt", "must be less than"),
+    "less_than_equal": ("le", "must be at most"),
+}
+
+_MAX_SHOWN = 200
+
+
+def describe_problems(error: ValidationError, given: Mapping[str, Given]) -> Iterator[str]:
+    """Return one sentence per problem."""
+    for details in error.errors(include_url=False, include_input=False):
+        key, part = _locate(details["loc"])
+        source = given.get(key)
+        named = key + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in part)
+        if source is None:
+            # A check of several settings: its message names them.
+            yield f"{key}: {_reason(details)}"
+        elif details["type"] == "extra_forbidden":
+            yield f"{source.where(part)}: there is no {named!r}{_meant(key, str(part[-1]))}"
+        else:
+            value = _part_of(source.value, part)
+            shown = "" if _is_secret(key) or not isinstance(value, str) else f"{_masked(value)!r} "
+            yield f"{named}: {shown}({source.where(part)}) {_reason(details)}."
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[str, tuple[int | str, ...]]:
+    """Return the setting of an error and the part of its value."""
+    names = [part for part in loc if isinstance(part, str)]
+    if names[:2] == SCHEDULE.split("."):
+        return ".".join(names[:4]), loc[4:]
+    for end in range(1, len(loc) + 1):
+        key = ".".join(str(part) for part in loc[:end])
+        if leaf_of(key):
+            return key, loc[end:]
+    return ".".join(names), ()
+
+
+def _reason(details: ErrorDetails) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}"
+    if kind in _LIMITS:
+        name, words = _LIMITS[kind]
+        limit = context[name]
+        return f"{words} {limit:g}" if isinstance(limit, float) else f"{words} {limit}"
+    return _FIXED.get(kind, details["msg"].lower())
+
+
+def _part_of(value: Any, part: tuple[int | str, ...]) -> Any:
+    for step in part:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _masked(text: str) -> str:
+    """Return a value without credentials in addresses, cut to a line or two."""
+    masked = re.sub(r"//[^/\s]*@", f"//{HIDDEN}@", mask_address(text))
+    return masked if len(masked) <= _MAX_SHOWN else f"{masked[:_MAX_SHOWN]}…"
+
+
+def _is_secret(key: str) -> bool:
+    leaf = leaf_of(key)
+    return leaf is not None and leaf.secret
+
+
+def _meant(key: str, name: str) -> str:
+    models: dict[str, type[Section]] = {
+        "football.tracked_leagues": League,
+        "authentication.clients": HmacClient,
+    }
+    return did_you_mean(name, list(models[key].model_fields)) if key in models else "."

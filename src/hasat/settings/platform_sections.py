@@ -11,7 +11,7 @@ from hasat.settings.types import Section
 
 
 class Database(Section):
-    """PostgreSQL: a server of yours, or the one that Hasat starts by itself."""
+    """PostgreSQL: your server, or the embedded one."""
 
     url: types.DatabaseUrl | None = Field(
         default=None, description="The server to use; without it Hasat starts one under home."
@@ -29,7 +29,7 @@ class Database(Section):
         default=30.0,
         ge=3,
         le=300,
-        description="How long a process that is frozen or cut off keeps its database locks.",
+        description="How long a frozen or unreachable process holds its database locks.",
     )
     response_seconds: float = Field(
         default=5.0,
@@ -41,7 +41,7 @@ class Database(Section):
 
 
 class Serve(Section):
-    """The HTTP side: `hasat serve` and `hasat up`."""
+    """The HTTP server of `hasat serve` and `hasat up`."""
 
     host: types.Host = Field(
         default="127.0.0.1",
@@ -118,7 +118,7 @@ class Authentication(Section):
 
 
 class JobOverride(Section):
-    """What the operator changed about one job; None and empty leave it as it is."""
+    """The operator's changes to one job; None and empty keep the default."""
 
     enabled: bool | None = None
     cron: types.Cron | None = None
@@ -127,7 +127,7 @@ class JobOverride(Section):
 
 
 class Jobs(Section):
-    """When work is done, and by how many at once."""
+    """Schedule and concurrency of jobs."""
 
     timezone: types.Zone = Field(
         default="Europe/Istanbul", description="The zone in which cron expressions are meant."
@@ -149,7 +149,7 @@ class Jobs(Section):
         default=90,
         ge=1,
         le=3650,
-        description="How long finished runs, and what could not be read, are kept.",
+        description="Retention of finished runs and quarantined records.",
     )
     keep_audit_days: int = Field(
         default=730, ge=30, le=36500, description="How long audit records are stored."
@@ -169,7 +169,7 @@ class Jobs(Section):
 
 
 class Log(Section):
-    """What is written to stderr and, if wanted, to a file."""
+    """Logging to stderr and to a file."""
 
     level: types.LogLevel = Field(default="INFO", description="The least severe lines to write.")
     format: Annotated[
@@ -183,7 +183,7 @@ class Log(Section):
 
 
 class Replica(Section):
-    """The consumer's side: `hasat replica`."""
+    """Replicas: `hasat replica`."""
 
     key: types.Secret | None = Field(
         default=None, description="The API key to show to the server that is followed."
@@ -191,7 +191,7 @@ class Replica(Section):
 
 
 class Mcp(Section):
-    """Tools for assistants over the Model Context Protocol."""
+    """Tools for assistants (Model Context Protocol)."""
 
     transport: Annotated[
         Literal["stdio", "streamable-http", "sse"],
@@ -205,7 +205,7 @@ class Mcp(Section):
 
 
 class Demo(Section):
-    """What makes a house the demo; `hasat demo` sets it."""
+    """The demo; `hasat demo` sets this section."""
 
     began: types.Moment | None = Field(
         default=None, description="When the demo's story began; shows it on the overview."

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from hasat.settings.files import shape_of
 from hasat.settings.legacy import FILE_VARIABLES, JOB, RETIRED, RETIRED_FILES, Inert, Shape
 from hasat.settings.tree import SCHEDULE, Leaf, Settings, leaves, plain_type, sections
-from hasat.settings.types import Says, Section, format_duration
+from hasat.settings.types import Description, Section, format_duration
 from hasat.text import HIDDEN, mask_address
 
 _INTRODUCTION = """\
@@ -30,7 +30,7 @@ has one:
 4. **the default**.
 
 `hasat config show --origin` says where each value came from, `hasat config check` whether all is
-well. What is unknown is an error, so that a slip of the pen cannot go unnoticed.
+well. Unknown settings are errors, so that typing mistakes are noticed.
 
 - **Secrets** never come from flags and are never shown. For each of their variables there is a
   second one ending in `_FILE` that names a file with the value, e.g.
@@ -63,17 +63,17 @@ and `mode`; in `hasat.yaml` the same is `jobs.schedule.JOB.enabled`, `.cron`, `.
 
 
 def reference() -> str:
-    """The whole page, as Markdown."""
+    """Return the reference page as Markdown."""
     return "\n".join(_lines()) + "\n"
 
 
 def allowed(leaf: Leaf) -> str:
-    """What a setting's value may be, in words."""
+    """Return a description of the values that a setting accepts."""
     return _allowed(leaf.field.annotation, leaf.field.metadata)
 
 
 def describe_type(annotation: Any) -> str:
-    """What a value of a type may be, in words for a sentence."""
+    """Return a description of the values of a type."""
     kind = plain_type(annotation)
     if kind is bool:
         return "true or false"
@@ -124,7 +124,7 @@ def _allowed(annotation: Any, metadata: list[Any]) -> str:
         if get_origin(part) is Annotated and plain_type(part) == kind:
             return _allowed(part, metadata)
     for note in metadata:
-        if isinstance(note, Says):
+        if isinstance(note, Description):
             return note.text
     if get_origin(kind) is tuple:
         item = _allowed(get_args(kind)[0], [])
@@ -182,7 +182,7 @@ def _inert(shape: Shape, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shown_values(settings: Settings) -> dict[str, Any]:
-    """Every setting by its dotted key, in a form that JSON has; the schedule part by part."""
+    """Return every setting by its dotted key as JSON values, with secrets masked."""
     values: dict[str, Any] = {}
     for key in leaves():
         value: Any = settings
@@ -199,7 +199,7 @@ def shown_values(settings: Settings) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value in a form that JSON has and that can be set again; secrets are hidden."""
+    """Return a value as JSON that can be set again; secrets are masked."""
     if isinstance(value, SecretStr):
         return HIDDEN
     if isinstance(value, Section):
@@ -218,7 +218,7 @@ def plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A plain value in one line."""
+    """Return a plain value in one line."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -76,7 +76,7 @@ class Gib(Section):
 
 
 class TkgmRegistry(Section):
-    """The land registry itself, for a machine that is permitted to ask it."""
+    """Direct access to the land registry, for a machine that has permission."""
 
     url: types.ApiUrl | None = Field(
         default=None,
@@ -97,7 +97,7 @@ class TkgmRegistry(Section):
 
 
 class TkgmEndpoint(Section):
-    """`hasat tkgm endpoint`: answers others' questions by asking the registry."""
+    """The server of `hasat tkgm endpoint`, which forwards requests to the registry."""
 
     host: types.Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: types.Port = Field(default=8790, description="Port to listen on.")
@@ -107,7 +107,7 @@ class TkgmEndpoint(Section):
 
 
 class Tkgm(Section):
-    """Cadastral parcels, asked point by point over a pool of endpoints."""
+    """Cadastral parcels, requested point by point through a pool of endpoints."""
 
     workers_file: types.File | None = Field(
         default=None, description="The workers.json that lists the endpoints and their key."
@@ -153,7 +153,7 @@ class Tkgm(Section):
 
 
 class League(Section):
-    """A competition to follow, in one season: by its id, or by its name if that is clear."""
+    """A tracked competition in one season, by id or by a unique name."""
 
     id: types.Id | None = None
     name: str = ""
@@ -168,7 +168,7 @@ class League(Section):
 
 
 class RateLimiter(Section):
-    """The plan's limits; where the API's own headers say less, they rule."""
+    """The plan's limits; lower limits in the API's headers take precedence."""
 
     token_bucket_per_minute: types.Count = Field(
         default=300, description="Requests that are never exceeded in a minute."
@@ -210,7 +210,7 @@ class RateLimiter(Section):
 
 
 class Backfill(Section):
-    """How fast earlier seasons are filled in."""
+    """Backfill of earlier seasons."""
 
     fixtures_mode: Literal["season", "windows"] = Field(
         default="season",
@@ -258,7 +258,7 @@ class TeamStats(Section):
 
 
 class Verification(Section):
-    """Scores that were inferred and wait for the API's word."""
+    """Verification of inferred scores."""
 
     max_attempts: types.Count = Field(
         default=3, description="Questions before a match is left to rest."
@@ -286,7 +286,7 @@ class Football(Section):
         default="UTC", description="The zone in which the API is asked for a date."
     )
     change_retention_days: types.Days = Field(
-        default=90, description="How long changes to matches, tables and players are kept."
+        default=90, description="Retention of changes to matches, tables and players."
     )
     raw_retention_days: int = Field(
         default=90,
@@ -318,7 +318,7 @@ class Football(Section):
         description="One request a day for all leagues, or one for each league.",
     )
     only_league_id: types.Id | None = Field(
-        default=None, description="Restricts jobs to this league; meant for runs by hand."
+        default=None, description="Restricts jobs to this league; for manual runs."
     )
     bootstrap_static_on_start: bool = Field(
         default=True, description="Ask for countries and time zones at once when there are none."
@@ -339,7 +339,7 @@ class Football(Section):
 
 
 class Archives(Section):
-    """Where snapshots for newcomers are kept."""
+    """Storage and retention of archives."""
 
     provider: Annotated[Literal["FileSystem", "S3"], types.one_of("FileSystem", "S3")] = Field(
         default="FileSystem", description="A folder, or a bucket of an S3-compatible store."
@@ -347,7 +347,7 @@ class Archives(Section):
     base_path: types.Folder = Field(
         default=Path("archives"), description="The folder for FileSystem; by default in home."
     )
-    retention_days: types.Days = Field(default=7, description="How long an archive is kept.")
+    retention_days: types.Days = Field(default=7, description="Retention of archives.")
     min_interval: types.UpToAWeek = Field(
         default=timedelta(hours=1),
         description="How far apart two archives of a dataset are at least.",
@@ -391,7 +391,7 @@ class Slack(Section):
 
 
 class Http(Section):
-    """Signed messages to an address of yours."""
+    """Signed HTTP webhooks."""
 
     enabled: bool = Field(default=False, description="Send messages by HTTP.")
     url: types.SecretUrl | None = Field(default=None, description="The address that gets them.")
@@ -403,7 +403,7 @@ class Http(Section):
 
 
 class Endpoint(Section):
-    """One more address that is told, in the form of `http` or of `slack`."""
+    """An additional endpoint in the format of `http` or `slack`."""
 
     name: types.Name
     url: types.SecretUrl
@@ -414,9 +414,9 @@ class Endpoint(Section):
 
 
 class Webhooks(Section):
-    """Who is told when something happened."""
+    """Webhook notifications."""
 
-    enabled: bool = Field(default=False, description="Tell anybody at all.")
+    enabled: bool = Field(default=False, description="Send webhooks.")
     service_name: types.Name = Field(default="Hasat", description="The name of this installation.")
     environment: types.Name = Field(
         default="Production", description="What this installation is for."
@@ -460,7 +460,7 @@ class Webhooks(Section):
 
 
 class Nats(Section):
-    """Every change as a message of NATS JetStream."""
+    """Publishing of changes to NATS JetStream."""
 
     url: types.Secret | None = Field(
         default=None, description="Where NATS is, e.g. nats://127.0.0.1:4222; without it, nowhere."
@@ -475,8 +475,9 @@ class Nats(Section):
         default="hasat", description="Subjects begin with this: hasat.einvoice.added, for example."
     )
     max_age: types.Age = Field(
-        default=timedelta(days=30), description="How long a stream made by Hasat keeps a message."
+        default=timedelta(days=30),
+        description="How long streams created by Hasat retain a message.",
     )
     replicas: int = Field(
-        default=1, ge=1, le=5, description="On how many servers a stream made by Hasat is kept."
+        default=1, ge=1, le=5, description="Number of replicas of streams created by Hasat."
     )

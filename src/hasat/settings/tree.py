@@ -1,7 +1,8 @@
 """The tree of settings. A dotted key such as ``serve.port`` is a path in it."""
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -26,13 +27,13 @@ from hasat.settings.platform_sections import (
 )
 from hasat.settings.source_sections import Archives, Football, Gib, Nats, Tkgm, Webhooks
 from hasat.settings.types import Section
-from hasat.settings.values import DEFAULT, Origin, default_home
+from hasat.settings.values import DEFAULT, Findings, Given, Origin, default_home, did_you_mean
 
 _LONG = 12
 
 
 class Settings(Section):
-    """Everything that can be set."""
+    """All settings."""
 
     home: types.Folder = Field(
         default_factory=default_home, description="Where Hasat keeps its data."
@@ -59,7 +60,7 @@ class Settings(Section):
 
     @property
     def origins(self) -> Mapping[str, Origin]:
-        """Where each value came from, by dotted key."""
+        """The origin of each value by dotted key."""
         return self._origins
 
     @property
@@ -69,15 +70,15 @@ class Settings(Section):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What has no effect although somebody set it; `hasat doctor` tells."""
+        """Settings without an effect; `hasat doctor` reports them."""
         return self._remarks
 
     def origin(self, key: str) -> Origin:
-        """Where one value came from."""
+        """Return the origin of one value."""
         return self._origins.get(key, DEFAULT)
 
     def secrets(self) -> frozenset[str]:
-        """Every secret value, for whoever must not show them."""
+        """Return every secret value, for masking."""
         found = {secret for value in _values_in(self) for secret in _secrets_in(value)}
         for url in (self.database.url, self.database.read_url):
             if url is not None:
@@ -100,14 +101,14 @@ def _values_in(value: object) -> Iterator[object]:
 
 
 def _secrets_in(value: object) -> Iterator[str]:
-    """A secret, and what an address has in its query."""
+    """Return a secret and the query values of an address."""
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
         yield value
     if isinstance(value, str) and "://" in value:
         for pair in value.partition("?")[2].partition("#")[0].split("&"):
             name, _, given = pair.partition("=")
-            # A short value alone would hide half of every line that happens to have it.
+            # Masking a very short value would hide parts of unrelated lines.
             yield pair
             if len(given or name) >= _LONG:
                 yield given or name
@@ -115,7 +116,7 @@ def _secrets_in(value: object) -> Iterator[str]:
 
 SCHEDULE = "jobs.schedule"
 
-# Shorter names for what people set most.
+# Shorter names for common settings.
 _SHORT = {
     "serve.host": ("HASAT_HOST",),
     "serve.port": ("HASAT_PORT",),
@@ -136,20 +137,20 @@ class Leaf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its environment variables; the first that is set counts."""
+        """Its environment variables, in order of precedence."""
         own = "HASAT_" + self.key.replace(".", "_").upper()
         return (own, *_SHORT.get(self.key, ()), *ENVIRONMENT.get(self.key, ()))
 
 
 @cache
 def leaves() -> Mapping[str, Leaf]:
-    """Every setting by its dotted key, in the order of the tree."""
+    """Return every setting by its dotted key, in the order of the tree."""
     return {leaf.key: leaf for leaf in _leaves_of(Settings, "")}
 
 
 @cache
 def sections() -> Mapping[str, type[Section]]:
-    """Every branch by its dotted key."""
+    """Return every section by its dotted key."""
     found: dict[str, type[Section]] = {}
 
     def walk(model: type[Section], prefix: str) -> None:
@@ -164,7 +165,7 @@ def sections() -> Mapping[str, type[Section]]:
 
 
 def leaf_of(key: str) -> Leaf | None:
-    """The setting that a dotted key means; parts of a job's entry belong to the schedule."""
+    """Return the setting of a dotted key; parts of a job's entry belong to the schedule."""
     if key.startswith(f"{SCHEDULE}."):
         job, _, name = key.removeprefix(f"{SCHEDULE}.").rpartition(".")
         field = JobOverride.model_fields.get(name)
@@ -194,7 +195,7 @@ def _leaf(key: str, field: FieldInfo) -> Leaf:
 
 
 def plain_type(annotation: Any) -> Any:
-    """A type without `Annotated` and without None."""
+    """Return a type without `Annotated` and None."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):
@@ -208,3 +209,59 @@ def _holds_secret(annotation: Any) -> bool:
     if isinstance(kind, type) and issubclass(kind, Section):
         return any(_holds_secret(field.annotation) for field in kind.model_fields.values())
     return kind is SecretStr or any(_holds_secret(part) for part in get_args(kind) if part)
+
+
+def parse_value(leaf: Leaf, given: Given, found: Findings) -> dict[str, Given]:
+    """Parse a text into the form of its setting; the schedule becomes one value per part."""
+    if isinstance(given.value, str) and leaf.shape != "text":
+        try:
+            given = replace(given, value=_parse_structure(given.value, leaf.shape))
+        except (ValueError, RecursionError):
+            found.problems.append(f"{leaf.key}: the value of {given.where()} is not JSON.")
+            return {}
+    if leaf.key != SCHEDULE:
+        return {leaf.key: given}
+    return _schedule(given, found)
+
+
+def _schedule(given: Given, found: Findings) -> dict[str, Given]:
+    parts: dict[str, Given] = {}
+    if not isinstance(given.value, dict):
+        found.problems.append(f"{SCHEDULE}: {given.where()} must be a mapping of jobs.")
+        return parts
+    for job, entry in given.value.items():
+        if not isinstance(entry, dict):
+            found.problems.append(
+                f"{SCHEDULE}.{job}: {given.where()} must contain keys and values."
+            )
+            continue
+        for name, part in entry.items():
+            key = f"{SCHEDULE}.{job}.{name}"
+            if leaf_of(key) is None:
+                meant = "." if found.is_full else did_you_mean(name, JobOverride.model_fields)
+                found.problems.append(f"{given.where()}: there is no {key!r}{meant}")
+            elif part is not None:
+                parts[key] = replace(given, value=part)
+    return parts
+
+
+def _parse_structure(text: str, shape: str) -> Any:
+    """Parse JSON; a list may also be separated by commas."""
+    if shape == "list" and not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return json.loads(text)
+
+
+def nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Turn dotted keys into nested mappings."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        path = key.split(".")
+        if key.startswith(f"{SCHEDULE}."):
+            job, _, name = key.removeprefix(f"{SCHEDULE}.").rpartition(".")
+            path = [*SCHEDULE.split("."), job, name]
+        level = tree
+        for branch in path[:-1]:
+            level = level.setdefault(branch, {})
+        level[path[-1]] = value
+    return tree

@@ -24,8 +24,8 @@ from hasat.settings.dsn import database_url
 
 
 @dataclass(frozen=True)
-class Says:
-    """What a value must look like, in the words of the reference."""
+class Description:
+    """A description of valid values for the reference."""
 
     text: str
 
@@ -39,11 +39,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Seconds (600), amounts (10m, 1h30m) or the .NET form (00:10:00, 1.00:00:00)."""
+    """Parse seconds (600), amounts (10m, 1h30m) or the .NET form (00:10:00, 1.00:00:00)."""
     try:
         return _duration(value)
     except OverflowError:
-        raise ValueError("is longer than anybody will live") from None
+        raise ValueError("is too long") from None
 
 
 def _duration(value: Any) -> timedelta:
@@ -62,7 +62,7 @@ def _duration(value: Any) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest form that `parse_duration` reads back."""
+    """Return the shortest form that `parse_duration` accepts."""
     rest = round(value.total_seconds() * 1000)
     parts = []
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -73,7 +73,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def check_http_url(text: str) -> str:
-    """An absolute http or https address without credentials, as it was given."""
+    """Check an absolute http or https address without credentials."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -87,7 +87,7 @@ def check_http_url(text: str) -> str:
 
 
 def check_tiles(text: str) -> str:
-    """An address of map tiles, with the places for their numbers."""
+    """Check an address of map tiles with its placeholders."""
     check_http_url(text)
     if missing := [place for place in ("{z}", "{x}", "{y}") if place not in text]:
         raise ValueError(f"has no {missing[0]}")
@@ -97,7 +97,7 @@ def check_tiles(text: str) -> str:
 
 
 def check_api_url(text: str) -> str:
-    """An https address; plain http only to this machine, so that no key crosses a network."""
+    """Check an https address; http is allowed to this machine only, to protect the key."""
     parts = urlsplit(check_http_url(text))
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ValueError("must be https; plain http is for addresses of this machine only")
@@ -105,7 +105,7 @@ def check_api_url(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine."""
+    """Return whether a host name or address is always this machine."""
     if host == "localhost":
         return True
     try:
@@ -115,13 +115,13 @@ def is_loopback(host: str) -> bool:
 
 
 def check_secret_url(secret: SecretStr) -> SecretStr:
-    """An address that is a secret itself, as Slack's are."""
+    """Check an address that is itself a secret, as Slack's are."""
     check_http_url(secret.get_secret_value())
     return secret
 
 
 def check_network(text: str) -> str:
-    """A network or a single address."""
+    """Check a network or a single address."""
     try:
         return str(ip_network(text))
     except ValueError as error:
@@ -129,14 +129,14 @@ def check_network(text: str) -> str:
 
 
 def check_nats_name(text: str) -> str:
-    """One token of a NATS subject or stream name."""
+    """Check one token of a NATS subject or stream name."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
         raise ValueError("may only have letters, digits, _ and -")
     return text
 
 
 def check_zone(name: str) -> str:
-    """A time zone that exists."""
+    """Check that a time zone exists."""
     try:
         zone(name)
     except (SettingsError, OSError) as error:
@@ -145,7 +145,7 @@ def check_zone(name: str) -> str:
 
 
 def check_cron(text: str) -> str:
-    """Five fields that a scheduler understands."""
+    """Check a cron expression of five fields."""
     from cronsim import CronSim, CronSimError
 
     if len(text.split()) != 5:
@@ -158,7 +158,7 @@ def check_cron(text: str) -> str:
 
 
 def check_host(text: str) -> str:
-    """A host name or address without scheme and port."""
+    """Check a host name or address without scheme and port."""
     text = text.removeprefix("[").removesuffix("]")
     if not _HOST.fullmatch(text):
         raise ValueError("is no host name or address; write it without scheme and port")
@@ -178,7 +178,7 @@ def check_variable_name(text: str) -> str:
 
 
 def one_of(*names: str, **other: str) -> BeforeValidator:
-    """Spellings that differ only in case or in ``_`` and ``-``, and other words for the same."""
+    """Accept names in any case, with ``_`` or ``-``, and their synonyms."""
     known = {name.casefold(): name for name in names} | other
 
     def choose(value: Any) -> Any:
@@ -187,18 +187,18 @@ def one_of(*names: str, **other: str) -> BeforeValidator:
     return BeforeValidator(choose)
 
 
-def up_to(most: timedelta) -> AfterValidator:
-    """A duration above zero and not above `most`."""
+def up_to(limit: timedelta) -> AfterValidator:
+    """Require a duration above zero and at most `limit`."""
 
     def check(value: timedelta) -> timedelta:
-        if not timedelta(0) < value <= most:
-            raise ValueError(f"must be more than 0 and at most {format_duration(most)}")
+        if not timedelta(0) < value <= limit:
+            raise ValueError(f"must be more than 0 and at most {format_duration(limit)}")
         return value
 
     return AfterValidator(check)
 
 
-Name = Annotated[str, Field(min_length=1), Says("text")]
+Name = Annotated[str, Field(min_length=1), Description("text")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Growth = Annotated[float, Field(ge=0, le=1_000_000)]
@@ -207,54 +207,58 @@ Days = Annotated[int, Field(ge=1, le=365)]
 Year = Annotated[int, Field(ge=1900, le=2200)]
 Id = Annotated[int, Field(ge=1, le=10**9)]
 Requests = Annotated[int, Field(ge=0, le=10_000_000)]
-Folder = Annotated[Path, Says("a path")]
-File = Annotated[Path, Says("a path")]
-Secret = Annotated[SecretStr, Field(min_length=1), Says("a secret")]
+Folder = Annotated[Path, Description("a path")]
+File = Annotated[Path, Description("a path")]
+Secret = Annotated[SecretStr, Field(min_length=1), Description("a secret")]
 UpToTenMinutes = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     up_to(timedelta(minutes=10)),
-    Says("a duration up to 10m"),
+    Description("a duration up to 10m"),
 ]
 UpToAnHour = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     up_to(timedelta(hours=1)),
-    Says("a duration up to 1h"),
+    Description("a duration up to 1h"),
 ]
 UpToAWeek = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     up_to(timedelta(days=7)),
-    Says("a duration up to 7d"),
+    Description("a duration up to 7d"),
 ]
 Age = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     up_to(timedelta(days=3650)),
-    Says("a duration up to 3650d"),
+    Description("a duration up to 3650d"),
 ]
-Moment = Annotated[AwareDatetime, Says("a time with its zone")]
-HttpUrl = Annotated[str, AfterValidator(check_http_url), Says("an http or https address")]
+Moment = Annotated[AwareDatetime, Description("a time with its zone")]
+HttpUrl = Annotated[str, AfterValidator(check_http_url), Description("an http or https address")]
 ApiUrl = Annotated[
-    str, AfterValidator(check_api_url), Says("an https address, or http on this machine")
+    str, AfterValidator(check_api_url), Description("an https address, or http on this machine")
 ]
-Tiles = Annotated[str, AfterValidator(check_tiles), Says("an address with {z}, {x} and {y} in it")]
-Host = Annotated[str, AfterValidator(check_host), Says("a host name or address")]
-Zone = Annotated[str, AfterValidator(check_zone), Says("an IANA time zone")]
-Cron = Annotated[str, AfterValidator(check_cron), Says("a cron expression")]
-MountPath = Annotated[str, AfterValidator(check_mount_path), Says("a URL path")]
-VariableName = Annotated[str, AfterValidator(check_variable_name), Says("a variable's name")]
+Tiles = Annotated[
+    str, AfterValidator(check_tiles), Description("an address with {z}, {x} and {y} in it")
+]
+Host = Annotated[str, AfterValidator(check_host), Description("a host name or address")]
+Zone = Annotated[str, AfterValidator(check_zone), Description("an IANA time zone")]
+Cron = Annotated[str, AfterValidator(check_cron), Description("a cron expression")]
+MountPath = Annotated[str, AfterValidator(check_mount_path), Description("a URL path")]
+VariableName = Annotated[str, AfterValidator(check_variable_name), Description("a variable's name")]
 DatabaseUrl = Annotated[
     SecretStr,
     BeforeValidator(database_url),
-    Says("a postgresql:// URL, or a libpq or ADO.NET connection string"),
+    Description("a postgresql:// URL, or a libpq or ADO.NET connection string"),
 ]
 SecretUrl = Annotated[
-    SecretStr, AfterValidator(check_secret_url), Says("an http or https address, kept secret")
+    SecretStr,
+    AfterValidator(check_secret_url),
+    Description("an http or https address, kept secret"),
 ]
-Network = Annotated[str, AfterValidator(check_network), Says("a network such as 10.0.0.0/8")]
-NatsName = Annotated[str, AfterValidator(check_nats_name), Says("letters, digits, _ and -")]
+Network = Annotated[str, AfterValidator(check_network), Description("a network such as 10.0.0.0/8")]
+NatsName = Annotated[str, AfterValidator(check_nats_name), Description("letters, digits, _ and -")]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
     one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", warn="WARNING", information="INFO"),
@@ -272,13 +276,13 @@ Event = Annotated[EventName, one_of(*get_args(EventName))]
 
 
 class Section(BaseModel):
-    """A branch of the tree."""
+    """A section of the settings."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
         str_strip_whitespace=True,
-        # A value may be a secret in the wrong place: no message repeats it.
+        # No message repeats a value: it may be a secret in the wrong place.
         hide_input_in_errors=True,
     )

@@ -15,7 +15,7 @@ Kind = Literal["flag", "environment", "file", "default"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value came from: ``file`` and ``config/gib.yaml:3``, ``environment`` and a name."""
+    """The origin of a value: ``file`` and ``config/gib.yaml:3``, ``environment`` and a name."""
 
     kind: Kind
     where: str = ""
@@ -29,7 +29,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True)
 class Given:
-    """One value for one dotted key; scalars are text in every layer and typed only by the check."""
+    """A configured value of one dotted key; scalars stay texts until validation."""
 
     value: Any
     origin: Origin
@@ -39,7 +39,7 @@ class Given:
     """Lines of the parts of a structured value from a file."""
 
     def where(self, part: tuple[str | int, ...] = ()) -> str:
-        """The place to look at for a part of the value."""
+        """Return the place of a part of the value."""
         while part and part not in self.lines:
             part = part[:-1]
         if part in self.lines:
@@ -49,14 +49,14 @@ class Given:
 
 @dataclass
 class Findings:
-    """What loading came across: problems stop it, remarks are for `hasat doctor`."""
+    """Findings while loading: problems stop it, remarks are for `hasat doctor`."""
 
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
-        """Whether more problems would not be named anyway."""
+        """Return whether further problems would not be listed."""
         return len(self.problems) >= MAX_PROBLEMS
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Findings:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """``; did you mean X?``, or a full stop when no known name is close."""
+    """Return ``; did you mean X?``, or a full stop if no known name is similar."""
     from difflib import get_close_matches
 
     folded = {_fold(candidate): candidate for candidate in known}
@@ -79,7 +79,7 @@ def _fold(name: str) -> str:
 
 
 def default_home() -> Path:
-    """The platform's folder for a user's data; for root the system's."""
+    """Return the platform's folder for user data; the system's for root."""
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return Path("/var/lib/hasat")
     from platformdirs import user_data_path
@@ -88,16 +88,16 @@ def default_home() -> Path:
 
 
 def absolute(text: str | Path, base: Path) -> Path:
-    """A path as a person wrote it, made absolute: ``~`` is the user's home, the rest is in base."""
+    """Make a path absolute: ``~`` is the user's home, others are relative to `base`."""
     path = Path(text)
-    # Where there is no such user, the tilde is part of the name.
+    # Without such a user, the tilde is part of the name.
     with contextlib.suppress(RuntimeError):
         path = path.expanduser()
     return Path(os.path.normpath(base / path))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a folder and its files can be read."""
+    """Return whether the folder exists and is readable."""
     try:
         return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
     except OSError:
@@ -105,7 +105,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; False also where nobody may look."""
+    """Return whether the file exists; False also if its folder is not readable."""
     try:
         return path.is_file()
     except OSError:
@@ -113,5 +113,5 @@ def is_file(path: Path) -> bool:
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """A path as short as it stays clear: relative when it is below the working directory."""
+    """Return a path for display, relative if it is below the working directory."""
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

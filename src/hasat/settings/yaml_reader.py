@@ -37,13 +37,13 @@ class Item:
 
     @property
     def unset(self) -> bool:
-        """Whether nothing was written: empty, null or an empty text."""
+        """Return whether the value is empty, null or an empty text."""
         if not isinstance(self.content, str):
             return False
         return self.content == "" or (not self.quoted and _WORDS.get(self.content, "") is None)
 
     def value(self) -> Any:
-        """As YAML types it."""
+        """Return the value with the types of YAML."""
         if isinstance(self.content, dict):
             return {key: item.value() for key, item in self.content.items()}
         if isinstance(self.content, list):
@@ -57,7 +57,7 @@ class Item:
         return float(self.content) if _NUMBER.fullmatch(self.content) else self.content
 
     def texts(self) -> Any:
-        """With every scalar as it was written; unset parts of a mapping are left out."""
+        """Return the value with every scalar as text, without unset parts of mappings."""
         if isinstance(self.content, dict):
             return {k: item.texts() for k, item in self.content.items() if not item.unset}
         if isinstance(self.content, list):
@@ -65,7 +65,7 @@ class Item:
         return self.content
 
     def lines(self, part: Part = ()) -> Iterator[tuple[Part, int]]:
-        """The line of each part."""
+        """Return the line of each part."""
         if part:
             yield part, self.line
         if isinstance(self.content, dict):
@@ -77,7 +77,7 @@ class Item:
 
 
 def read_yaml(path: Path, name: str, found: Findings) -> Item | None:
-    """The file's content; None, with a problem noted, if it cannot be read."""
+    """Return the content of a file; None, with a reported problem, if it cannot be read."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -150,7 +150,7 @@ class _Reader:
                 continue
             if key in found:
                 self._problem(line, f"{key!r} stands here for the second time.")
-            # The key's line is where a reader looks, also when a list starts below it.
+            # The line of the key, even if its list starts below it.
             found[key] = replace(self.item(value_node), line=line)
         return {**merged, **found}
 

@@ -16,8 +16,8 @@ from anyio.from_thread import BlockingPortal
 
 from hasat.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
 from hasat.feed.encoding import canonical
-from hasat.replica import DifferentError, Pace, Replica, StartOverError, open_target
-from hasat.replica.errors import TroubleError
+from hasat.replica import Backoff, DifferentError, Replica, StartOverError, open_target
+from hasat.replica.failures import TroubleError
 from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.database import throw_away_database
@@ -56,14 +56,14 @@ class Bench:
         self.shop = shop
         self.target = target
         self.pauses: list[float] = []
-        self.told: list[str] = []
+        self.reports: list[str] = []
 
     def __call__(self, **options: Any) -> Replica:
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
             await asyncio.sleep(0)
 
-        defaults: dict[str, Any] = {"sleep": sleep, "tell": self.told.append}
+        defaults: dict[str, Any] = {"sleep": sleep, "report": self.reports.append}
         return Replica("toys", self.shop.address, self.target, **{**defaults, **options})
 
     def rows(self) -> dict[str, tuple[Any, int]]:
@@ -174,7 +174,7 @@ async def test_an_expired_place_in_the_feed_means_starting_over(shop: Shop, benc
         report = await replica.catch_up()
         assert report.loaded
         assert bench.holds(toys(11))
-    assert any("have expired" in sentence for sentence in bench.told)
+    assert any("have expired" in sentence for sentence in bench.reports)
     assert bench.pauses == [0.0]
 
 
@@ -218,7 +218,7 @@ async def test_an_archive_that_is_expired_itself_is_waited_for_without_a_hot_loo
     assert bench.pauses[5] > bench.pauses[1]
     assert bench.rows() == old
     # It asked before it loaded: not one archive was written in vain.
-    assert sum("Loaded" in sentence for sentence in bench.told) == 1
+    assert sum("Loaded" in sentence for sentence in bench.reports) == 1
 
 
 @on_one_target
@@ -235,7 +235,7 @@ async def test_a_server_in_trouble_is_asked_again_later(
     assert bench.holds(toys(10))
     assert len(bench.pauses) >= 5
     assert 47 in bench.pauses
-    assert any("Trying again in 47 s" in sentence for sentence in bench.told)
+    assert any("Trying again in 47 s" in sentence for sentence in bench.reports)
 
 
 @on_one_target
@@ -258,7 +258,7 @@ async def test_no_archive_yet_is_waited_for(shop: Shop, bench: Bench) -> None:
     async with bench(sleep=sleep) as replica:
         await replica.catch_up()
     assert bench.holds(toys(4))
-    assert any("no archive" in sentence for sentence in bench.told)
+    assert any("no archive" in sentence for sentence in bench.reports)
 
 
 def _lose_one_of_the_last(body: bytes) -> bytes:
@@ -281,7 +281,7 @@ async def test_a_gap_is_noticed_said_and_healed(shop: Shop, bench: Bench) -> Non
         report = await replica.catch_up()
         assert report.loaded
     assert bench.holds(toys(9))
-    assert any("gap after change 0" in sentence for sentence in bench.told)
+    assert any("gap after change 0" in sentence for sentence in bench.reports)
 
 
 @on_one_target
@@ -314,7 +314,7 @@ async def test_a_cut_archive_is_gone_on_with_where_it_was_cut(shop: Shop, bench:
     assert len(starts) == 4
     assert starts == sorted(starts)
     assert starts[0] > 0
-    assert sum("Loading" in sentence for sentence in bench.told) == 1
+    assert sum("Loading" in sentence for sentence in bench.reports) == 1
 
 
 @on_one_target
@@ -334,7 +334,7 @@ async def test_an_archive_replaced_while_it_is_loaded_is_begun_anew(
         await replica.verify()
     assert bench.holds(shop.truth)
     assert len(bench.rows()) == 501
-    assert any("was replaced" in sentence for sentence in bench.told)
+    assert any("was replaced" in sentence for sentence in bench.reports)
 
 
 @on_one_target
@@ -364,7 +364,7 @@ async def test_a_damaged_archive_is_not_used(
         await replica.catch_up()
     # The records of before were there all the time, and then the new ones.
     assert set(seen) == {10}
-    assert any("was not used" in sentence for sentence in bench.told)
+    assert any("was not used" in sentence for sentence in bench.reports)
     assert bench.holds(toys(20))
 
 
@@ -492,7 +492,7 @@ async def test_who_may_not_come_in_stops_at_once(shop: Shop, bench: Bench) -> No
         with pytest.raises(NotAllowedError) as caught:
             await replica.catch_up()
     assert "HASAT_REPLICA_KEY" in str(caught.value)
-    assert "not-a-key" not in str(caught.value) + "".join(bench.told)
+    assert "not-a-key" not in str(caught.value) + "".join(bench.reports)
     assert not bench.pauses
 
 
@@ -524,7 +524,7 @@ def test_other_names_are_refused_in_a_sentence(wrong: str) -> None:
 
 
 def test_pauses_double_up_to_a_limit_and_differ() -> None:
-    pace = Pace(first=1, most=60)
+    pace = Backoff(first=1, longest=60)
     longest = [max(pace.pause(failures) for _ in range(200)) for failures in range(1, 9)]
     for value, most in zip(longest, [1, 2, 4, 8, 16, 32, 60, 60], strict=True):
         assert most / 2 <= value <= most

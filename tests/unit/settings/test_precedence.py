@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hasat.settings import Origin, load_settings
 from hasat.settings.legacy import CLIENTS, POSTGRES
+from hasat.settings.load import nested
 from hasat.settings.reference import allowed, shown_values
-from hasat.settings.structure import nested
 from hasat.settings.tree import Leaf, leaves, plain_type
 
 LAYERS = ("flag", "environment", "file")

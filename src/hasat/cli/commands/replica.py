@@ -69,7 +69,7 @@ def replica(
             source,
             to,
             key=key or _key_of(settings),
-            tell=output.note,
+            report=output.note,
             patience=_PATIENCE_SECONDS if once else inf,
         )
         with context.umask(context.umask_for(ctx)):
