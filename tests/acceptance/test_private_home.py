@@ -78,7 +78,7 @@ def test_the_permissions_of_a_shared_folder_stay(installation: Installation) -> 
     theirs = installation.home / "theirs.txt"
     theirs.touch()
     done = installation.call("doctor")
-    assert "which other users or programs use as well" in done.stdout
+    assert "is shared with other users or programs" in done.stdout
     assert stat.S_IMODE(installation.home.stat().st_mode) == 0o1777
     assert stat.S_IMODE(theirs.stat().st_mode) == 0o666
     assert _readable_by_others(installation.home / "postgres") == {}

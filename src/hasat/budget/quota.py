@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
 
 from hasat.clock import zone
 from hasat.errors import NotFoundError
@@ -13,6 +16,9 @@ from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.queries import load_query
+
+_CAMEL_CASE = ConfigDict(alias_generator=to_camel)
+"""The API publishes these values as JSON with names in camel case."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Forecast:
     With paced lanes `unused` is the shortfall from the `target`; without them it is the unused rest
     of the quota, and there is no target.
     """
+
+    __pydantic_config__ = _CAMEL_CASE
 
     kind: Literal["spent", "runs_out", "unused", "on_target"]
     sentence: str
@@ -87,27 +95,45 @@ T = TypeVar("T")
 class Windows:
     """The windows that all requests to an upstream share; None where there is no limit."""
 
+    __pydantic_config__ = _CAMEL_CASE
+
     upstream: str
     zone: str
     now: datetime
-    shadow: bool
-    opening_seconds: int
+    shadow: Annotated[bool, Field(description="Whether requests are only counted, never refused.")]
+    opening_seconds: Annotated[SkipJsonSchema[int], Field(exclude=True)]
     day: date
     starts_at: datetime
     ends_at: datetime
-    day_limit: int | None
-    plan: int | None
+    day_limit: Annotated[int | None, Field(description="null without a day window.")]
+    plan: Annotated[
+        int | None, Field(description="The smallest day limit that the upstream stated today.")
+    ]
     target: float
     spent: int
-    written_off: int
-    foreign_use: int
+    written_off: Annotated[
+        int, Field(description="Part of spent: charged after crashes of the database.")
+    ]
+    foreign_use: Annotated[
+        int,
+        Field(description="Requests of other programs with the same key."),
+    ]
     remaining: int | None
-    exhausted_at: datetime | None
-    recheck_at: datetime | None
+    exhausted_at: Annotated[
+        datetime | None, Field(description="When the upstream reported that the day is used up.")
+    ]
+    recheck_at: Annotated[
+        datetime | None,
+        Field(
+            description="When the day is checked again; null if it is open or closed to its end."
+        ),
+    ]
     minute_limit: int | None
     minute_hard: int | None
     minute_plan: int | None
-    minute_rate: float | None
+    minute_rate: Annotated[
+        float | None, Field(description="Requests a minute that are granted now.")
+    ]
     last_minute: int
     paused_until: datetime | None
 
@@ -116,9 +142,11 @@ class Windows:
 class LaneUse:
     """The use of a lane today; `may_spend` is what it could send at once, before pacing."""
 
+    __pydantic_config__ = _CAMEL_CASE
+
     name: str
     paced: bool
-    keep: int
+    keep: Annotated[int, Field(description="Must remain of the day after a grant.")]
     spent: int
     grants: int
     waits: int
@@ -133,6 +161,8 @@ class LaneUse:
 class Spender:
     """The use of a job today."""
 
+    __pydantic_config__ = _CAMEL_CASE
+
     job: str
     lane: str
     spent: int
@@ -144,7 +174,9 @@ class Spender:
 class OutcomeUse:
     """Today's requests with one outcome; None means no response."""
 
-    outcome: str | None
+    __pydantic_config__ = _CAMEL_CASE
+
+    outcome: Annotated[str | None, Field(description="null without a response.")]
     requests: int
     spent: int
     median_ms: float | None
@@ -154,6 +186,8 @@ class OutcomeUse:
 @dataclass(frozen=True)
 class EndpointUse:
     """The use of an endpoint with its own window today."""
+
+    __pydantic_config__ = _CAMEL_CASE
 
     name: str
     day_limit: int | None

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -85,6 +86,12 @@ class ParameterError(UsageError):
 
     code = "unknown-parameter"
     title = template("Parameter not supported")
+
+
+class CamelModel(BaseModel):
+    """The base of responses whose JSON names are in camel case."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, from_attributes=True)
 
 
 class FieldProblem(BaseModel):

@@ -29,34 +29,35 @@ from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
 
 _INSTRUCTIONS = (
-    "Hasat mirrors public sources and keeps every change. Ask get_job_status how collecting goes, "
-    "get_database_stats what there is, get_recent_changes what changed. What is inferred about a "
-    "match (inferred_status) was never published: never present it as a result."
+    "Hasat mirrors public sources and stores every change. get_job_status returns the state of the "
+    "jobs, get_database_stats the datasets, get_recent_changes the newest changes. An "
+    "inferred_status of a match was never published: never present it as a result."
 )
 
 
 class ToolServers:
-    """The tools of the platform and its sources.
+    """Two MCP servers with the tools of the platform and its sources: reading and operating.
 
-    An assistant on this machine only reads, unless it has a key to operate or `local_operates`.
+    A local caller without a key may only read, unless `local_operates` is set.
     """
 
     def __init__(
-        self, shop: ToolContext, sources: Sequence[Source], *, local_operates: bool = False
+        self, context: ToolContext, sources: Sequence[Source], *, local_operates: bool = False
     ) -> None:
         self._local_operates = local_operates
-        tools = list(PlatformTools(shop, sources).all())
+        tools = list(PlatformTools(context, sources).all())
         for source in sources:
-            tools += source.tools(shop)
+            tools += source.tools(context)
         reads = [tool for tool in tools if tool.access == "read"]
-        self.reading = _Server("hasat", shop.store, reads, refused=tools)
-        self.operating = _Server("hasat-operating", shop.store, tools)
+        self.reading = _Server("hasat", context.store, reads, refused=tools)
+        self.operating = _Server("hasat-operating", context.store, tools)
 
     @property
     def servers(self) -> tuple[MCPServer[Any], MCPServer[Any]]:
         return self.reading, self.operating
 
     def for_caller(self, caller: Caller | None) -> MCPServer[Any]:
+        """Return the server with the tools that a caller may use."""
         if caller is None or (caller.is_local and not self._local_operates):
             return self.reading
         return self.operating if "operate" in caller.scopes else self.reading
@@ -71,7 +72,7 @@ class _Server(MCPServer[Any]):
             title="Hasat",
             version=__version__,
             instructions=_INSTRUCTIONS,
-            # Anything else would be said on a root logger that is ours to set up.
+            # More would go to the root logger, which Hasat configures itself.
             log_level="WARNING",
         )
         self._refused = {_name(tool) for tool in refused} - {_name(tool) for tool in tools}
@@ -83,7 +84,7 @@ class _Server(MCPServer[Any]):
         for tool in tools:
             reads = tool.access == "read"
             self.add_tool(
-                _answering(tool.run),
+                _with_tool_errors(tool.run),
                 annotations=ToolAnnotations(
                     read_only_hint=reads, destructive_hint=False, open_world_hint=False
                 ),
@@ -104,33 +105,33 @@ class _Server(MCPServer[Any]):
 
     async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
         if name in self._refused:
-            raise _refused(
+            raise _tool_error(
                 NotAllowedError(
-                    msg("{name} needs the scope 'operate'.", name=name),
+                    msg("{name} requires the scope 'operate'.", name=name),
                     remedy=msg(
-                        "Use a key made with `hasat keys create NAME --scope operate`, or start "
+                        "Use a key created with `hasat keys create NAME --scope operate`, or start "
                         "`hasat mcp --operate`."
                     ),
                 )
             )
         known = self._arguments.get(name, list(arguments))
         if unknown := sorted(arguments.keys() - set(known)):
-            # Without it the answer would be to another question.
-            raise _refused(
+            # Ignoring an argument would change the meaning of the call.
+            raise _tool_error(
                 UsageError(
                     msg(
                         "{name} has no argument {unknown}.",
                         name=name,
                         unknown=", ".join(map(repr, unknown)),
                     ),
-                    remedy=msg("It has: {known}.", known=", ".join(known) or "none"),
+                    remedy=msg("Arguments: {known}.", known=", ".join(known) or "none"),
                 )
             )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if type(error) is ToolError and isinstance(error.__cause__, ValidationError):
-                raise _refused(UsageError(_mistakes(name, error.__cause__)))  # noqa: B904
+                raise _tool_error(UsageError(_mistakes(name, error.__cause__)))  # noqa: B904
             raise
 
 
@@ -146,78 +147,80 @@ def _actor(context: Any) -> Actor:
     return command_actor("mcp") if request is None else actor_of(request, "mcp")
 
 
-def _refused(error: HasatError) -> ToolError:
-    """Return an error as a tool reports it: what went wrong and what to do next."""
+def _tool_error(error: HasatError) -> ToolError:
+    """Return an error as a tool reports it, with its remedy."""
     refusal = ToolError(str(error))
     refusal.__cause__ = error
     return refusal
 
 
 def _mistakes(name: str, error: ValidationError) -> str:
-    told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-    return f"{name} was asked wrongly: {'; '.join(told)}."
+    mistakes = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return f"Invalid arguments of {name}: {'; '.join(mistakes)}."
 
 
-def _answering(run: Callable[..., Awaitable[BaseModel]]) -> Callable[..., Awaitable[BaseModel]]:
-    """The tool, with what went wrong told as a sentence and what to do next."""
+def _with_tool_errors(
+    run: Callable[..., Awaitable[BaseModel]],
+) -> Callable[..., Awaitable[BaseModel]]:
+    """Return the function with a HasatError turned into a tool error."""
 
     @functools.wraps(run)
-    async def answer(*args: Any, **kwargs: Any) -> BaseModel:
+    async def call(*args: Any, **kwargs: Any) -> BaseModel:
         try:
             return await run(*args, **kwargs)
         except HasatError as error:
-            raise _refused(error) from error
+            raise _tool_error(error) from error
 
-    return answer
+    return call
 
 
 SSE_PATH = "/sse"
 _MESSAGES_PATH = "/messages/"
-# Names and origins are the business of the gate in front of this.
-_NO_SECOND_GUARD = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+# HostMiddleware checks hosts and origins already.
+_TRANSPORT_SECURITY = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
-class _Door:
-    """Leads each caller to the server that has what it may use."""
+class _Dispatcher:
+    """Passes each request to the server with the tools that its caller may use."""
 
-    def __init__(self, assistant: ToolServers, reading: ASGIApp, operating: ASGIApp) -> None:
-        self._assistant = assistant
-        self._apps = {assistant.reading.name: reading, assistant.operating.name: operating}
+    def __init__(self, servers: ToolServers, reading: ASGIApp, operating: ASGIApp) -> None:
+        self._servers = servers
+        self._apps = {servers.reading.name: reading, servers.operating.name: operating}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        server = self._assistant.for_caller(exchange_of(scope).caller)
+        server = self._servers.for_caller(exchange_of(scope).caller)
         await self._apps[server.name](scope, receive, send)
 
 
 @asynccontextmanager
-async def serve_streamable(app: FastAPI, assistant: ToolServers, path: str) -> AsyncIterator[None]:
-    """Answer at `path` of the app. No session is kept: any process can answer any request."""
+async def serve_streamable(app: FastAPI, servers: ToolServers, path: str) -> AsyncIterator[None]:
+    """Serve the streamable HTTP transport at `path`, without sessions: any process can respond."""
     reading, operating = (
         server.streamable_http_app(
             streamable_http_path=path,
             json_response=True,
             stateless_http=True,
-            transport_security=_NO_SECOND_GUARD,
+            transport_security=_TRANSPORT_SECURITY,
         )
-        for server in assistant.servers
+        for server in servers.servers
     )
-    _add(app, [path], _Door(assistant, reading, operating))
+    _add(app, [path], _Dispatcher(servers, reading, operating))
     async with AsyncExitStack() as stack:
-        for server in assistant.servers:
+        for server in servers.servers:
             await stack.enter_async_context(server.session_manager.run())
         yield
 
 
-def add_sse(app: FastAPI, assistant: ToolServers) -> None:
-    """Answer at /sse, for clients of the older transport."""
+def add_sse(app: FastAPI, servers: ToolServers) -> None:
+    """Serve the SSE transport at /sse, for older clients."""
     reading, operating = (
         server.sse_app(
-            sse_path=SSE_PATH, message_path=_MESSAGES_PATH, transport_security=_NO_SECOND_GUARD
+            sse_path=SSE_PATH, message_path=_MESSAGES_PATH, transport_security=_TRANSPORT_SECURITY
         )
-        for server in assistant.servers
+        for server in servers.servers
     )
-    _add(app, [SSE_PATH, _MESSAGES_PATH], _Door(assistant, reading, operating))
+    _add(app, [SSE_PATH, _MESSAGES_PATH], _Dispatcher(servers, reading, operating))
 
 
-def _add(app: FastAPI, paths: Sequence[str], door: _Door) -> None:
-    app.router.routes.extend(Route(path, door, include_in_schema=False) for path in paths)
+def _add(app: FastAPI, paths: Sequence[str], dispatcher: _Dispatcher) -> None:
+    app.router.routes.extend(Route(path, dispatcher, include_in_schema=False) for path in paths)

@@ -1,13 +1,14 @@
-"""Tools about the house itself: jobs, runs, quotas, datasets and what changed in them."""
+"""The tools of the platform: jobs, runs, quotas, datasets and their changes."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from psycopg.rows import class_row
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from hasat.api.routes.quota import QuotaAnswer
+from hasat.api.routes.jobs import JobSummary, RunSummary
+from hasat.api.routes.quota import QuotaResponse
 from hasat.errors import NotFoundError
 from hasat.feed.changes import changes_after, head_of, history
 from hasat.feed.cursor import Cursor
@@ -21,50 +22,32 @@ from hasat.sources.upstreams import read_all_quotas
 from hasat.store.queries import load_query
 
 
-class RunTold(BaseModel):
+class RunItem(RunSummary):
     """One run of a job."""
 
-    model_config = ConfigDict(from_attributes=True)
-
-    id: int
     job: str
-    trigger: str
-    state: str
-    outcome: str | None
     scheduled_for: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    requests: int
-    rows_changed: int
-    message: str | None
     error: str | None
 
 
-class JobTold(BaseModel):
-    """A job, when it is next due and how its last runs went."""
+class JobItem(JobSummary):
+    """A job with its last run."""
 
-    name: str
-    summary: str
-    source: str | None
-    enabled: bool
-    cron: str | None
-    zone: str | None
     lane: str
-    next_due: datetime | None
-    last_run: RunTold | None
+    last_run: RunItem | None
 
 
 class Jobs(ToolResponse):
-    items: list[JobTold]
-    recent_runs: list[RunTold] = Field(description="Of the job that was named, newest first.")
+    items: list[JobItem]
+    recent_runs: list[RunItem] = Field(description="Runs of the named job, newest first.")
 
 
 class Runs(ToolResponse):
-    items: list[RunTold]
+    items: list[RunItem]
 
 
 class RateLimits(ToolResponse):
-    """What is left at an upstream; null where it has no such window."""
+    """The remaining quota of an upstream; null where it has no such window."""
 
     upstream: str
     daily_limit: int | None
@@ -75,11 +58,11 @@ class RateLimits(ToolResponse):
     day_ends_at: datetime
     exhausted_at: datetime | None
     forecast: str | None
-    quota: QuotaAnswer = Field(description="Every window, lane and spender.")
+    quota: QuotaResponse = Field(description="Every window, lane and spender.")
 
 
-class DatasetTold(BaseModel):
-    """A dataset, how many records it has and where its feed stands."""
+class DatasetItem(BaseModel):
+    """A dataset with its number of records and changes."""
 
     dataset: str
     source: str
@@ -88,8 +71,8 @@ class DatasetTold(BaseModel):
     committed_at: datetime | None
 
 
-class TableTold(BaseModel):
-    """A table and about how many rows it has; the estimate is PostgreSQL's own."""
+class TableItem(BaseModel):
+    """A table with its size; PostgreSQL estimates the number of rows."""
 
     table: str
     rows_estimated: int
@@ -100,11 +83,11 @@ class DatabaseStats(ToolResponse):
     database_bytes: int
     server_version: str
     embedded: bool
-    datasets: list[DatasetTold]
-    tables: list[TableTold]
+    datasets: list[DatasetItem]
+    tables: list[TableItem]
 
 
-class ChangeTold(BaseModel):
+class ChangeItem(BaseModel):
     """One change of a record."""
 
     seq: int
@@ -119,14 +102,14 @@ class ChangeTold(BaseModel):
 class Changes(ToolResponse):
     dataset: str
     head: int
-    items: list[ChangeTold]
+    items: list[ChangeItem]
 
 
 class PlatformTools:
     """The tools of the platform."""
 
-    def __init__(self, shop: ToolContext, sources: Sequence[Source]) -> None:
-        self._shop = shop
+    def __init__(self, context: ToolContext, sources: Sequence[Source]) -> None:
+        self._context = context
         self._datasets = {one.name: one for source in sources for one in source.datasets}
 
     def all(self) -> tuple[Tool, ...]:
@@ -145,49 +128,42 @@ class PlatformTools:
         )
 
     async def get_job_status(self, job_name: StorableText | None = None) -> Jobs:
-        """How a job is: when it is next due, how its last runs went. Without a name, all jobs."""
-        store, catalogue = self._shop.store, self._shop.catalogue
+        """The status of a job: its next due time and its last runs. Without a name, all jobs."""
+        store, catalogue = self._context.store, self._context.catalogue
         if job_name is not None:
             catalogue.get(job_name)
         overview = await schedule_overview(store, catalogue)
-        items = [
-            JobTold(
-                **{name: getattr(one.job, name) for name in _OF_A_JOB},
-                next_due=one.next_due,
-                last_run=RunTold.model_validate(one.last_run) if one.last_run else None,
-            )
-            for one in overview
-            if job_name in (None, one.job.name)
-        ]
+        items = [JobItem.of(entry) for entry in overview if job_name in (None, entry.job.name)]
         recent = await list_runs(store, job=job_name, limit=10) if job_name is not None else []
-        return Jobs(ts_utc=await store.now(), items=items, recent_runs=_told(recent))
+        return Jobs(ts_utc=await store.now(), items=items, recent_runs=_run_items(recent))
 
     async def list_job_runs(
         self, job_name: StorableText | None = None, only_bad: bool = False, limit: Limit = 20
     ) -> Runs:
-        """Runs of one job or of all, newest first; with only_bad those that went wrong."""
-        store = self._shop.store
+        """Runs of one job or of all, newest first; with only_bad, only failed ones."""
+        store = self._context.store
         found = await list_runs(store, job=job_name, bad=only_bad, limit=limit)
-        return Runs(ts_utc=await store.now(), items=_told(found))
+        return Runs(ts_utc=await store.now(), items=_run_items(found))
 
     async def get_rate_limit_status(self, upstream: StorableText = "football") -> RateLimits:
-        """What is left of an upstream's day and minute, who spent it, and what it will come to."""
-        store = self._shop.store
+        """The remaining requests of an upstream by day and minute, its spenders and a forecast."""
+        store = self._context.store
         quotas = {
-            one.windows.upstream: one for one in await read_all_quotas(store, self._shop.settings)
+            one.windows.upstream: one
+            for one in await read_all_quotas(store, self._context.settings)
         }
         if upstream not in quotas:
             raise NotFoundError(
-                msg("There is no upstream named {upstream!r}.", upstream=upstream),
-                remedy=msg("There are: {quotas}.", quotas=", ".join(sorted(quotas))),
+                msg("There is no upstream {upstream!r}.", upstream=upstream),
+                remedy=msg("Known upstreams: {quotas}.", quotas=", ".join(sorted(quotas))),
             )
         quota = quotas[upstream]
         w = quota.windows
-        minute_limit = _least(w.minute_limit, w.minute_plan)
+        minute_limit = _smallest(w.minute_limit, w.minute_plan)
         return RateLimits(
             ts_utc=w.now,
             upstream=upstream,
-            daily_limit=_least(w.day_limit, w.plan),
+            daily_limit=_smallest(w.day_limit, w.plan),
             daily_remaining=w.remaining,
             daily_spent=w.spent,
             minute_limit=minute_limit,
@@ -195,20 +171,20 @@ class PlatformTools:
             day_ends_at=w.ends_at,
             exhausted_at=w.exhausted_at,
             forecast=quota.forecast.sentence if quota.forecast else None,
-            quota=QuotaAnswer.model_validate(quota, from_attributes=True),
+            quota=QuotaResponse.model_validate(quota, from_attributes=True),
         )
 
     async def get_database_stats(self) -> DatabaseStats:
-        """How full the database is: every dataset's records and feed, and the largest tables."""
-        store = self._shop.store
+        """Size of the database, records and changes of each dataset, largest tables."""
+        store = self._context.store
         async with store.connection() as conn:
-            async with conn.cursor(row_factory=class_row(DatasetTold)) as cursor:
+            async with conn.cursor(row_factory=class_row(DatasetItem)) as cursor:
                 await cursor.execute(
                     "SELECT dataset, source, records, seq AS changes, committed_at"
                     " FROM feed.head ORDER BY source, dataset"
                 )
                 datasets = await cursor.fetchall()
-            async with conn.cursor(row_factory=class_row(TableTold)) as cursor:
+            async with conn.cursor(row_factory=class_row(TableItem)) as cursor:
                 await cursor.execute(load_query("hasat.mcp", "list_largest_tables"))
                 tables = await cursor.fetchall()
             found = await conn.execute(
@@ -228,7 +204,7 @@ class PlatformTools:
     async def get_recent_changes(self, dataset: StorableText, limit: Limit = 20) -> Changes:
         """The newest changes of a dataset, oldest of them first: added, modified, removed."""
         self._check(dataset)
-        async with self._shop.store.connection() as conn:
+        async with self._context.store.connection() as conn:
             head = await head_of(conn, dataset)
             after = max(head.floor, head.seq - limit)
             page = await changes_after(
@@ -236,52 +212,51 @@ class PlatformTools:
             )
         items = [_change(change) for change in page.changes]
         return Changes(
-            ts_utc=await self._shop.store.now(), dataset=dataset, head=page.head, items=items
+            ts_utc=await self._context.store.now(), dataset=dataset, head=page.head, items=items
         )
 
     async def get_record_history(self, dataset: StorableText, key: StorableText) -> Changes:
-        """Everything still known of one record of a dataset, oldest first."""
+        """The stored changes of one record of a dataset, oldest first."""
         self._check(dataset)
         self._datasets[dataset].check_keys([key])
-        async with self._shop.store.connection() as conn:
+        async with self._context.store.connection() as conn:
             head = await head_of(conn, dataset)
             found = await history(conn, dataset, key)
         items = [_change(change) for change in found]
         return Changes(
-            ts_utc=await self._shop.store.now(), dataset=dataset, head=head.seq, items=items
+            ts_utc=await self._context.store.now(), dataset=dataset, head=head.seq, items=items
         )
 
     async def run_job(self, job_name: StorableText, params: dict[str, Any] | None = None) -> Runs:
-        """Queue a run of a job for the next free worker; `params` are added to the job's own."""
-        shop = self._shop
-        run = await queue_run(shop.store, shop.catalogue, job_name, params, behind_others=False)
-        return Runs(ts_utc=await shop.store.now(), items=_told([run]))
+        """Queue a run of a job for the next free worker; `params` override the job's defaults."""
+        store, catalogue = self._context.store, self._context.catalogue
+        run = await queue_run(store, catalogue, job_name, params, behind_others=False)
+        return Runs(ts_utc=await store.now(), items=_run_items([run]))
 
     async def stop_run(self, run_id: RunId) -> Runs:
-        """Stop a run: one that waits at once, one that works within seconds. It is not undone."""
-        run = await stop_run(self._shop.store, run_id)
-        return Runs(ts_utc=await self._shop.store.now(), items=_told([run]))
+        """Stop a run: a queued one at once, a running one within seconds. This cannot be undone."""
+        run = await stop_run(self._context.store, run_id)
+        return Runs(ts_utc=await self._context.store.now(), items=_run_items([run]))
 
     def _check(self, dataset: str) -> None:
         if dataset not in self._datasets:
             raise NotFoundError(
-                msg("There is no dataset named {dataset!r}.", dataset=dataset),
-                remedy=msg("There are: {datasets}.", datasets=", ".join(sorted(self._datasets))),
+                msg("There is no dataset {dataset!r}.", dataset=dataset),
+                remedy=msg(
+                    "Known datasets: {datasets}.", datasets=", ".join(sorted(self._datasets))
+                ),
             )
 
 
-_OF_A_JOB = ("name", "summary", "source", "enabled", "cron", "zone", "lane")
-
-
-def _least(*limits: int | None) -> int | None:
-    """The limit that rules: what was configured, or what the upstream said."""
+def _smallest(*limits: int | None) -> int | None:
+    """Return the effective limit: the smaller of the configured and the stated one."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _told(runs: Sequence[Any]) -> list[RunTold]:
-    return [RunTold.model_validate(run) for run in runs]
+def _run_items(runs: Sequence[Any]) -> list[RunItem]:
+    return [RunItem.model_validate(run) for run in runs]
 
 
-def _change(change: Any) -> ChangeTold:
+def _change(change: Any) -> ChangeItem:
     names = ("seq", "kind", "key", "changed_at", "fields", "body", "before")
-    return ChangeTold(**{name: getattr(change, name) for name in names})
+    return ChangeItem(**{name: getattr(change, name) for name in names})

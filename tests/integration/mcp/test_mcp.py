@@ -244,11 +244,11 @@ async def test_what_was_asked_wrongly_is_said_and_never_passed_over(
 ) -> None:
     async with Client(assistant_of(settings, store).operating) as client:
         sentence = await refused(client, "query_fixtures", league=39)
-        assert sentence.startswith("query_fixtures has no argument 'league'. It has: league_id,")
+        assert sentence.startswith("query_fixtures has no argument 'league'. Arguments: league_id,")
         sentence = await refused(client, "run_job", job_name="daily_standings", force=True)
         assert "no argument 'force'" in sentence
         sentence = await refused(client, "get_league_info")
-        assert sentence == "get_league_info was asked wrongly: league_id: Field required."
+        assert sentence == "Invalid arguments of get_league_info: league_id: Field required."
         assert (await told(client, "list_job_runs"))["items"] == []
 
 
@@ -295,8 +295,10 @@ async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> N
         assert len(past["items"]) == 1
         assert (await told(client, "list_job_runs"))["items"] == []
         assert "Did you mean" in await refused(client, "get_job_status", job_name="daily_standing")
-        assert "There are:" in await refused(client, "get_recent_changes", dataset="nothing")
-        assert "There are:" in await refused(client, "get_rate_limit_status", upstream="nobody")
+        assert "Known datasets:" in await refused(client, "get_recent_changes", dataset="nothing")
+        assert "Known upstreams:" in await refused(
+            client, "get_rate_limit_status", upstream="nobody"
+        )
 
 
 async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, store: Store) -> None:

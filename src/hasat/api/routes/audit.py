@@ -4,20 +4,17 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field
 
 from hasat.errors import DatabaseError, NotAllowedError
-from hasat.http.routes import StorableText, StoreDep, declare_responses, require
+from hasat.http.routes import CamelModel, StorableText, StoreDep, declare_responses, require
 from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
 
 router = APIRouter(tags=["operation"])
 
 
-class AuditRecordResponse(BaseModel):
+class AuditRecordResponse(CamelModel):
     """One recorded action."""
-
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, from_attributes=True)
 
     id: int
     at: datetime

@@ -1,18 +1,18 @@
-"""Jobs and runs over HTTP: what there is, how it went, and queueing a run for a worker."""
+"""/api/v1/jobs and /api/v1/runs, and the models of jobs and runs that other views share."""
 
+from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
 from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
-from hasat.http.routes import StorableText, StoreDep, audited, declare_responses
-from hasat.jobs import Job, Run
+from hasat.http.routes import CamelModel, StorableText, StoreDep, audited, declare_responses
+from hasat.jobs import Job
 from hasat.jobs.catalogue import param_types
 from hasat.jobs.queue import queue_run
-from hasat.jobs.runs import get_run, list_runs, schedule_overview
+from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview
 from hasat.settings.reference import describe_type, plain
 from hasat.store.audit import MAX_TEXT, describe_action
 
@@ -21,50 +21,30 @@ router = APIRouter(tags=["operation"])
 Name = Annotated[StorableText, Path(max_length=100, description="The job's name.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The run's number.")]
 
-_Shown = Annotated[dict[str, Any], AfterValidator(plain)]
-"""Without the credentials and query values of addresses: any key may read runs."""
+_MaskedParams = Annotated[dict[str, Any], AfterValidator(plain)]
+"""Parameters without credentials and query values of addresses: any key may read runs."""
 
 
-class _Camel(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, from_attributes=True)
+class RunSummary(BaseModel):
+    """How a run was started and how it ended; the part that all views have."""
 
-
-class RunAnswer(_Camel):
-    """One run of a job."""
+    model_config = ConfigDict(from_attributes=True)
 
     id: int
-    job: str
-    params: _Shown
     trigger: Literal["schedule", "hand", "retry"]
     state: Literal["queued", "running", "finished"]
     outcome: str | None
-    scheduled_for: datetime | None
-    queued_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    attempt: int
-    worker: str | None
     requests: int
     rows_changed: int
     message: str | None
-    detail: dict[str, Any]
-    progress: dict[str, Any] | None
 
 
-class RunsAnswer(_Camel):
-    runs: list[RunAnswer]
+class JobSummary(BaseModel):
+    """A job and when it is next due; the part that all views have."""
 
-
-class Parameter(_Camel):
-    """A parameter that a run can be given."""
-
-    name: str
-    takes: str = Field(description="Its type and range, in words.")
-    default: Annotated[Any, AfterValidator(plain)] = None
-
-
-class JobAnswer(_Camel):
-    """A job, when it is due and how its last run went."""
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     summary: str
@@ -72,16 +52,56 @@ class JobAnswer(_Camel):
     enabled: bool
     cron: str | None
     zone: str | None
+    next_due: datetime | None
+
+    @classmethod
+    def of(cls, entry: ScheduledJob, **more: Any) -> Self:
+        """Return the model of a scheduled job; `more` has the fields that only this view has."""
+        values = {name: getattr(entry.job, name) for name in cls.model_fields.keys() & _JOB_FIELDS}
+        schedule = {"next_due": entry.next_due, "last_run": entry.last_run}
+        return cls.model_validate({**values, **schedule, **more})
+
+
+_JOB_FIELDS = frozenset({field.name for field in fields(Job)})
+
+
+class RunResponse(CamelModel, RunSummary):
+    """One run of a job."""
+
+    job: str
+    params: _MaskedParams
+    scheduled_for: datetime | None
+    queued_at: datetime
+    attempt: int
+    worker: str | None
+    detail: dict[str, Any]
+    progress: dict[str, Any] | None
+
+
+class RunsResponse(CamelModel):
+    runs: list[RunResponse]
+
+
+class Parameter(CamelModel):
+    """A parameter that a run can be given."""
+
+    name: str
+    takes: str = Field(description="Its type and range, in words.")
+    default: Annotated[Any, AfterValidator(plain)] = None
+
+
+class JobResponse(CamelModel, JobSummary):
+    """A job with its parameters and its last run."""
+
     overlap: Literal["skip", "queue"] = Field(
-        description="Whether a second run is refused while one is open, or waits its turn."
+        description="Whether a second run is refused or queued while one is open."
     )
     parameters: list[Parameter]
-    next_due: datetime | None
-    last_run: RunAnswer | None
+    last_run: RunResponse | None
 
 
-class JobsAnswer(_Camel):
-    jobs: list[JobAnswer]
+class JobsResponse(CamelModel):
+    jobs: list[JobResponse]
 
 
 class NewRun(BaseModel):
@@ -91,7 +111,7 @@ class NewRun(BaseModel):
 
     params: dict[str, Any] = Field(
         default_factory=dict,
-        description="Parameters beside the job's own; GET /api/v1/jobs lists them.",
+        description="Parameters that override the job's defaults; GET /api/v1/jobs lists them.",
         examples=[{"only_league_id": 39}],
     )
     reason: StorableText | None = Field(
@@ -132,11 +152,11 @@ _JOB = {
 }
 
 
-@router.get("/jobs", summary="Every job", responses=declare_responses({"jobs": [_JOB]}))
-async def jobs(request: Request, store: StoreDep) -> JobsAnswer:
-    """With its parameters, its next due time and its last run."""
+@router.get("/jobs", summary="Jobs", responses=declare_responses({"jobs": [_JOB]}))
+async def jobs(request: Request, store: StoreDep) -> JobsResponse:
+    """Every job with its parameters, its next due time and its last run."""
     overview = await schedule_overview(store, request.app.state.catalogue)
-    return JobsAnswer(jobs=[_job(entry.job, entry.next_due, entry.last_run) for entry in overview])
+    return JobsResponse(jobs=[_job_response(entry) for entry in overview])
 
 
 @router.post(
@@ -161,8 +181,8 @@ async def jobs(request: Request, store: StoreDep) -> JobsAnswer:
 )
 async def queue(
     name: Name, request: Request, response: Response, store: StoreDep, new: NewRun | None = None
-) -> RunAnswer:
-    """A job that skips due times while it is busy is not queued a second time (409)."""
+) -> RunResponse:
+    """Responds with 409 if a run is open and the job does not queue a second one."""
     describe_action(reason=new.reason if new else None)
     run = await queue_run(
         store,
@@ -172,48 +192,37 @@ async def queue(
         behind_others=False,
     )
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
-    return RunAnswer.model_validate(run)
+    return RunResponse.model_validate(run)
 
 
 @router.get("/runs", summary="Runs, newest first", responses=declare_responses({"runs": [_RUN]}))
 async def runs(
     store: StoreDep,
-    job: Annotated[
-        StorableText | None, Query(max_length=100, description="Only of this job.")
-    ] = None,
+    job: Annotated[StorableText | None, Query(max_length=100, description="Only this job.")] = None,
     open_only: Annotated[
-        bool, Query(alias="open", description="Only those that wait or work.")
+        bool, Query(alias="open", description="Only queued and running ones.")
     ] = False,
-    failed: Annotated[bool, Query(description="Only those that went wrong.")] = False,
+    failed: Annotated[bool, Query(description="Only failed ones.")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**62, description="Only older ones.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many at the most.")] = 50,
-) -> RunsAnswer:
-    """`before` continues after the last one of an earlier answer."""
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 50,
+) -> RunsResponse:
+    """`before` continues after the last run of a page."""
     found = await list_runs(
         store, job=job, bad=failed, unfinished=open_only, before=before, limit=limit
     )
-    return RunsAnswer(runs=[RunAnswer.model_validate(run) for run in found])
+    return RunsResponse(runs=[RunResponse.model_validate(run) for run in found])
 
 
 @router.get("/runs/{number}", summary="One run", responses=declare_responses(_RUN, NotFoundError))
-async def run(number: Number, store: StoreDep) -> RunAnswer:
-    """With its progress while it works, and how it ended."""
-    return RunAnswer.model_validate(await get_run(store, number))
+async def run(number: Number, store: StoreDep) -> RunResponse:
+    """With its progress while it is running, and its outcome."""
+    return RunResponse.model_validate(await get_run(store, number))
 
 
-def _job(job: Job, next_due: datetime | None, last_run: Run | None) -> JobAnswer:
-    return JobAnswer(
-        name=job.name,
-        summary=job.summary,
-        source=job.source,
-        enabled=job.enabled,
-        cron=job.cron,
-        zone=job.zone,
-        overlap=job.overlap,
-        parameters=[
-            Parameter(name=name, takes=describe_type(kind), default=job.params.get(name))
-            for name, kind in sorted(param_types(job).items())
-        ],
-        next_due=next_due,
-        last_run=RunAnswer.model_validate(last_run) if last_run else None,
-    )
+def _job_response(entry: ScheduledJob) -> JobResponse:
+    job = entry.job
+    parameters = [
+        Parameter(name=name, takes=describe_type(kind), default=job.params.get(name))
+        for name, kind in sorted(param_types(job).items())
+    ]
+    return JobResponse.of(entry, parameters=parameters)

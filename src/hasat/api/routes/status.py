@@ -1,28 +1,25 @@
-"""/api/v1/status: how the house is, with the fields of the original GIB service on top."""
+"""/api/v1/status: database, sources and jobs, with the fields of the original GIB service."""
 
 from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from hasat import __version__
 from hasat.api.health import SourcesDep, source_report
+from hasat.api.routes.jobs import JobSummary, RunSummary
 from hasat.errors import DatabaseError
-from hasat.http.routes import SettingsDep, StoreDep, declare_responses
-from hasat.jobs.runs import ScheduledJob, schedule_overview
+from hasat.http.routes import CamelModel, SettingsDep, StoreDep, declare_responses
+from hasat.jobs.runs import schedule_overview
 from hasat.store import Store
 
 router = APIRouter(tags=["operation"])
 
 
-class _Camel(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
-
-
-class OriginalStatus(_Camel):
-    """What the original GIB service reports; null until the source `gib` has something to say."""
+class OriginalStatus(CamelModel):
+    """The fields of the original GIB service; null until the source `gib` reports them."""
 
     last_sync_at: datetime | None = None
     e_invoice_user_count: int | None = None
@@ -34,39 +31,23 @@ class OriginalStatus(_Camel):
     last_failure_at: datetime | None = None
 
 
-class Database(_Camel):
+class Database(CamelModel):
     version: str
-    embedded: bool = Field(description="Whether Hasat runs the server itself.")
+    embedded: bool = Field(description="Whether Hasat runs the PostgreSQL server.")
 
 
-class SourceStatus(_Camel):
+class SourceStatus(CamelModel):
     model_config = ConfigDict(extra="allow")
 
     name: str
     title: str
 
 
-class LastRun(_Camel):
-    id: int
-    trigger: str
-    state: str
-    outcome: str | None
+class LastRun(CamelModel, RunSummary):
     queued_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    requests: int
-    rows_changed: int
-    message: str | None
 
 
-class JobStatus(_Camel):
-    name: str
-    summary: str
-    source: str | None
-    enabled: bool
-    cron: str | None
-    zone: str | None
-    next_due: datetime | None
+class JobStatus(CamelModel, JobSummary):
     last_run: LastRun | None
 
 
@@ -102,13 +83,11 @@ _EXAMPLE = {
 }
 
 
-@router.get(
-    "/status", summary="How the house is", responses=declare_responses(_EXAMPLE, DatabaseError)
-)
+@router.get("/status", summary="Status", responses=declare_responses(_EXAMPLE, DatabaseError))
 async def status(
     request: Request, store: StoreDep, settings: SettingsDep, sources: SourcesDep
 ) -> Status:
-    """The database, the sources and the jobs, each with its next due time and last run."""
+    """The database, the sources, and the jobs with their next due time and last run."""
     reports = [(source, await source_report(source, store, settings)) for source in sources]
     original: dict[str, Any] = {}
     for _, report in reports:
@@ -121,26 +100,15 @@ async def status(
             SourceStatus.model_validate({**report, "name": source.name, "title": source.title})
             for source, report in reports
         ],
-        jobs=[_job(job) for job in await schedule_overview(store, request.app.state.catalogue)],
+        jobs=[
+            JobStatus.of(entry)
+            for entry in await schedule_overview(store, request.app.state.catalogue)
+        ],
         **original,
     )
 
 
 _ORIGINAL_NAMES = [to_camel(name) for name in OriginalStatus.model_fields]
-
-
-def _job(entry: ScheduledJob) -> JobStatus:
-    job, run = entry.job, entry.last_run
-    return JobStatus(
-        name=job.name,
-        summary=job.summary,
-        source=job.source,
-        enabled=job.enabled,
-        cron=job.cron,
-        zone=job.zone,
-        next_due=entry.next_due,
-        last_run=LastRun.model_validate(run, from_attributes=True) if run else None,
-    )
 
 
 async def _server_version(store: Store) -> str:
