@@ -1,16 +1,14 @@
-"""How soon the pages come with a full house behind them, and what a hundred open ones cost.
+"""Measure the response times of the pages with a large mirror, and the cost of 100 open pages.
 
-First every page is asked for again and again, from a house with so many taxpayers and parcels, a
-month of runs and a day's ledger of requests; with Chromium at hand (HASAT_CHROMIUM) its first
-contentful paint is taken too, which depends more on the machine's browser: a small drawing is there
-to compare. Most of the taxpayers are copies, made in the database, of those that a sync brought in:
-only what pages read is filled. Then, in another house, syncs are run in pairs, one while nobody
-looks and one while so many pages are open and kept up to date; the ratio of their medians says what
-the readers cost the collector.
+Each page is requested repeatedly from an installation with many taxpayers and parcels, a month of
+runs and a day's ledger. With Chromium (HASAT_CHROMIUM) the first contentful paint is measured too,
+with a small image for comparison. Most taxpayers are copies that the database makes of those of one
+sync: only tables that pages read are filled. A second installation runs syncs in pairs, with and
+without open pages; the ratio of the medians is the cost of the readers.
 
     python bench/dashboard.py                      # 1.5 million taxpayers, 50,000 parcels
     python bench/dashboard.py --minutes 10         # readers for ten minutes instead of two
-    python bench/dashboard.py --folder FOLDER      # fills the houses there once and keeps them
+    python bench/dashboard.py --folder FOLDER      # keeps the filled installations there
 """
 
 import argparse
@@ -42,19 +40,19 @@ from hasat.sources.tkgm.features import format_key, publish_parcels
 from hasat.sources.tkgm.registry.wire import parse_parcel
 from hasat.store import Store
 
-ALLOWED_MS = 300.0
-ALLOWED_SLOWING = 1.10
-TIMES, PAINTS = 20, 2
+MAX_MS = 300.0
+MAX_RATIO = 1.10
+REPEATS, PAINTS = 20, 2
 LISTED, RUNS, REQUESTS = 50_000, 30_000, 75_000
-WEST, SOUTH, STEP, ABREAST = 32.5, 39.5, 0.0003, 250
-# Next to nothing: what the browser itself takes.
-PLAIN = "a small drawing"
+WEST, SOUTH, STEP, COLUMNS = 32.5, 39.5, 0.0003, 250
+# A minimal response, to measure the browser itself.
+PLAIN = "small image"
 PAGES = {
     PLAIN: "/favicon.svg",
     "overview": "/",
     "quota": "/quota",
     "runs": "/runs",
-    "runs that went wrong": "/runs?bad=1",
+    "failed runs": "/runs?bad=1",
     "one run": "/runs/17",
     "changes": "/changes?dataset=einvoice",
     "one record": "/changes/record?dataset=einvoice&key={identifier}",
@@ -63,7 +61,7 @@ PAGES = {
     "by title": "/taxpayers?q=deniz",
     "by alias": "/taxpayers?alias={alias}",
     "parcels": "/parcels",
-    "an area": "/parcels?area=32.51,39.51,32.52,39.52",
+    "estimate": "/parcels?area=32.51,39.51,32.52,39.52",
     "football": "/football",
     "delivery": "/delivery",
     "doctor": "/doctor",
@@ -73,7 +71,7 @@ OPENED = ("/", "/quota", "/runs", "/changes", "/taxpayers", "/parcels", "/footba
 
 @dataclass(frozen=True)
 class Page:
-    """One page: its HTML from question to last byte, and when a browser first shows something."""
+    """The time of a page's HTML up to the last byte, and of its first contentful paint."""
 
     name: str
     median_ms: float
@@ -82,28 +80,28 @@ class Page:
     paint_ms: float | None
 
     @property
-    def kept(self) -> bool:
-        return max(self.p95_ms, self.paint_ms or 0.0) <= ALLOWED_MS
+    def is_fast(self) -> bool:
+        return max(self.p95_ms, self.paint_ms or 0.0) <= MAX_MS
 
 
 @dataclass(frozen=True)
 class Readers:
-    """What open pages cost the syncs beside them, and what they were told."""
+    """The duration of syncs with and without open pages, and the events sent to the pages."""
 
     readers: int
     syncs: int
     alone_seconds: float
-    beside_seconds: float
-    messages: int
+    loaded_seconds: float
+    events: int
     server_core_percent: float
 
     @property
     def ratio(self) -> float:
-        return self.beside_seconds / self.alone_seconds
+        return self.loaded_seconds / self.alone_seconds
 
 
-class House:
-    """A house of its own in a folder, with the commands that a person would run."""
+class Installation:
+    """An installation in a folder, used by its commands."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.home = folder, folder / name
@@ -128,7 +126,7 @@ class House:
         return [str(place / f"newUser{box.title()}Listxml.zip") for box in BOXES]
 
     def write_lists(self, names: Sequence[str]) -> None:
-        """The lists as first seen, and a step on."""
+        """Write a version of the lists for each name."""
         if all(Path(path).exists() for name in names for path in self.lists(name)):
             return
         publisher = Publisher(LISTED)
@@ -139,10 +137,10 @@ class House:
             publisher.step()
 
     def sync(self, name: str) -> float:
-        """Seconds from the lists on disk to the commit."""
+        """Sync the lists and return the seconds up to the commit."""
         pk, gb = self.lists(name)
-        told = self._command("gib", "sync", "--pk", pk, "--gb", gb, "--json")
-        return float(json.loads(told)["seconds"])
+        result = self._command("gib", "sync", "--pk", pk, "--gb", gb, "--json")
+        return float(json.loads(result)["seconds"])
 
     def prepare_search(self) -> None:
         self._command("jobs", "run", "gib_search")
@@ -155,10 +153,10 @@ class House:
         return done.stdout.decode()
 
     async def fill(self, store: Store, users: int, parcels: int) -> None:
-        """Everything that the pages read, unless it is there."""
+        """Fill the tables that pages read, unless they are filled."""
         async with store.connection() as conn:
-            there = await conn.execute("SELECT FROM feed.head WHERE dataset = 'parcels'")
-            if there.rowcount:
+            head = await conn.execute("SELECT FROM feed.head WHERE dataset = 'parcels'")
+            if head.rowcount:
                 return
         await asyncio.to_thread(self.sync, "first")
         async with store.connection() as conn:
@@ -167,16 +165,16 @@ class House:
                 more = sql.SQL(_MORE_TAXPAYERS).format(table=sql.Identifier("core", dataset))
                 await conn.execute(more, {"dataset": dataset, "times": users // LISTED - 1})
         await asyncio.to_thread(self.prepare_search)
-        for begin in range(0, parcels, 5_000):
-            told = [parse_parcel(_parcel(number)) for number in range(begin, begin + 5_000)]
-            await publish_parcels(store, {format_key(one.key): one for one in told}, run=None)
+        for start in range(0, parcels, 5_000):
+            found = [parse_parcel(_parcel(number)) for number in range(start, start + 5_000)]
+            await publish_parcels(store, {format_key(one.key): one for one in found}, run=None)
         async with store.connection() as conn:
             await conn.execute(_SOME_RUNS, {"count": RUNS})
             await conn.execute(_SOME_REQUESTS, {"count": REQUESTS})
             await conn.execute("ANALYZE")
 
     async def examples(self, store: Store) -> dict[str, str]:
-        """A taxpayer to be looked for."""
+        """Return a taxpayer to search for."""
         async with store.connection() as conn:
             found = await conn.execute(
                 "SELECT key, body #>> '{aliases,0,alias}' FROM core.einvoice"
@@ -191,7 +189,7 @@ class House:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[psutil.Process]:
-        """The server, as soon as it answers."""
+        """Start the server and wait until it responds."""
         server = self._serve()
         try:
             async with httpx2.AsyncClient() as client:
@@ -200,7 +198,7 @@ class House:
                         if (await client.get(f"{self.address}/taxpayers")).is_success:
                             break
                     if server.poll() is not None:
-                        raise SystemExit("The server has ended.")
+                        raise SystemExit("The server stopped.")
                     await asyncio.sleep(0.2)
             yield psutil.Process(server.pid)
         finally:
@@ -238,8 +236,8 @@ SELECT now() - n * interval '1 second', 'football', current_date, 'details',
 
 
 def _parcel(number: int) -> dict[str, Any]:
-    """A square among others, in rows."""
-    row, column = divmod(number, ABREAST)
+    """Return a square parcel of a grid."""
+    row, column = divmod(number, COLUMNS)
     west, south = WEST + column * STEP, SOUTH + row * STEP
     east, north = west + STEP, south + STEP
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
@@ -260,23 +258,23 @@ def _parcel(number: int) -> dict[str, Any]:
     }
 
 
-async def ask_for_pages(house: House, values: dict[str, str]) -> list[Page]:
-    """Every page by turns, so that a moment of the machine strikes all alike."""
+async def request_pages(installation: Installation, values: dict[str, str]) -> list[Page]:
+    """Request the pages in turn, so that a slow moment affects all of them."""
     paths = {name: path.format_map(values) for name, path in PAGES.items()}
     taken: dict[str, list[float]] = {name: [] for name in paths}
     size: dict[str, int] = {}
     async with httpx2.AsyncClient(headers={"Accept": "text/html"}, timeout=60) as client:
-        for turn in range(TIMES + 1):
+        for turn in range(REPEATS + 1):
             for name, path in paths.items():
-                began = time.perf_counter()
-                answer = await client.get(f"{house.address}{path}")
-                if answer.status_code != 200:
-                    raise SystemExit(f"{path} is answered with {answer.status_code}.")
-                # The first turn wakes everybody up.
+                started = time.perf_counter()
+                response = await client.get(f"{installation.address}{path}")
+                if response.status_code != 200:
+                    raise SystemExit(f"{path} returned {response.status_code}.")
+                # The first turn is a warm-up.
                 if turn:
-                    taken[name].append(1000 * (time.perf_counter() - began))
-                size[name] = len(answer.content)
-    paints = await asyncio.to_thread(_paints, house.address, paths)
+                    taken[name].append(1000 * (time.perf_counter() - started))
+                size[name] = len(response.content)
+    paints = await asyncio.to_thread(_paints, installation.address, paths)
     return [
         Page(
             name,
@@ -290,12 +288,12 @@ async def ask_for_pages(house: House, values: dict[str, str]) -> list[Page]:
 
 
 def _paints(address: str, paths: dict[str, str]) -> dict[str, float]:
-    """When a browser that has been here before first shows something of each page."""
+    """Measure the first contentful paint of each page with a warm cache."""
     if not (chromium := os.environ.get("HASAT_CHROMIUM")):
         return {}
     from playwright.sync_api import sync_playwright
 
-    look = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    script = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     found: dict[str, list[float]] = {name: [] for name in paths}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -304,23 +302,23 @@ def _paints(address: str, paths: dict[str, str]) -> dict[str, float]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         for _ in range(PAINTS):
             for name, path in paths.items():
-                # What the page before has left to do, a map above all, is no part of this one.
+                # Work left over from the previous page, such as the map, must not count.
                 page.goto(f"{address}{paths[PLAIN]}", wait_until="load", timeout=120_000)
                 page.goto(f"{address}{path}", wait_until="load", timeout=120_000)
-                # The page's own policy lets nobody wait inside of it.
-                while (shown_at := page.evaluate(look)) is None:
+                # The page's content security policy forbids waiting inside the page.
+                while (painted_at := page.evaluate(script)) is None:
                     page.wait_for_timeout(20)
-                found[name].append(float(shown_at))
+                found[name].append(float(painted_at))
         browser.close()
     return {name: round(median(times), 1) for name, times in found.items()}
 
 
-class Watching:
-    """Pages that are open, as a browser keeps them."""
+class OpenPages:
+    """Event streams of open pages, reconnected as a browser does."""
 
-    def __init__(self, house: House, readers: int) -> None:
-        self._house, self._readers = house, readers
-        self.messages = 0
+    def __init__(self, installation: Installation, readers: int) -> None:
+        self._installation, self._readers = installation, readers
+        self.events = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -329,57 +327,59 @@ class Watching:
             client = await stack.enter_async_context(
                 httpx2.AsyncClient(limits=limits, timeout=None)
             )
-            reading = [
+            tasks = [
                 asyncio.create_task(self._read(client, OPENED[n % len(OPENED)], n))
                 for n in range(self._readers)
             ]
             try:
                 yield
             finally:
-                for task in reading:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*reading, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self, client: httpx2.AsyncClient, path: str, number: int) -> None:
-        # The server ends a stream after a while, and a browser comes again.
+        # The server ends a stream after some minutes; browsers reconnect.
         headers = {"Accept-Language": ("en", "tr")[number // len(OPENED) % 2]}
         while True:
             with contextlib.suppress(httpx2.HTTPError):
-                address = f"{self._house.address}/live"
+                address = f"{self._installation.address}/live"
                 query = {"at": path}
-                async with client.stream("GET", address, params=query, headers=headers) as answer:
-                    async for line in answer.aiter_lines():
-                        self.messages += line.startswith("data:")
+                async with client.stream("GET", address, params=query, headers=headers) as response:
+                    async for line in response.aiter_lines():
+                        self.events += line.startswith("data:")
             await asyncio.sleep(0.5)
 
 
-async def watch(house: House, server: psutil.Process, readers: int, minutes: float) -> Readers:
-    """Syncs in pairs: while nobody looks, and while all those pages are open."""
+async def measure_syncs(
+    installation: Installation, server: psutil.Process, readers: int, minutes: float
+) -> Readers:
+    """Run syncs in pairs, with and without open pages."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    watching = Watching(house, readers)
+    open_pages = OpenPages(installation, readers)
     spent = wall = 0.0
     states = 0
     ends = time.monotonic() + 60 * minutes
     while time.monotonic() < ends or len(seconds[True]) < 3:
-        # Who begins changes from pair to pair.
-        for beside in (False, True) if len(seconds[True]) % 2 else (True, False):
+        # The order alternates.
+        for is_loaded in (False, True) if len(seconds[True]) % 2 else (True, False):
             async with AsyncExitStack() as stack:
-                if beside:
-                    await stack.enter_async_context(watching.open())
+                if is_loaded:
+                    await stack.enter_async_context(open_pages.open())
                     await asyncio.sleep(2)
-                before, began = _processor(server), time.monotonic()
+                before, started = _processor(server), time.monotonic()
                 states += 1
                 name = ("changed", "first")[(states - 1) % 2]
-                seconds[beside].append(await asyncio.to_thread(house.sync, name))
-                if beside:
+                seconds[is_loaded].append(await asyncio.to_thread(installation.sync, name))
+                if is_loaded:
                     spent += _processor(server) - before
-                    wall += time.monotonic() - began
+                    wall += time.monotonic() - started
     return Readers(
         readers,
         len(seconds[True]),
         round(median(seconds[False]), 2),
         round(median(seconds[True]), 2),
-        watching.messages,
+        open_pages.events,
         round(100 * spent / wall, 1),
     )
 
@@ -389,33 +389,33 @@ def _processor(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def measure_pages(house: House, users: int, parcels: int) -> list[Page]:
-    async with open_migrated_store(house.settings) as store:
-        await house.fill(store, users, parcels)
-        values = await house.examples(store)
-        async with house.serving():
-            return await ask_for_pages(house, values)
+async def measure_pages(installation: Installation, users: int, parcels: int) -> list[Page]:
+    async with open_migrated_store(installation.settings) as store:
+        await installation.fill(store, users, parcels)
+        values = await installation.examples(store)
+        async with installation.serving():
+            return await request_pages(installation, values)
 
 
-async def measure_readers(house: House, readers: int, minutes: float) -> Readers:
-    async with open_migrated_store(house.settings), house.serving() as server:
-        await asyncio.to_thread(house.sync, "first")
-        return await watch(house, server, readers, minutes)
+async def measure_readers(installation: Installation, readers: int, minutes: float) -> Readers:
+    async with open_migrated_store(installation.settings), installation.serving() as server:
+        await asyncio.to_thread(installation.sync, "first")
+        return await measure_syncs(installation, server, readers, minutes)
 
 
 def show(pages: Sequence[Page], found: Readers | None) -> None:
-    print(f"{'page':22} {'median':>9} {'p95':>9} {'first paint':>12}   allowed {ALLOWED_MS:.0f} ms")
+    print(f"{'page':22} {'median':>9} {'p95':>9} {'first paint':>12}   allowed {MAX_MS:.0f} ms")
     for page in pages:
         paint = "" if page.paint_ms is None else f"{page.paint_ms:9.0f} ms"
         times = f"{page.median_ms:6.0f} ms {page.p95_ms:6.0f} ms {paint:>12}"
-        print(f"{page.name:22} {times}   {'kept' if page.kept else 'MISSED'}")
+        print(f"{page.name:22} {times}   {'ok' if page.is_fast else 'MISSED'}")
     if found is not None:
         print(
             f"\n{found.readers} open pages, {found.syncs} pairs of syncs: {found.alone_seconds} s "
-            f"alone, {found.beside_seconds} s beside them: {found.ratio:.2f} x "
-            f"(allowed {ALLOWED_SLOWING}: {'kept' if found.ratio <= ALLOWED_SLOWING else 'MISSED'})"
-            f"\nthe readers were told {found.messages:,} times; "
-            f"the server took {found.server_core_percent} % of a core"
+            f"alone, {found.loaded_seconds} s with open pages: {found.ratio:.2f} x "
+            f"(allowed {MAX_RATIO}: {'ok' if found.ratio <= MAX_RATIO else 'MISSED'})"
+            f"\n{found.events:,} events sent; "
+            f"the server used {found.server_core_percent} % of a core"
         )
 
 
@@ -425,28 +425,30 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=users)
     parser.add_argument("--parcels", type=int, default=50_000)
     parser.add_argument("--readers", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=2.0, help="0: only ask for pages")
-    parser.add_argument("--folder", type=Path, help="where the houses are, or will be kept")
+    parser.add_argument("--minutes", type=float, default=2.0, help="0: only request pages")
+    parser.add_argument(
+        "--folder", type=Path, help="folder of the installations; temporary if not given"
+    )
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory(prefix="hasat-bench-dashboard-") as scratch:
-        # The server's own user must be able to get there.
+        # PostgreSQL may run as another user.
         Path(scratch).chmod(0o711)
-        folder = asked.folder or Path(scratch)
-        full, small = House(folder, "full"), House(folder, "small")
+        folder = arguments.folder or Path(scratch)
+        full, small = Installation(folder, "full"), Installation(folder, "small")
         full.write_lists(["first", "changed"])
-        pages = asyncio.run(measure_pages(full, asked.users, asked.parcels))
+        pages = asyncio.run(measure_pages(full, arguments.users, arguments.parcels))
         found = None
-        if asked.minutes:
-            found = asyncio.run(measure_readers(small, asked.readers, asked.minutes))
-    if asked.json:
-        told = {"pages": [asdict(one) for one in pages], "readers": found and asdict(found)}
-        print(json.dumps(told, indent=2))
+        if arguments.minutes:
+            found = asyncio.run(measure_readers(small, arguments.readers, arguments.minutes))
+    if arguments.json:
+        document = {"pages": [asdict(one) for one in pages], "readers": found and asdict(found)}
+        print(json.dumps(document, indent=2))
     else:
         show(pages, found)
-    slowed = found is not None and found.ratio > ALLOWED_SLOWING
-    return int(slowed or not all(page.kept for page in pages))
+    is_slowed = found is not None and found.ratio > MAX_RATIO
+    return int(is_slowed or not all(page.is_fast for page in pages))
 
 
 if __name__ == "__main__":

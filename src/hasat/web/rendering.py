@@ -137,7 +137,7 @@ class StaticFiles:
     async def respond(self, request: Request) -> Response:
         """Return the file that an address names."""
         path = request.url.path
-        # Browsers request /favicon.ico beside a page of JSON.
+        # Browsers request /favicon.ico for a JSON document.
         name = "favicon.svg" if path.startswith("/favicon.") else path.removeprefix("/static/")
         file = self._files.get(name)
         if file is None:
