@@ -1,4 +1,4 @@
-"""Every recorded answer becomes records without loss."""
+"""Every recorded response becomes records without loss."""
 
 import json
 from collections import Counter
@@ -11,16 +11,11 @@ from hasat.feed.encoding import canonical
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.envelope import read_envelope
 from hasat.sources.football.ingest.scopes import BLOCKS
-
-SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "football"
-pytestmark = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the recorded answers are kept beside the repository, not in it"
-)
-ANSWERS = [path for path in sorted(SAMPLES.glob("*/*.json")) if not path.name.startswith("_")]
+from support.samples import football_samples, sample_id
 
 
 def _flattened(endpoint: str, response: Any) -> Counter[bytes]:
-    """The elements of an answer, found in the simplest way."""
+    """Return the elements of a response, found in the simplest way."""
     rows = response if isinstance(response, list) else [response]
     if endpoint == "standings":
         rows = [line for row in rows for group in row["league"]["standings"] for line in group]
@@ -33,7 +28,7 @@ def _flattened(endpoint: str, response: Any) -> Counter[bytes]:
     return Counter(map(canonical, rows))
 
 
-@pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.name[:40])
+@pytest.mark.parametrize("path", football_samples(), ids=sample_id)
 def test_nothing_of_a_response_is_lost(path: Path) -> None:
     body = path.read_bytes()
     envelope = read_envelope(body)

@@ -1,4 +1,4 @@
-"""Fragments of really published lists, with all their irregularities."""
+"""Recorded taxpayer lists, with all their irregularities."""
 
 import io
 import json
@@ -12,12 +12,18 @@ from hasat.sources.gib.lists.lines import decode_part, encode_part, published_bo
 from hasat.sources.gib.lists.list_file import open_list
 from hasat.sources.gib.lists.reader import Reader
 from hasat.sources.gib.lists.records import DOCUMENT_OF, Part, merge, published_body
+from support.samples import REASON, SHARED, sample_folders, sample_id
 
-SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "gib"
-pytestmark = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the recorded lists are not part of the repository"
-)
+SAMPLES = SHARED / "gib"
 ODDITIES = SAMPLES / "gibtest_pk_oddities_subset_vkn_only.xml"
+LISTS = [
+    path
+    for folder in sample_folders("gib")
+    for path in sorted(folder.glob("*.xml"))
+    if not path.name.startswith("fragment_")
+]
+every_list = pytest.mark.parametrize("path", LISTS, ids=sample_id)
+needs_real_lists = pytest.mark.skipif(not SAMPLES.is_dir(), reason=REASON)
 
 
 def _parts(path: Path) -> dict[str, Part]:
@@ -38,9 +44,10 @@ def _tagged(tag: str) -> list[str]:
     return [entry["identifier"] for entry in index if tag in entry["tags"]]
 
 
-def test_every_record_equals_what_elementtree_finds() -> None:
-    parts = _parts(ODDITIES)
-    users = ElementTree.parse(ODDITIES).getroot().findall("User")  # noqa: S314 - a recorded sample
+@every_list
+def test_every_record_equals_what_elementtree_finds(path: Path) -> None:
+    parts = _parts(path)
+    users = ElementTree.parse(path).getroot().findall("User")  # noqa: S314 - a recorded sample
     assert list(parts) == [user.findtext("Identifier") for user in users]
     for user in users:
         part = parts[user.findtext("Identifier", "")]
@@ -62,6 +69,7 @@ def test_every_record_equals_what_elementtree_finds() -> None:
         assert not part.extra
 
 
+@needs_real_lists
 def test_irregular_records_are_read() -> None:
     parts = _parts(ODDITIES)
     assert all(parts[one].type == "KAMU" for one in _tagged("kamu"))
@@ -78,8 +86,9 @@ def test_irregular_records_are_read() -> None:
         assert names == [name.strip() for name in names]
 
 
-def test_lines_are_published_as_their_parts_are() -> None:
-    for part in _parts(ODDITIES).values():
+@every_list
+def test_lines_are_published_as_their_parts_are(path: Path) -> None:
+    for part in _parts(path).values():
         taxpayer = merge([part], [part])
         expected = {
             dataset: canonical(found)
@@ -89,8 +98,9 @@ def test_lines_are_published_as_their_parts_are() -> None:
         assert published_bodies([encode_part(part)], [encode_part(part)]) == expected
 
 
-def test_order_and_closed_aliases_do_not_change_parts() -> None:
-    root = ElementTree.parse(ODDITIES).getroot()  # noqa: S314 - a recorded sample
+@every_list
+def test_order_and_closed_aliases_do_not_change_parts(path: Path) -> None:
+    root = ElementTree.parse(path).getroot()  # noqa: S314 - a recorded sample
     for user in root:
         for document in user.iterfind("Documents/Document"):
             closed = [one for one in document if one.find("DeletionTime") is not None]
@@ -100,9 +110,10 @@ def test_order_and_closed_aliases_do_not_change_parts() -> None:
     root[:] = list(root)[::-1]
     other = Reader(open_list(io.BytesIO(ElementTree.tostring(root, "utf-8"))), 1)
     changed = _parts_in(other)
-    assert changed == _parts(ODDITIES)
+    assert changed == _parts(path)
 
 
+@needs_real_lists
 def test_the_current_and_the_older_format() -> None:
     (current,) = _parts(SAMPLES / "fragment_current_format.xml").values()
     assert current.documents["Invoice"] == (

@@ -16,11 +16,11 @@ from hasat.sources.football.simulator.matches import Tempo
 from hasat.sources.football.simulator.world import make_world
 from hasat.store import MigrationSet, Store
 from support.football_api import api_response
+from support.samples import football_samples, sample_folders
 
 pytestmark = pytest.mark.anyio
 
 FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
-SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples" / "football"
 
 
 @pytest.fixture
@@ -315,17 +315,15 @@ def _at(number: int) -> int:
     return 1700006400 + 86400 * number
 
 
-@pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the recorded answers are kept beside the repository, not in it"
-)
-async def test_recorded_responses_are_stored_and_mirrored(store: Store) -> None:
-    paths = [p for p in sorted(SAMPLES.glob("*/*.json")) if not p.name.startswith("_")]
+@pytest.mark.parametrize("folder", sample_folders("football"), ids=lambda path: path.parent.name)
+async def test_recorded_responses_are_stored_and_mirrored(store: Store, folder: Path) -> None:
+    paths = [path for path in football_samples() if path.is_relative_to(folder)]
     for path in paths:
         published = json.loads(path.read_bytes())
         parameters = published["parameters"] if isinstance(published["parameters"], dict) else {}
         await load_responses(store, ApiResponse(published["get"], parameters, path.read_bytes()))
-    [(kept,)] = await rows(store, "SELECT sum(times) FROM raw.api_responses")
-    assert kept == len(paths)
+    [(stored,)] = await rows(store, "SELECT sum(times) FROM raw.api_responses")
+    assert stored == len(paths)
     assert await rows(store, "SELECT * FROM raw.set_aside") == []
     for name in DATASETS:
         [(count,)] = await rows(store, f"SELECT count(*) FROM core.{name}")
