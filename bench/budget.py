@@ -1,9 +1,9 @@
-"""What the budget promises, driven by four real processes against a server that counts.
+"""Measure the budget with four processes against a server that counts requests.
 
 A day is compressed: the clock of the database and the server's run fast, and everything is counted
 by the server. Five scenes: as it is; one process killed -9; clocks of machines wrong by minutes;
 the database crashed and started again; a contrary server that queues what comes too thick, whose
-headers are stale or missing, and that says 200 when the day is spent. Beside them: how long a high
+headers are stale or missing, and that says 200 when the day is spent. Also: how long a high
 lane waits in real time while backfill saturates the minute, and how many grants a second there are.
 
 Run `python bench/budget.py`, or with `--json`. It starts a PostgreSQL of its own.
@@ -332,7 +332,7 @@ async def kill_one(crew: Crew) -> None:
 
 def crash_of(home: Path) -> Trouble:
     async def crash(_crew: Crew) -> None:
-        """What is not on the disk yet is gone; the next who asks starts the server again."""
+        """Crash the server without flushing; the next connection starts it again."""
         pid = (home / "postgres" / "data" / "postmaster.pid").read_text().split()[0]
         os.kill(int(pid), signal.SIGQUIT)
 

@@ -54,11 +54,11 @@ class Crew:
 
     async def results(self) -> list[int | None]:
         """How many each sent; None for who was killed."""
-        told = []
+        sent = []
         for process in self.processes:
             out, _ = await process.communicate()
-            told.append(json.loads(out)["sent"] if process.returncode == 0 else None)
-        return told
+            sent.append(json.loads(out)["sent"] if process.returncode == 0 else None)
+        return sent
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -140,7 +140,7 @@ async def test_the_grants_of_a_killed_process_are_spent_and_nothing_else_is_lost
     quota = await read_quota(store, "metered")
     assert quota.windows.spent == 400
     assert metered.over_limit == 0
-    # At most what the killed one had under way, three at once, never arrived.
+    # At most the three requests of the killed process that were in flight never arrived.
     assert 400 - 3 <= arrived <= 400
     unanswered = sum(o.requests for o in quota.outcomes if o.outcome is None)
     assert unanswered <= 3

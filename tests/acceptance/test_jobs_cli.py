@@ -63,7 +63,7 @@ class Hasat:
 
     @contextmanager
     def stuck_housekeeping(self) -> Iterator[None]:
-        """While this lasts, the job waits for a row that somebody else holds."""
+        """Hold a row that the job waits for."""
         with psycopg.connect(self.url) as connection:
             connection.execute(
                 "INSERT INTO jobs.run (job, trigger, state, outcome, finished_at)"
@@ -87,7 +87,7 @@ def until(condition: Callable[[], Any], what: str, process: subprocess.Popen[str
             return found
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"waited for {what}")
 
 
 def run_in_state(hasat: Hasat, state: str) -> int | None:

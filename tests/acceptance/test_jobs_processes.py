@@ -131,7 +131,7 @@ class Processes:
         return process
 
     async def said(self, process: subprocess.Popen[bytes]) -> Any:
-        """What a process printed before it ended well."""
+        """Return the output of a process that ended successfully."""
         assert await until(lambda: process.poll() is not None, "the process to end")
         assert process.returncode == 0
         return json.loads((self.folder / f"process-{self.all.index(process)}.out").read_text())
@@ -178,7 +178,7 @@ async def until(condition: Callable[[], Any], what: str, seconds: float = 40) ->
         if found:
             return found
         await asyncio.sleep(0.05)
-    raise AssertionError(f"waited {seconds} s in vain for {what}")
+    raise AssertionError(f"waited {seconds} s for {what}")
 
 
 async def finished(store: Store, run_id: int) -> Run:
@@ -223,7 +223,7 @@ async def test_a_job_that_kills_its_worker_three_times_is_set_aside(
     assert (run.outcome, run.attempt) == ("set_aside", 3)
     assert f"hasat jobs retry {run.id}" in (run.message or "")
     assert len(processes.entered(run.id)) == 3
-    # The house goes on.
+    # The others continue.
     processes.open_gate()
     other = await queue_run(store, catalogue, "lasting")
     assert (await finished(store, other.id)).outcome == "done"
@@ -269,7 +269,7 @@ async def test_by_hand_and_by_worker_never_at_once_and_a_killed_hand_is_not_take
         runs = await list_runs(store, job="lasting")
         return runs[0] if runs and processes.entered(runs[0].id) else None
 
-    run = await until(one_run, "the run by hand to begin")
+    run = await until(one_run, "the manual run to start")
     queued = await queue_run(store, build_catalogue(settings), "lasting")
     busy = processes.start("hand", "lasting")
     said = await processes.said(busy)
@@ -395,7 +395,7 @@ async def test_postgresql_restarts_under_a_worker_and_nothing_is_lost(
                 await server.stop(force=True)
                 with pytest.raises(psycopg.OperationalError):
                     await psycopg.AsyncConnection.connect(url, connect_timeout=2)
-                processes.open_gate()  # it ends while there is nobody to tell
+                processes.open_gate()  # it ends while the database is unavailable
                 assert await server.address() == url
                 for run in [begun, *waiting]:
                     assert (await finished(store, run.id)).outcome == "done"

@@ -1,4 +1,4 @@
-"""A process that asks an upstream as often as the budget lets it: python budget_hammer.py JSON."""
+"""A process that sends as many requests as the budget allows: python budget_hammer.py JSON."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from hasat.store import open_store
 
 
 @dataclass
-class Line:
+class HttpConnection:
     """One kept-alive HTTP connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def to(cls, port: int) -> "Line":
+    async def to(cls, port: int) -> "HttpConnection":
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def get(self) -> tuple[int, dict[str, str], Any]:
@@ -33,18 +33,18 @@ class Line:
         return int(head[0].split()[1]), headers, body
 
 
-def classed(status: int, headers: dict[str, str], body: Any) -> tuple[str, Remaining]:
-    """The outcome of an answer, as the fetching room would class it."""
-    said = " ".join(body["errors"].values()) if body["errors"] else ""
+def classify(status: int, headers: dict[str, str], body: Any) -> tuple[str, Remaining]:
+    """Classify a response as the fetch package would."""
+    error = " ".join(body["errors"].values()) if body["errors"] else ""
     left = headers.get("x-ratelimit-requests-remaining")
     minute = headers.get("x-ratelimit-remaining")
     remaining = Remaining(
         day=int(left) if left else None,
         minute=int(minute) if minute else None,
     )
-    if " day" in said:
+    if " day" in error:
         return "day_exhausted", remaining
-    return ("minute_limited" if said else "ok"), remaining
+    return ("minute_limited" if error else "ok"), remaining
 
 
 async def hammer(options: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def hammer(options: dict[str, Any]) -> dict[str, Any]:
 
         async def one() -> None:
             nonlocal sent
-            line = await Line.to(options["port"])
+            connection = await HttpConnection.to(options["port"])
             while True:
                 try:
                     grant = await budget.acquire("all", job="hammer", timeout=3600)
@@ -72,7 +72,7 @@ async def hammer(options: dict[str, Any]) -> dict[str, Any]:
                     return
                 began = time.perf_counter()
                 sent += 1
-                outcome, remaining = classed(*await line.get())
+                outcome, remaining = classify(*await connection.get())
                 await grant.settle(outcome, remaining, time.perf_counter() - began)
 
         await asyncio.gather(*(one() for _ in range(options["at_once"])))

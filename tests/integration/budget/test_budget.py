@@ -278,7 +278,7 @@ async def test_headers_lower_what_is_left_and_never_raise_it(
         assert await left_after(Remaining(day=99)) == 59
         assert await left_after(Remaining(), "transient") == 58
         await clock.turn_to(NOON + timedelta(days=1))
-        # The plan is smaller than what we were told.
+        # The stated limit is smaller than the configured one.
         assert await left_after(Remaining(day=49, day_limit=50)) == 49
         assert await left_after(Remaining(day=9_999, day_limit=10_000)) == 48
         quota = await read_quota(store, "u")

@@ -66,7 +66,7 @@ class Model:
         return moment.date().isoformat(), (moment - midnight).total_seconds()
 
     def need(self, lane: Lane, today: str, over: float) -> float:
-        """What a lane will need for the rest of the day."""
+        """Return the needs of a lane for the rest of the day."""
         if lane.paced:
             return 0.0
         a_week = [(date.fromisoformat(today) - timedelta(days=n)).isoformat() for n in range(1, 8)]
@@ -166,7 +166,7 @@ class Model:
         self.grants.append(Granted(request, today, self.now, over < u.opening_seconds, endpoint))
 
     def settle(self, grant: Granted, day_left: int | None) -> None:
-        """What an answer's header changes."""
+        """Apply the headers of a response."""
         grant.settled = True
         if day_left is None or grant.early:
             return
@@ -198,8 +198,8 @@ async def test_every_verdict_matches_the_model(store: Store) -> None:
             pause = dice.choice((0.0, 0.3, 1.0, 2.5, 5.0, 30.0, 400.0, dice.uniform(0, 9000)))
             model.now += round(pause, 3)
             await clock.turn_to(datetime.fromtimestamp(0, UTC) + timedelta(seconds=model.now))
-            told = await one_step(clock, budget, model, dice)
-            verdicts[told] = verdicts.get(told, 0) + 1
+            verdict = await one_step(clock, budget, model, dice)
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
             assert model.spent.get(model.day()[0], 0) <= (upstream.day_limit or 0), step
     print(verdicts)
 
@@ -215,25 +215,25 @@ async def one_step(
     cost = dice.choice((1, 1, 1, 3))
     endpoint = dice.choice("ab")
     expected, wait = model.judge(lane, cost, endpoint)
-    answer = await acquire(clock, "u", lane.name, cost=cost, endpoint=endpoint)
-    told: str = answer["verdict"]
-    where = (lane.name, cost, endpoint, model.now, expected, wait, answer)
+    response = await acquire(clock, "u", lane.name, cost=cost, endpoint=endpoint)
+    verdict: str = response["verdict"]
+    where = (lane.name, cost, endpoint, model.now, expected, wait, response)
     if expected == "turn":
-        assert told == "wait", where
-        assert answer["reason"] == "turn" or abs(wait) <= 0.002, where
+        assert verdict == "wait", where
+        assert response["reason"] == "turn" or abs(wait) <= 0.002, where
     elif expected == "refused" or abs(wait) > 0.002:
-        assert told == expected, where
-    if told == "wait" and expected == "wait":
-        assert answer["wait"] == pytest.approx(wait, abs=0.002), where
-    if told == "wait" and answer["reason"] in ("minute", "paused", "paced", "turn"):
-        model.waiting[lane.name] = model.now + min(answer["wait"], 5) + 1
-    if told == "granted":
-        model.grant(lane, cost, endpoint, answer["request"])
-    return told
+        assert verdict == expected, where
+    if verdict == "wait" and expected == "wait":
+        assert response["wait"] == pytest.approx(wait, abs=0.002), where
+    if verdict == "wait" and response["reason"] in ("minute", "paused", "paced", "turn"):
+        model.waiting[lane.name] = model.now + min(response["wait"], 5) + 1
+    if verdict == "granted":
+        model.grant(lane, cost, endpoint, response["request"])
+    return verdict
 
 
 async def settle_one(budget: Budget, model: Model, dice: random.Random, grant: Granted) -> str:
-    """Any answer; limits are those of the endpoint, for each has a window of its own here."""
+    """Any response; limits are those of the endpoint, for each has a window of its own here."""
     outcome = dice.choice(("ok", "ok", "empty", "transient", "slow", "minute_limited"))
     if dice.random() < 0.02:
         outcome = "day_exhausted"

@@ -138,7 +138,7 @@ async def test_several_processes_recheck_once_and_a_restart_does_not_begin_again
     grants = await asyncio.gather(*(grant_of(budget) for budget in budgets for _ in range(5)))
     assert sum(grant is not None for grant in grants) == 1
     assert sum(status.asked for status in statuses) == 1
-    # Whoever has the grant dies; another process goes on when the next re-check is due.
+    # The process with the grant dies; another one continues at the next re-check.
     for budget in budgets:
         await budget.close()
     async with budget_of(store, clock, statuses[0]) as budget:

@@ -1,4 +1,4 @@
-"""A replaced attempt cannot write, loses its session, and its successor does not give way to it."""
+"""A replaced attempt cannot write and loses its session; its successor is not skipped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -84,7 +84,7 @@ async def test_a_job_reads_a_snapshot(store: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", "set_aside", None])
-async def test_recovery_ends_the_session_of_a_run_that_was_taken_away(
+async def test_recovery_ends_the_session_of_a_run_that_was_taken_over(
     store: Store, settings: Settings, outcome: str | None
 ) -> None:
     """`None` stands for a run that waits for its next attempt."""
@@ -116,7 +116,7 @@ async def test_recovery_ends_the_session_of_a_run_that_was_taken_away(
         assert await cursor.fetchone() == (True,)
 
 
-async def test_recovery_leaves_the_session_of_a_working_run_alone(
+async def test_recovery_does_not_touch_the_session_of_a_running_run(
     store: Store, settings: Settings
 ) -> None:
     async def work(context: RunContext) -> Outcome:
@@ -131,7 +131,7 @@ async def test_recovery_leaves_the_session_of_a_working_run_alone(
     assert (run.outcome, run.attempt) == ("done", 1)
 
 
-async def test_a_retried_run_is_not_skipped_behind_what_its_first_attempt_left(
+async def test_a_retried_run_is_not_skipped_behind_the_locks_of_its_first_attempt(
     store: Store, settings: Settings
 ) -> None:
     steps = iter([DatabaseError("gone"), Outcome("skipped"), Outcome("skipped"), Outcome()])
@@ -147,7 +147,7 @@ async def test_a_retried_run_is_not_skipped_behind_what_its_first_attempt_left(
     assert (run.outcome, run.attempt) == ("done", 2)
 
 
-async def test_a_first_attempt_is_skipped_behind_a_working_run(
+async def test_a_first_attempt_is_skipped_behind_a_running_run(
     store: Store, settings: Settings
 ) -> None:
     async def work(context: RunContext) -> Outcome:
@@ -157,7 +157,7 @@ async def test_a_first_attempt_is_skipped_behind_a_working_run(
         assert (await finished(store, run_id)).outcome == "skipped"
 
 
-async def test_a_run_that_cannot_get_a_lock_is_tried_again_and_not_counted(
+async def test_a_run_that_cannot_get_a_lock_is_retried_without_counting(
     store: Store, settings: Settings
 ) -> None:
     tries = 0

@@ -1,4 +1,4 @@
-"""Running a job by hand, in this process, under the lock that everybody respects."""
+"""Manual runs in this process, under the lock of the job."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ async def is_done(store: Store, run_id: int) -> None:
     raise AssertionError(f"run {run_id} is not done")
 
 
-async def test_a_job_runs_by_hand_without_a_worker_even_when_disabled(
+async def test_a_manual_run_needs_no_worker_and_no_enabled_job(
     store: Store, settings: Settings
 ) -> None:
     seen: list[tuple[float, float | None, str]] = []
@@ -81,7 +81,7 @@ async def test_a_job_runs_by_hand_without_a_worker_even_when_disabled(
     assert await count_live_workers(store, settings) == 0
 
 
-async def test_what_a_job_raises_is_an_outcome_here_too(store: Store, settings: Settings) -> None:
+async def test_an_error_of_a_job_is_its_outcome(store: Store, settings: Settings) -> None:
     async def idle(context: RunContext) -> Outcome:
         raise NothingToDoError("All is done.")
 
@@ -94,7 +94,7 @@ async def test_what_a_job_raises_is_an_outcome_here_too(store: Store, settings: 
     assert (run.outcome, run.message) == ("failed", "PostgreSQL is away.")
 
 
-async def test_a_job_that_is_going_on_is_not_run_twice_and_its_run_is_named(
+async def test_a_busy_job_is_not_run_twice_and_its_run_is_named(
     store: Store, settings: Settings
 ) -> None:
     gate = Gate()
@@ -112,7 +112,7 @@ async def test_a_job_that_is_going_on_is_not_run_twice_and_its_run_is_named(
         assert run.detail["behind"] == working_on.id
 
 
-async def test_of_two_hands_one_runs_the_job(store: Store, settings: Settings) -> None:
+async def test_of_two_manual_runs_one_is_skipped(store: Store, settings: Settings) -> None:
     gate = Gate()
     catalogue = build_catalogue(settings, gate)
     first = asyncio.create_task(run_in_foreground(catalogue, store, settings, "sample"))
@@ -122,7 +122,7 @@ async def test_of_two_hands_one_runs_the_job(store: Store, settings: Settings) -
     assert ((await first).outcome, second.outcome) == ("done", "skipped")
 
 
-async def test_a_run_by_hand_overtakes_waiting_runs_and_workers_wait_for_it(
+async def test_a_manual_run_overtakes_queued_runs_and_workers_wait_for_it(
     store: Store, settings: Settings
 ) -> None:
     gate, other = Gate(), Gate()
@@ -142,9 +142,7 @@ async def test_a_run_by_hand_overtakes_waiting_runs_and_workers_wait_for_it(
         await is_done(store, waiting.id)
 
 
-async def test_a_holder_that_no_longer_answers_is_waited_for_and_then_replaced(
-    store: Store, settings: Settings
-) -> None:
+async def test_a_dead_holder_of_the_lock_is_replaced(store: Store, settings: Settings) -> None:
     async with store.connection() as connection:
         await connection.execute(
             "WITH worker AS (INSERT INTO procrastinate_workers DEFAULT VALUES RETURNING id),"
@@ -169,7 +167,7 @@ async def test_a_holder_that_no_longer_answers_is_waited_for_and_then_replaced(
     assert run.outcome == "done"
     assert "gone:1" in remarks[0]
     lost = (await list_runs(store, job="sample"))[-1]
-    assert (lost.state, lost.attempt) == ("queued", 1)  # a worker begins it anew
+    assert (lost.state, lost.attempt) == ("queued", 1)  # a worker takes it over
 
 
 async def test_ctrl_c_is_recorded_as_interrupted_and_the_lock_is_free_again(
@@ -189,7 +187,7 @@ async def test_ctrl_c_is_recorded_as_interrupted_and_the_lock_is_free_again(
 
 
 @pytest.mark.parametrize("angry", [False, True])
-async def test_a_run_by_hand_can_be_stopped_from_elsewhere(
+async def test_a_manual_run_can_be_stopped_by_another_process(
     store: Store, settings: Settings, angry: bool
 ) -> None:
     gate = Gate()

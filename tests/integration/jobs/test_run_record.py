@@ -1,4 +1,4 @@
-"""The record of a run is part of its commit: kill -9 afterwards, and it says what was committed."""
+"""The record of a run is part of its commit, also after kill -9."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def quick(settings: Settings) -> Settings:
 
 
 async def killed_after(commits: int, settings: Settings, **environ: str) -> None:
-    """A worker that is killed right after so many commits."""
+    """Run a worker that is killed right after that many commits."""
     assert settings.database.url is not None
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HASAT_")}
     process = await asyncio.create_subprocess_exec(
@@ -59,7 +59,7 @@ async def killed_after(commits: int, settings: Settings, **environ: str) -> None
 
 
 async def finished_by_another(store: Store, settings: Settings, run: int) -> Run:
-    """The run once a second worker has dealt with it."""
+    """Return the run after a second worker has finished it."""
     catalogue = commit_victim.catalogue_with_toys(settings)
     worker = Worker(catalogue, store, settings, poll_seconds=0.05, schedule_seconds=0.1)
     task = asyncio.create_task(worker.run())
@@ -94,7 +94,9 @@ async def test_a_sync_is_recorded_by_its_commit(store: Store, quick: Settings) -
     assert (record.state, record.outcome, record.rows_changed) == ("finished", "done", 30)
     assert record.detail["datasets"]["einvoice"]["added"] == 30
     assert record.finished_at is not None
-    assert (await finished_by_another(store, quick, run.id)).attempt == 1, "it is not begun anew"
+    assert (await finished_by_another(store, quick, run.id)).attempt == 1, (
+        "there is no second attempt"
+    )
     announced = "SELECT count(*) FROM deliver.event WHERE kind = 'SyncCompleted'"
     assert await count(store, announced) == 1
 

@@ -1,4 +1,4 @@
-"""Firing on a real PostgreSQL whose clock the test turns."""
+"""The schedule on a real PostgreSQL whose clock the test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -98,7 +98,7 @@ async def test_a_job_seen_for_the_first_time_counts_from_now(
     assert await fired(store) == [minute(1)]
 
 
-async def test_the_next_look_is_at_the_next_due_time_but_never_far_away(
+async def test_the_next_check_is_at_the_next_due_time_within_the_poll_interval(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     await clock.turn(minute(1) - timedelta(seconds=0.5))
@@ -106,7 +106,7 @@ async def test_the_next_look_is_at_the_next_due_time_but_never_far_away(
     assert await tick(build_catalogue(settings, cron="0 0 1 1 *"), store) == 2.0
 
 
-async def test_many_workers_fire_a_due_time_once(
+async def test_many_workers_queue_a_due_time_once(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = build_catalogue(settings, overlap="queue")
@@ -120,7 +120,7 @@ async def test_many_workers_fire_a_due_time_once(
 
 
 @pytest.mark.parametrize(("missed", "expected"), [("once", [minute(300)]), ("skip", [])])
-async def test_an_outage_is_made_up_for_once_or_not_at_all(
+async def test_after_an_outage_a_job_runs_once_or_not_at_all(
     store: Store,
     settings: Settings,
     clock: TurnedClock,
@@ -155,7 +155,7 @@ async def test_a_changed_or_reenabled_schedule_counts_from_now(
     assert await fired(store) == [minute(601)]
 
 
-async def test_a_clock_turned_back_fires_no_due_time_twice(
+async def test_a_clock_set_back_queues_no_due_time_twice(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = build_catalogue(settings, overlap="queue")
@@ -200,7 +200,7 @@ async def test_a_job_that_may_queue_keeps_every_due_time(
     assert [(run.trigger, run.params) for run in runs] == [("schedule", {"batch": 3})] * 3
 
 
-async def test_a_run_by_hand_also_makes_the_schedule_skip(
+async def test_a_manual_run_makes_the_schedule_skip(
     store: Store, settings: Settings, clock: TurnedClock
 ) -> None:
     catalogue = build_catalogue(settings)
@@ -211,7 +211,7 @@ async def test_a_run_by_hand_also_makes_the_schedule_skip(
     assert (await list_runs(store))[0].detail == {"behind": by_hand.id, "times": 1}
 
 
-async def test_the_database_itself_refuses_a_second_firing(
+async def test_the_database_rejects_a_second_run_of_a_due_time(
     store: Store, settings: Settings
 ) -> None:
     job = build_catalogue(settings).get("sample")

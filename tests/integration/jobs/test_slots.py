@@ -22,8 +22,8 @@ Work = Callable[[RunContext], Awaitable[Outcome]]
 SLOW = Upstream("slow", minute_limit=20, lanes=(Lane("daily", early=True),), opening_seconds=0)
 
 
-class Asking:
-    """A job that needs so many grants of a slow budget."""
+class BudgetedJob:
+    """A job that needs several grants of a slow budget."""
 
     def __init__(self, requests: int, upstream: Upstream = SLOW) -> None:
         self._requests = requests
@@ -112,7 +112,7 @@ async def test_another_run_executes_at_once_while_one_waits_for_budget(
     store: Store, settings: Settings
 ) -> None:
     settings = one_slot(settings)
-    asking = Asking(2)
+    asking = BudgetedJob(2)
     catalogue = catalogue_with(settings, asks=asking, quick=done)
     async with running(catalogue, store, settings):
         asks = await eventually(store, await queue_run(store, catalogue, "asks"), waits)
@@ -137,7 +137,7 @@ async def test_a_run_that_waited_works_only_when_a_slot_is_free(
     monkeypatch.setattr("hasat.budget.budget._POLL_SECONDS", 0.1)
     settings = one_slot(settings)
     working, may_end = asyncio.Event(), asyncio.Event()
-    asking = Asking(1)
+    asking = BudgetedJob(1)
 
     async def works(context: RunContext) -> Outcome:
         working.set()
@@ -163,7 +163,7 @@ async def test_runs_that_wait_do_not_delay_the_takeover_of_a_dead_workers_run(
     store: Store, settings: Settings
 ) -> None:
     settings = one_slot(settings)
-    catalogue = catalogue_with(settings, one=Asking(1), two=Asking(1), lost=done)
+    catalogue = catalogue_with(settings, one=BudgetedJob(1), two=BudgetedJob(1), lost=done)
     lost = await queue_run(store, catalogue, "lost")
     async with store.connection() as conn:
         # As a worker leaves it that was killed and has been given up.
@@ -198,7 +198,7 @@ async def test_a_run_that_waits_can_be_stopped_and_leaves_all_slots(
         at_once.append(-1)
         return Outcome()
 
-    catalogue = catalogue_with(settings, asks=Asking(1), first=counts, second=counts)
+    catalogue = catalogue_with(settings, asks=BudgetedJob(1), first=counts, second=counts)
     async with running(catalogue, store, settings):
         for _ in range(3):
             asks = await eventually(store, await queue_run(store, catalogue, "asks"), waits)
@@ -211,9 +211,9 @@ async def test_a_run_that_waits_can_be_stopped_and_leaves_all_slots(
 
 
 @pytest.mark.usefixtures("paused")
-async def test_a_stopped_engine_gives_a_waiting_run_back(store: Store, settings: Settings) -> None:
+async def test_a_stopped_worker_requeues_a_waiting_run(store: Store, settings: Settings) -> None:
     settings = one_slot(settings)
-    catalogue = catalogue_with(settings, asks=Asking(1))
+    catalogue = catalogue_with(settings, asks=BudgetedJob(1))
     async with running(catalogue, store, settings):
         asks = await eventually(store, await queue_run(store, catalogue, "asks"), waits)
     asks = await get_run(store, asks.id)
@@ -229,10 +229,14 @@ async def test_a_foreground_run_waits_with_a_progress_line(
 ) -> None:
     settings = one_slot(settings)
     notes: asyncio.Queue[str] = asyncio.Queue()
-    catalogue = catalogue_with(settings, asks=Asking(1))
+    catalogue = catalogue_with(settings, asks=BudgetedJob(1))
     task = asyncio.create_task(
         run_in_foreground(
-            catalogue, store, settings, "asks", on_progress=lambda *told: notes.put_nowait(told[2])
+            catalogue,
+            store,
+            settings,
+            "asks",
+            on_progress=lambda *progress: notes.put_nowait(progress[2]),
         )
     )
     assert (await asyncio.wait_for(notes.get(), 20)).startswith("waiting for budget until")

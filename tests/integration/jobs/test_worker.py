@@ -1,4 +1,4 @@
-"""The worker on a real PostgreSQL: what becomes of a run, whatever its job does."""
+"""The worker on a real PostgreSQL: the outcome of a run, whatever its job does."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ async def until(
         if found := await condition():
             return found
         await asyncio.sleep(0.03)
-    raise AssertionError(f"waited {seconds} s in vain for {what}")
+    raise AssertionError(f"waited {seconds} s for {what}")
 
 
 async def finished(store: Store, run_id: int) -> Run:
@@ -93,7 +93,9 @@ async def done(context: RunContext) -> Outcome:
     return Outcome()
 
 
-async def test_a_run_is_recorded_with_what_the_job_says(store: Store, settings: Settings) -> None:
+async def test_a_run_is_recorded_with_the_outcome_of_its_job(
+    store: Store, settings: Settings
+) -> None:
     async def work(context: RunContext) -> Outcome:
         context.count_requests(2)
         await context.progress(1, 2, "half-way")
@@ -140,7 +142,7 @@ RAISED: dict[str, tuple[BaseException, str, str]] = {
     "nothing": (NothingToDoError("All is done."), "nothing", "All is done."),
     "held": (HeldError("Held.", remedy="Approve it."), "held", "Held. Approve it."),
     "quota": (OutOfQuotaError("Spent until noon."), "out_of_quota", "Spent until noon."),
-    "known": (HasatError("It broke.", remedy="Mend it."), "failed", "It broke. Mend it."),
+    "known": (HasatError("It broke.", remedy="Repair it."), "failed", "It broke. Repair it."),
     "bug": (ValueError("a\0b 12345678901"), "failed", "The job stopped with an unexpected error"),
     "exit": (SystemExit(3), "failed", "The job stopped with an unexpected error"),
     "cancels": (asyncio.CancelledError(), "failed", "The job cancelled itself."),
@@ -163,7 +165,7 @@ def returner(outcome: Any) -> Work:
     return work
 
 
-async def test_whatever_a_job_raises_becomes_an_outcome_and_the_engine_goes_on(
+async def test_any_error_of_a_job_becomes_an_outcome_and_the_worker_continues(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings)
@@ -180,7 +182,7 @@ async def test_whatever_a_job_raises_becomes_an_outcome_and_the_engine_goes_on(
     assert last.outcome == "done"
 
 
-async def test_an_outcome_that_cannot_be_stored_fails_the_run_and_not_the_engine(
+async def test_an_outcome_that_cannot_be_stored_fails_the_run_and_not_the_worker(
     store: Store, settings: Settings
 ) -> None:
     odd = {
@@ -202,7 +204,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_the_run_and_not_the_engine
     assert await queue_length(store) == 0
 
 
-async def test_a_run_that_the_database_failed_is_begun_anew_three_times_at_most(
+async def test_a_run_that_failed_with_the_database_has_three_attempts_at_most(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hasat.jobs.worker._RETRY_PAUSE_SECONDS", 0.05)
@@ -224,7 +226,7 @@ async def test_a_run_that_the_database_failed_is_begun_anew_three_times_at_most(
     assert (bad.outcome, bad.attempt, bad.message) == ("failed", 3, "Gone.")
 
 
-async def test_everything_logged_inside_a_run_names_run_job_and_source(
+async def test_log_events_of_a_run_have_run_job_and_source(
     store: Store, settings: Settings
 ) -> None:
     async def work(context: RunContext) -> Outcome:
@@ -300,7 +302,7 @@ async def test_draining_lets_running_work_finish_and_takes_nothing_new(
     assert (run.outcome, run.attempt, run.rows_changed) == ("done", 1, 1)
 
 
-async def test_a_run_that_a_look_brings_after_the_drain_began_goes_back(
+async def test_a_run_fetched_after_the_drain_began_is_requeued(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings)
@@ -329,7 +331,7 @@ async def is_past(store: Store, moment: datetime, seconds: float) -> bool:
     return (await store.now() - moment).total_seconds() > seconds
 
 
-async def test_a_run_that_outlasts_the_drain_goes_back_without_counting(
+async def test_a_run_that_outlasts_the_drain_is_requeued_without_counting(
     store: Store, settings: Settings
 ) -> None:
     entered = asyncio.Event()
@@ -372,7 +374,7 @@ async def both_running(store: Store) -> bool:
     return [run.state for run in open_runs] == ["running", "running"]
 
 
-async def test_a_cancelled_engine_gives_its_runs_back(store: Store, settings: Settings) -> None:
+async def test_a_cancelled_worker_requeues_its_runs(store: Store, settings: Settings) -> None:
     entered = asyncio.Event()
 
     async def slow(context: RunContext) -> Outcome:
@@ -391,9 +393,7 @@ async def test_a_cancelled_engine_gives_its_runs_back(store: Store, settings: Se
     assert await count_live_workers(store, settings) == 0
 
 
-async def test_a_worker_leaves_alone_what_it_does_not_know(
-    store: Store, settings: Settings
-) -> None:
+async def test_a_worker_ignores_unknown_jobs(store: Store, settings: Settings) -> None:
     settings = quick(settings)
     new = catalogue_with(settings, old_job=done, new_job=done)
     queued = await queue_run(store, new, "new_job")
@@ -405,7 +405,7 @@ async def test_a_worker_leaves_alone_what_it_does_not_know(
         assert (await finished(store, queued.id)).outcome == "done"
 
 
-async def test_a_worker_that_was_given_up_stops_its_run_and_cannot_write_over_the_new_one(
+async def test_a_worker_that_was_given_up_stops_its_run_and_cannot_overwrite_the_new_attempt(
     store: Store, settings: Settings
 ) -> None:
     """A worker that was only slow: the others act as if it had died, then it comes back."""
@@ -445,7 +445,7 @@ async def test_a_worker_that_was_given_up_stops_its_run_and_cannot_write_over_th
     assert await queue_length(store) == 0
 
 
-async def test_a_worker_that_was_given_up_gets_a_new_number_and_goes_on(
+async def test_a_worker_that_was_given_up_registers_again_and_continues(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings)
@@ -458,7 +458,7 @@ async def test_a_worker_that_was_given_up_gets_a_new_number_and_goes_on(
     assert run.outcome == "done"
 
 
-async def test_a_row_handed_out_while_the_answer_got_lost_is_taken_up(
+async def test_a_row_whose_assignment_was_lost_is_recovered(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings)
@@ -487,7 +487,7 @@ async def _queued_as_doing(connection: Any) -> int:
     return int(run_id)
 
 
-async def _begun(
+async def _started(
     database: RetryingPool,
     catalogue: Catalogue,
     settings: Settings,
@@ -510,7 +510,7 @@ async def _begun(
 
 
 @asynccontextmanager
-async def _in_other_hands(
+async def _taken_over(
     catalogue: Catalogue, settings: Settings, store: Store
 ) -> AsyncIterator[Attempt]:
     """A run of `sample` that a worker has begun which gives no sign of life."""
@@ -519,14 +519,12 @@ async def _in_other_hands(
         run_id = await _queued_as_doing(connection)
     ((queue_id, worker_id),) = await rows(store, "SELECT id, worker_id FROM procrastinate_jobs")
     async with open_retrying_pool(store) as database:
-        attempt = await _begun(database, catalogue, settings, store, run_id, queue_id, worker_id)
+        attempt = await _started(database, catalogue, settings, store, run_id, queue_id, worker_id)
         assert attempt is not None
         yield attempt
 
 
-async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
-    store: Store, settings: Settings
-) -> None:
+async def test_a_worker_that_lost_its_row_starts_nothing(store: Store, settings: Settings) -> None:
     settings = quick(settings)
     catalogue = catalogue_with(settings, sample=done)
     ((late,), (current,)) = await rows(
@@ -537,14 +535,14 @@ async def test_a_worker_that_lost_its_row_before_it_began_begins_nothing(
     ((queue_id,),) = await rows(store, "SELECT id FROM procrastinate_jobs")
     async with open_retrying_pool(store) as database:
         begun = [
-            await _begun(database, catalogue, settings, store, run_id, queue_id, worker_id)
+            await _started(database, catalogue, settings, store, run_id, queue_id, worker_id)
             # The second time stands for a start whose answer got lost: it counts once.
             for worker_id in (late, current, current)
         ]
     assert [attempt and attempt.run.attempt for attempt in begun] == [None, 1, 1]
 
 
-async def test_a_run_without_a_place_in_the_queue_does_not_block_its_job(
+async def test_a_run_missing_from_the_queue_does_not_block_its_job(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings)
@@ -560,9 +558,7 @@ async def test_a_run_without_a_place_in_the_queue_does_not_block_its_job(
     assert f"hasat jobs retry {stray.id}" in run.message
 
 
-async def test_retry_queues_the_same_again_but_only_when_the_first_is_over(
-    store: Store, settings: Settings
-) -> None:
+async def test_only_a_finished_run_can_be_retried(store: Store, settings: Settings) -> None:
     settings = quick(settings)
     catalogue = catalogue_with(settings, sample=done)
     first = await queue_run(store, catalogue, "sample", {"league": 39})
@@ -577,7 +573,7 @@ async def test_retry_queues_the_same_again_but_only_when_the_first_is_over(
     assert (run.trigger, run.params, run.outcome) == ("retry", {"league": 39}, "done")
 
 
-async def test_a_run_that_waits_is_stopped_at_once(store: Store, settings: Settings) -> None:
+async def test_a_queued_run_is_stopped_at_once(store: Store, settings: Settings) -> None:
     settings = quick(settings)
     catalogue = catalogue_with(settings, sample=done)
     waiting = await queue_run(store, catalogue, "sample")
@@ -591,7 +587,7 @@ async def test_a_run_that_waits_is_stopped_at_once(store: Store, settings: Setti
         await stop_run(store, waiting.id + 1000)
 
 
-async def test_a_run_that_works_is_stopped_by_its_worker(store: Store, settings: Settings) -> None:
+async def test_a_running_run_is_stopped_by_its_worker(store: Store, settings: Settings) -> None:
     async def endless(context: RunContext) -> Outcome:
         context.count_requests()
         await asyncio.Event().wait()
@@ -627,12 +623,12 @@ async def is_running(store: Store, run_id: int) -> bool:
 
 
 @pytest.mark.parametrize("way", ["drained", "died"])
-async def test_a_run_that_was_asked_to_stop_is_not_begun_anew(
+async def test_a_run_that_was_asked_to_stop_is_not_retried(
     store: Store, settings: Settings, way: str
 ) -> None:
     settings = quick(settings)
     catalogue = catalogue_with(settings, sample=done)
-    async with _in_other_hands(catalogue, settings, store) as attempt:
+    async with _taken_over(catalogue, settings, store) as attempt:
         run_id = attempt.run.id
         await stop_run(store, run_id)
         if way == "drained":
@@ -669,7 +665,7 @@ async def test_what_a_run_committed_counts_however_it_ends(
         async with running(catalogue, store, settings):
             run = await finished(store, (await queue_run(store, catalogue, "sample")).id)
     else:
-        async with _in_other_hands(catalogue, settings, store) as attempt:
+        async with _taken_over(catalogue, settings, store) as attempt:
             work = asyncio.create_task(attempt.perform())
             await asyncio.wait_for(asked.wait(), 20)
             work.cancel()
@@ -684,7 +680,7 @@ async def test_what_a_run_committed_counts_however_it_ends(
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_a_run_ends_with_its_commit_unless_it_was_begun_anew(
+async def test_a_run_ends_with_its_commit_unless_it_was_taken_over(
     store: Store, settings: Settings, replaced: bool
 ) -> None:
     await feed_toys.make_table(store)
@@ -700,7 +696,7 @@ async def test_a_run_ends_with_its_commit_unless_it_was_begun_anew(
 
     settings = quick(settings)
     catalogue = catalogue_with(settings, sample=commits)
-    async with _in_other_hands(catalogue, settings, store) as attempt:
+    async with _taken_over(catalogue, settings, store) as attempt:
         if replaced:
             await rows(store, "UPDATE jobs.run SET attempt = attempt + 1")
         ending = await attempt.perform()
@@ -715,7 +711,7 @@ async def test_a_run_ends_with_its_commit_unless_it_was_begun_anew(
         assert await attempt.finish(ending), "the end that is recorded already counts"
 
 
-async def test_what_another_worker_began_anew_is_not_given_back(
+async def test_a_run_taken_over_by_another_worker_is_not_requeued(
     store: Store, settings: Settings
 ) -> None:
     """Not even if that happens while the statement waits for the queue's row."""
@@ -727,7 +723,7 @@ async def test_what_another_worker_began_anew_is_not_given_back(
         return bool(await rows(store, waiting))
 
     catalogue = catalogue_with(settings, sample=done)
-    async with _in_other_hands(catalogue, settings, store) as late:
+    async with _taken_over(catalogue, settings, store) as late:
         before = await rows(store, in_hand)
         async with store.connection() as connection:
             await connection.execute("SELECT FROM procrastinate_jobs FOR UPDATE")
@@ -742,7 +738,7 @@ async def test_what_another_worker_began_anew_is_not_given_back(
     assert (run.state, run.attempt, run.worker) == ("running", 2, "elsewhere:2")
 
 
-async def test_history_and_overview_answer_what_is_asked(store: Store, settings: Settings) -> None:
+async def test_history_and_overview_filter_runs(store: Store, settings: Settings) -> None:
     settings = quick(settings)
     catalogue = Catalogue.of(
         [
@@ -769,7 +765,7 @@ async def test_history_and_overview_answer_what_is_asked(store: Store, settings:
     assert (next_due.astimezone(UTC).hour, next_due.minute) == (1, 0)  # 04:00 in Istanbul
 
 
-async def test_housekeeping_forgets_old_runs_and_parts_but_the_last_run_of_each_job_stays(
+async def test_housekeeping_deletes_expired_runs_except_the_last_of_each_job(
     store: Store, settings: Settings
 ) -> None:
     settings = quick(settings, keep_runs_days=30)
@@ -821,7 +817,7 @@ async def test_a_run_is_stopped_while_a_worker_takes_it(store: Store, settings: 
     assert await rows(store, "SELECT abort_requested FROM procrastinate_jobs") == [(True,)]
 
 
-async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
+async def test_a_job_never_runs_twice_at_once_however_workers_come_and_go(
     store: Store, settings: Settings
 ) -> None:
     seed = random.randrange(2**32)
@@ -874,7 +870,7 @@ async def test_the_job_is_never_in_two_hands_however_engines_come_and_go(
     assert await queue_length(store) == 0
 
 
-async def test_an_engine_without_its_database_still_ends_when_told_to(
+async def test_a_worker_without_its_database_can_be_stopped(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hasat.jobs.worker._GIVE_UP_SECONDS", 0.3)
@@ -898,7 +894,7 @@ async def test_an_engine_without_its_database_still_ends_when_told_to(
     assert (run.state, run.attempt) == ("running", 1)  # left for the others to take up
 
 
-async def test_a_worker_that_is_cut_off_stops_its_run_before_others_begin_it_anew(
+async def test_a_disconnected_worker_stops_its_run_before_it_is_taken_over(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hasat.jobs.worker._RETRY_PAUSE_SECONDS", 0.05)

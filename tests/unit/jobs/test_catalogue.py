@@ -1,4 +1,4 @@
-"""The catalogue: what the operator may change, and what is refused with a sentence."""
+"""The catalogue: overrides of the operator, and errors for invalid ones."""
 
 from datetime import date
 from typing import Any
@@ -24,7 +24,7 @@ def settings_with(**overrides: Any) -> Settings:
 SAMPLE = Job("sample", work, "Sample.", cron="0 4 * * *", params={"batch": 10, "days": 3})
 
 
-def test_overrides_change_what_they_name_and_leave_the_rest() -> None:
+def test_overrides_change_only_what_they_name() -> None:
     settings = settings_with(
         sample={"enabled": False, "params": {"days": 7}, "mode": {"type": "fast"}}
     )
@@ -49,7 +49,7 @@ def test_an_override_of_a_job_that_does_not_exist_is_an_error_with_a_suggestion(
     assert caught.value.remedy == "Did you mean 'sample'?"
 
 
-def test_an_unknown_job_is_named_with_its_nearest_neighbour() -> None:
+def test_an_unknown_job_gets_a_suggestion() -> None:
     with pytest.raises(NotFoundError) as caught:
         Catalogue.of(platform_jobs(), settings_with()).get("housekeping")
     assert caught.value.remedy == "Did you mean 'housekeeping'?"
@@ -66,12 +66,12 @@ def test_an_unknown_job_is_named_with_its_nearest_neighbour() -> None:
         [Job("bad", work, "Bad.", params={"day": date(2026, 5, 1)})],
     ],
 )
-def test_a_wrong_catalogue_is_refused_at_the_start(jobs: list[Job]) -> None:
+def test_an_invalid_catalogue_is_rejected(jobs: list[Job]) -> None:
     with pytest.raises(SettingsError):
         Catalogue.of(jobs, settings_with())
 
 
-def test_housekeeping_is_there_from_the_first_day() -> None:
+def test_housekeeping_is_always_in_the_catalogue() -> None:
     (job,) = platform_jobs()
     assert (job.name, job.cron, job.enabled) == ("housekeeping", "15 4 * * *", True)
 

@@ -1,4 +1,4 @@
-"""When a cron is due, against a reference that walks through time minute by minute."""
+"""Due times of cron expressions, compared with a minute-by-minute reference."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ def test_a_job_at_half_past_two_runs_once_a_day(zone: str, first: str, expected:
     assert [line[3:] for line in found] == expected
 
 
-def test_a_time_that_comes_twice_in_new_york_counts_the_first_time() -> None:
+def test_a_time_that_occurs_twice_in_new_york_counts_the_first_time() -> None:
     found = local_days("30 1 * * *", "America/New_York", "2026-10-31", days=3)
     assert [line[3:] for line in found] == ["31 01:30 -0400", "01 01:30 -0400", "02 01:30 -0500"]
 
@@ -166,7 +166,7 @@ def reference(spec: Spec, zone: str, after: datetime, until: datetime) -> list[d
     start=timedelta(minutes=10),  # inside the second coming of the hour
     length=timedelta(hours=2),
 )
-def test_dues_are_those_of_the_reference(
+def test_due_times_match_the_reference(
     spec: Spec, zone: str, around: datetime, start: timedelta, length: timedelta
 ) -> None:
     after, until = around + start, around + start + length
@@ -199,13 +199,13 @@ AT = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 EVERY_MINUTE = Cron.parse("* * * * *", "UTC")
 
 
-def test_after_an_outage_only_the_newest_due_time_is_made_up_for() -> None:
+def test_after_an_outage_only_the_newest_due_time_is_run() -> None:
     assert due_now(EVERY_MINUTE, "once", AT, AT + timedelta(hours=5, seconds=30)) == Due(
         AT + timedelta(hours=5), fire=True
     )
 
 
-def test_a_job_that_skips_missed_times_is_only_fired_while_fresh() -> None:
+def test_a_job_that_skips_missed_times_is_only_run_within_the_grace_period() -> None:
     hourly = Cron.parse("0 * * * *", "UTC")
     late = AT + timedelta(hours=1) + GRACE
     assert due_now(hourly, "skip", AT, late) == Due(AT + timedelta(hours=1), fire=True)
@@ -215,7 +215,7 @@ def test_a_job_that_skips_missed_times_is_only_fired_while_fresh() -> None:
     assert due_now(hourly, "once", AT, late + timedelta(days=30, seconds=1)) is not None
 
 
-def test_nothing_is_due_before_its_time_or_when_the_clock_was_turned_back() -> None:
+def test_nothing_is_due_early_or_after_the_clock_was_set_back() -> None:
     assert due_now(EVERY_MINUTE, "once", AT, AT + timedelta(seconds=59)) is None
     assert due_now(EVERY_MINUTE, "once", AT, AT - timedelta(days=1)) is None
 
@@ -231,6 +231,6 @@ def test_nothing_is_due_before_its_time_or_when_the_clock_was_turned_back() -> N
         ("0 0 * * *", "Europe/Atlantis"),
     ],
 )
-def test_what_is_no_cron_is_said_so(expression: str, zone: str) -> None:
+def test_an_invalid_expression_is_rejected(expression: str, zone: str) -> None:
     with pytest.raises(SettingsError):
         Cron.parse(expression, zone)

@@ -1,4 +1,4 @@
-"""A job that is told to stop ends, also where Python loses a cancellation; no other one does."""
+"""A stopped job ends, also where Python loses a cancellation; no other job does."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from hasat.jobs.attempt import STOPPED, AttemptResult, JobTask
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_cancellation_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "_CANCEL_AGAIN_SECONDS", 0.01)
     lost = 0
 
@@ -22,7 +22,7 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
             except asyncio.CancelledError:
                 lost += 1
         await asyncio.sleep(3600)
-        raise AssertionError("nobody stops it")
+        raise AssertionError("it was not stopped")
 
     work = JobTask(job())
     await asyncio.sleep(0)
@@ -33,7 +33,7 @@ async def test_a_lost_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch
     assert (lost, work.stopped) == (2, "manual")
 
 
-async def test_who_was_not_told_to_stop_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_was_not_stopped_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a time-out of its own, or a group of its tasks, has it cancelled for a while."""
     monkeypatch.setattr(attempt, "_CANCEL_AGAIN_SECONDS", 0.001)
 

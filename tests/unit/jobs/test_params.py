@@ -1,4 +1,4 @@
-"""What is said to a job is what it understands, or there is a sentence."""
+"""Parameters of a job: accepted values, and errors for the others."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ STRICT = Job(
         {"hours": 3, "league": None, "area": [1, 2]},
     ],
 )
-def test_what_a_job_has_may_be_said(given: dict[str, Any]) -> None:
+def test_valid_parameters_are_accepted(given: dict[str, Any]) -> None:
     check_params(STRICT, given)
 
 
@@ -49,17 +49,17 @@ def test_what_a_job_has_may_be_said(given: dict[str, Any]) -> None:
         ({"league": "39"}, "Give a whole number."),
     ],
 )
-def test_what_it_would_not_understand_is_refused(given: dict[str, Any], sentence: str) -> None:
+def test_invalid_parameters_are_rejected(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_params(STRICT, given)
     assert sentence in str(refused.value)
 
 
-def test_a_job_that_declares_nothing_takes_anything() -> None:
+def test_a_job_without_options_accepts_anything() -> None:
     check_params(Job("loose", nothing, "Loose."), {"whatever": {"any": [1, None]}})
 
 
-def test_the_schedule_may_have_more_but_nothing_of_another_kind() -> None:
+def test_the_schedule_may_have_unknown_parameters_but_no_wrong_types() -> None:
     def of(params: str) -> Catalogue:
         environ = {"HASAT_JOBS_SCHEDULE": f'{{"strict": {{"params": {params}}}}}'}
         return Catalogue.of([STRICT], load_settings(environ=environ))
