@@ -1,4 +1,4 @@
-"""Root's server runs as somebody lesser and opens no door; an ordinary user needs no root."""
+"""The user of the embedded server: never root, and any ordinary user."""
 
 import os
 import shutil
@@ -36,17 +36,17 @@ async def main():
     try:
         async with EmbeddedServer(Path(sys.argv[1]), binaries=Path(sys.argv[2])).lease() as url:
             with psycopg.connect(url) as connection:
-                said = connection.execute("SELECT 'works'").fetchone()[0]
+                result = connection.execute("SELECT 'works'").fetchone()[0]
     except HasatError as error:
-        said = error
-    print(said)
+        result = error
+    print(result)
 asyncio.run(main())
 """
 
 
 @pytest.fixture(scope="module")
 def common() -> Iterator[Path]:
-    """A folder that everybody can reach, with programs that everybody can run."""
+    """A folder with programs that all users can run."""
     folder = Path("/tmp") / f"hasat-accounts-{os.getpid()}"
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
@@ -65,13 +65,13 @@ def home(common: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def _as_nobody(home: Path, binaries: Path) -> str:
-    """Run Hasat's server as an ordinary user, also if that user cannot reach this Python."""
+    """Run the server as an ordinary user, even if that user cannot reach this Python."""
     places = [sys.base_prefix, sysconfig.get_path("purelib"), str(Path(hasat.__file__).parents[1])]
     opened = [os.open(place, os.O_PATH | os.O_DIRECTORY) for place in places]
     python, *paths = [f"/proc/self/fd/{number}" for number in opened]
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [f"{python}/bin/{version}", "-B", "-c", _TRY, str(home), str(binaries)],
             env={
                 "PYTHONHOME": python,
@@ -88,8 +88,8 @@ def _as_nobody(home: Path, binaries: Path) -> str:
     finally:
         for number in opened:
             os.close(number)
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip().splitlines()[-1]
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
 
 
 def _owner(pid: int) -> int:
@@ -115,7 +115,7 @@ async def test_roots_server_runs_as_another_user_below_a_closed_folder(tmp_path:
     assert _permissions(closed) == before
 
 
-async def test_roots_files_are_out_of_the_servers_reach(tmp_path: Path) -> None:
+async def test_the_server_cannot_write_the_files_of_root(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path).lease():
         pass
     owners = _owners(tmp_path / "postgres")
@@ -150,22 +150,22 @@ def _make_for_nobody(home: Path) -> None:
     os.chown(home, NOBODY.uid, NOBODY.gid)
 
 
-def test_a_folder_without_rights_is_one_sentence(common: Path, home: Path) -> None:
+def test_a_folder_without_permission_is_reported(common: Path, home: Path) -> None:
     home.mkdir(mode=0o755)
-    said = _as_nobody(home / "closed", common / "bin")
-    assert "cannot keep its database in" in said
-    assert "Permission denied" in said
-    assert "HASAT_HOME" in said
+    error = _as_nobody(home / "closed", common / "bin")
+    assert "cannot keep its database in" in error
+    assert "Permission denied" in error
+    assert "HASAT_HOME" in error
 
 
-async def test_another_users_data_is_one_sentence(common: Path, home: Path) -> None:
+async def test_data_of_another_user_is_reported(common: Path, home: Path) -> None:
     async with EmbeddedServer(home, binaries=common / "bin").lease():
         pass
-    said = _as_nobody(home, common / "bin")
-    assert "Permission denied" in said or "belongs to" in said
+    error = _as_nobody(home, common / "bin")
+    assert "Permission denied" in error or "belongs to" in error
 
 
-def test_data_that_belongs_to_root_is_one_sentence(tmp_path: Path) -> None:
+def test_data_that_belongs_to_root_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(DatabaseError, match="refuses to run as root") as caught:
         server_account(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Homes in awkward places, and what is said when the place is impossible."""
+"""Homes in unusual folders, and errors for folders that cannot be used."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ _needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 150 MB of its own."""
+    """A file system of 150 MB."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", str(place)]
@@ -37,14 +37,14 @@ def _fill(disk: Path, *, leave: int) -> Path:
     return filler
 
 
-async def _query(url: str, question: str) -> object:
+async def _query(url: str, query: str) -> object:
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        row = await (await connection.execute(question)).fetchone()
+        row = await (await connection.execute(query)).fetchone()
         assert row is not None
         return row[0]
 
 
-async def _refusal(home: Path) -> DatabaseError:
+async def _start_error(home: Path) -> DatabaseError:
     with pytest.raises(DatabaseError) as caught:
         async with EmbeddedServer(home).lease():
             pass
@@ -102,24 +102,24 @@ async def test_turkish_letters_fold_and_compare_as_unicode(home_with_database: P
 async def test_an_installed_postgresql_serves_as_well(tmp_path: Path) -> None:
     installed = installed_folders()
     if not installed:
-        pytest.skip("no PostgreSQL is installed beside the wheel")
+        pytest.skip("no PostgreSQL is installed besides the wheel")
     major = installed[0].parent.name
     async with EmbeddedServer(tmp_path, binaries=installed[0]).lease() as url:
         assert str(await _query(url, "SELECT version()")).startswith(f"PostgreSQL {major}")
-    # The data decides from now on, although the wheel would come first.
+    # The version of the data decides, although the wheel would come first.
     async with EmbeddedServer(tmp_path).lease() as url:
         assert str(await _query(url, "SELECT version()")).startswith(f"PostgreSQL {major}")
 
 
 async def test_data_of_a_version_that_is_not_here(tmp_path: Path) -> None:
     _pretend_data(tmp_path, "PG_VERSION", "99\n")
-    error = await _refusal(tmp_path)
+    error = await _start_error(tmp_path)
     assert "written by PostgreSQL 99" in error.message
 
 
 async def test_a_folder_that_is_no_data_folder(tmp_path: Path) -> None:
     _pretend_data(tmp_path, "letter.txt", "hello")
-    error = await _refusal(tmp_path)
+    error = await _start_error(tmp_path)
     assert "not a PostgreSQL data folder" in error.message
     assert _listing(tmp_path / "postgres/data") == ["letter.txt"]
 
@@ -138,7 +138,7 @@ def _listing(folder: Path) -> list[str]:
 
 async def test_a_home_inside_a_file(tmp_path: Path) -> None:
     _write(tmp_path / "file")
-    error = await _refusal(tmp_path / "file" / "home")
+    error = await _start_error(tmp_path / "file" / "home")
     assert "Not a directory" in error.message
     assert "HASAT_HOME" in str(error)
 
@@ -149,7 +149,7 @@ def _write(file: Path, text: str = "") -> None:
 
 async def test_a_server_that_does_not_start_is_quoted(home_with_database: Path) -> None:
     _write(home_with_database / "postgres/data/postgresql.auto.conf", "work_mem = 'a lot'\n")
-    error = await _refusal(home_with_database)
+    error = await _start_error(home_with_database)
     assert error.message.startswith("PostgreSQL could not start: ")
     assert "postgresql.auto.conf" in error.message
 
@@ -157,7 +157,7 @@ async def test_a_server_that_does_not_start_is_quoted(home_with_database: Path) 
 @_needs_root
 async def test_a_disk_too_small_for_a_database(small_disk: Path) -> None:
     filler = _fill(small_disk, leave=20_000_000)
-    error = await _refusal(small_disk / "home")
+    error = await _start_error(small_disk / "home")
     assert "No space left on device" in error.message or "is full" in error.message
     assert "Free some space" in str(error)
     filler.unlink()
@@ -168,18 +168,18 @@ async def test_a_disk_too_small_for_a_database(small_disk: Path) -> None:
 @_needs_root
 async def test_a_disk_that_is_full_at_the_next_start(small_disk: Path) -> None:
     async with EmbeddedServer(small_disk / "home").lease() as url:
-        await _change(url, "CREATE TABLE kept AS SELECT 7 AS id")
+        await _change(url, "CREATE TABLE stored AS SELECT 7 AS id")
     filler = _fill(small_disk, leave=0)
-    error = await _refusal(small_disk / "home")
+    error = await _start_error(small_disk / "home")
     assert "full" in error.message or "No space left" in error.message
     assert "Free some space" in str(error)
     filler.unlink()
     async with EmbeddedServer(small_disk / "home").lease() as url:
-        assert await _query(url, "SELECT id FROM kept") == 7
+        assert await _query(url, "SELECT id FROM stored") == 7
 
 
 @_needs_root
 async def test_a_disk_that_cannot_be_written(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)  # noqa: ASYNC221
-    error = await _refusal(small_disk / "home")
+    error = await _start_error(small_disk / "home")
     assert "Read-only file system" in error.message

@@ -1,4 +1,4 @@
-"""Hasat processes and their server are killed in every way; the next start is clean."""
+"""The embedded server: whatever is killed, the next start is clean."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from hasat.store.embedded.account import server_account
 from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.locks import try_lock
 
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 
-# A Hasat process: says where its database is, works until its input ends, then leaves.
+# A Hasat process: prints the URL of its database and exits when its input ends.
 _PROCESS = """
 import asyncio, sys
 from pathlib import Path
@@ -35,7 +35,7 @@ async def main():
     sets = [MigrationSet(Path(folder).name, Path(folder)) for folder in sys.argv[1:]]
     async with open_store(load_settings(), sets) as store:
         async with store.connection() as connection:
-            await connection.execute("INSERT INTO core.kept DEFAULT VALUES")
+            await connection.execute("INSERT INTO core.stored DEFAULT VALUES")
         print(store.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 asyncio.run(main())
@@ -50,12 +50,12 @@ class Machine:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *migrations: Path, **environment: str) -> subprocess.Popen[str]:
-        kept = self.home.with_name("kept")
-        if not kept.exists():
-            kept.mkdir()
-            (kept / "0001_kept.sql").write_text("CREATE TABLE core.kept (id bigserial)")
+        stored = self.home.with_name("stored")
+        if not stored.exists():
+            stored.mkdir()
+            (stored / "0001_stored.sql").write_text("CREATE TABLE core.stored (id bigserial)")
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, str(kept), *map(str, migrations)],
+            [sys.executable, "-c", _PROCESS, str(stored), *map(str, migrations)],
             env=os.environ | {"HASAT_HOME": str(self.home)} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -66,14 +66,14 @@ class Machine:
         return process
 
     def url_of(self, process: subprocess.Popen[str]) -> str:
-        """Where the process has its database, as soon as it says so."""
+        """Return the URL that the process prints."""
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("postgresql://"):
                 return line.strip()
         raise AssertionError(f"the process ended with {process.wait()}")
 
-    def leave(self, process: subprocess.Popen[str]) -> None:
+    def end(self, process: subprocess.Popen[str]) -> None:
         process.communicate()
         assert process.returncode == 0
 
@@ -94,7 +94,7 @@ class Machine:
         return free is not None
 
     def server_processes(self) -> list[int]:
-        """Every process that has the server's lock open, whatever it is called."""
+        """Return the pids of all processes that have the lock of the server open."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -115,7 +115,7 @@ class Machine:
 
 @pytest.fixture
 def machine(home_with_database: Path, new_machine: Machine) -> Machine:
-    """A machine on which Hasat ran before."""
+    """A machine with an existing database."""
     assert new_machine.home == home_with_database
     return new_machine
 
@@ -138,25 +138,25 @@ def new_machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def _until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)
 
 
-def _one(url: str, question: str) -> str:
+def _query(url: str, query: str) -> str:
     with psycopg.connect(url) as connection:
-        row = connection.execute(f"SELECT ({question})::text").fetchone()
+        row = connection.execute(f"SELECT ({query})::text").fetchone()
     assert row is not None
     return str(row[0])
 
 
 def _started_at(url: str) -> str:
-    return _one(url, "SELECT pg_postmaster_start_time()")
+    return _query(url, "SELECT pg_postmaster_start_time()")
 
 
 def _rows(url: str) -> int:
-    return int(_one(url, "SELECT count(*) FROM core.kept"))
+    return int(_query(url, "SELECT count(*) FROM core.stored"))
 
 
 def test_two_processes_share_one_server_and_the_last_one_stops_it(machine: Machine) -> None:
@@ -165,9 +165,9 @@ def test_two_processes_share_one_server_and_the_last_one_stops_it(machine: Machi
     second = machine.start(TMPDIR="/var/tmp")
     assert machine.url_of(second) == url
     began = _started_at(url)
-    machine.leave(first)
+    machine.end(first)
     assert _started_at(url) == began
-    machine.leave(second)
+    machine.end(second)
     assert machine.server_is_gone()
     assert machine.server_processes() == []
 
@@ -181,9 +181,9 @@ def test_twenty_processes_start_at_once_on_an_empty_home(new_machine: Machine) -
     starts = [file.read_text().count("ready to accept") for file in _logs(new_machine)]
     assert sum(starts) == 1
     for process in processes[1:]:
-        new_machine.leave(process)
+        new_machine.end(process)
     assert not new_machine.server_is_gone()
-    new_machine.leave(processes[0])
+    new_machine.end(processes[0])
     assert new_machine.server_is_gone()
 
 
@@ -199,7 +199,7 @@ def test_the_server_outlives_a_killed_process_and_serves_the_next(machine: Machi
     url = machine.url_of(second)
     assert _started_at(url) == began
     assert _rows(url) == 2
-    machine.leave(second)
+    machine.end(second)
     assert machine.server_is_gone()
 
 
@@ -207,10 +207,10 @@ def test_a_killed_postmaster_leaves_a_clean_start(machine: Machine) -> None:
     first = machine.start()
     machine.url_of(first)
     machine.kill_server(only_postmaster=True)
-    machine.leave(first)
+    machine.end(first)
     second = machine.start()
     assert _rows(machine.url_of(second)) == 2
-    machine.leave(second)
+    machine.end(second)
     assert machine.server_is_gone()
 
 
@@ -221,10 +221,10 @@ def test_everything_killed_at_once_leaves_a_clean_start(machine: Machine) -> Non
     machine.kill(first)
     second = machine.start()
     assert _rows(machine.url_of(second)) == 2
-    machine.leave(second)
+    machine.end(second)
 
 
-def test_a_pid_that_is_somebody_elses_by_now(machine: Machine) -> None:
+def test_a_pid_that_another_process_has_by_now(machine: Machine) -> None:
     first = machine.start()
     sockets = Path(str(conninfo_to_dict(machine.url_of(first))["host"]))
     machine.kill_server()
@@ -238,7 +238,7 @@ def test_a_pid_that_is_somebody_elses_by_now(machine: Machine) -> None:
         second = machine.start()
         try:
             assert _rows(machine.url_of(second)) == 2
-            machine.leave(second)
+            machine.end(second)
             assert stranger.poll() is None
         finally:
             stranger.kill()
@@ -252,7 +252,7 @@ def test_killed_while_the_data_folder_is_made(new_machine: Machine) -> None:
     second = new_machine.start()
     assert _rows(new_machine.url_of(second)) == 1
     assert not (new_machine.home / "postgres/data.new").exists()
-    new_machine.leave(second)
+    new_machine.end(second)
 
 
 def test_killed_with_initdb_while_the_data_folder_is_made(new_machine: Machine) -> None:
@@ -262,7 +262,7 @@ def test_killed_with_initdb_while_the_data_folder_is_made(new_machine: Machine) 
     new_machine.kill_server()
     second = new_machine.start()
     assert _rows(new_machine.url_of(second)) == 1
-    new_machine.leave(second)
+    new_machine.end(second)
 
 
 def test_killed_while_it_migrates(machine: Machine, tmp_path: Path) -> None:
@@ -276,18 +276,20 @@ def test_killed_while_it_migrates(machine: Machine, tmp_path: Path) -> None:
     (slow / "0002_other_half.sql").write_text("INSERT INTO core.half VALUES (1)")
     second = machine.start(slow)
     url = machine.url_of(second)
-    assert _one(url, "SELECT count(*) FROM core.half") == "1"
+    assert _query(url, "SELECT count(*) FROM core.half") == "1"
     assert url == folders
-    machine.leave(second)
+    machine.end(second)
 
 
 async def _migrating(machine: Machine) -> str:
-    """Until the first process is in the middle of its migrations; the database's URL."""
+    """Wait until the first process runs its migrations; return the URL of the database."""
     _until(lambda: not machine.server_is_gone())
     async with EmbeddedServer(machine.home).lease() as url:
         _until(
             lambda: (
-                _one(url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)'")
+                _query(
+                    url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)'"
+                )
                 != "0"
             )
         )
@@ -298,12 +300,12 @@ def test_killed_at_any_moment(new_machine: Machine) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    kept = 0
+    stored = 0
     for _ in range(8):
         process = new_machine.start()
         if dice.random() < 0.3:
             new_machine.url_of(process)
-            kept += 1
+            stored += 1
         time.sleep(dice.uniform(0.0, 2.5))
         victims = dice.choice(["server", "process", "server process", "process server"])
         for victim in victims.split():
@@ -314,8 +316,8 @@ def test_killed_at_any_moment(new_machine: Machine) -> None:
         if process.poll() is None:
             new_machine.kill(process)
     last = new_machine.start()
-    assert _rows(new_machine.url_of(last)) > kept
-    new_machine.leave(last)
+    assert _rows(new_machine.url_of(last)) > stored
+    new_machine.end(last)
     assert new_machine.server_is_gone()
 
 
@@ -328,17 +330,17 @@ def test_a_server_in_use_is_not_stopped_unless_forced(machine: Machine) -> None:
     began = _started_at(url)
     assert asyncio.run(server.stop(force=True))
     assert machine.server_is_gone()
-    machine.leave(process)
+    machine.end(process)
     assert not asyncio.run(server.stop())
     again = machine.start()
     assert _started_at(machine.url_of(again)) != began
-    machine.leave(again)
+    machine.end(again)
 
 
 def test_a_copy_of_the_home_is_another_server(machine: Machine, tmp_path: Path) -> None:
     first = machine.start()
     machine.url_of(first)
-    machine.leave(first)
+    machine.end(first)
     shutil.copytree(machine.home, tmp_path / "copy")
     _own_like(machine.home, tmp_path / "copy")
     first, other = machine.start(), Machine(tmp_path / "copy")
@@ -346,8 +348,8 @@ def test_a_copy_of_the_home_is_another_server(machine: Machine, tmp_path: Path) 
     url, copied = machine.url_of(first), other.url_of(second)
     assert url != copied
     assert _rows(url) == _rows(copied) == 2
-    machine.leave(first)
-    other.leave(second)
+    machine.end(first)
+    other.end(second)
     assert other.server_is_gone()
 
 
@@ -367,14 +369,14 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_server(machine: Machine) -> N
     assert _started_at(url) == began
     os.killpg(process.pid, signal.SIGCONT)
     assert all(os.getsid(pid) != process.pid for pid in machine.server_processes())
-    machine.leave(process)
+    machine.end(process)
 
 
 def test_the_server_inherits_the_environment(machine: Machine) -> None:
     process = machine.start(HASAT_TEST_MARK="ışık", PGPORT="1", PGDATA="/nowhere")
     url = machine.url_of(process)
     with psycopg.connect(url) as connection:
-        connection.execute("CREATE TEMP TABLE said (line text)")
-        connection.execute("COPY said FROM PROGRAM 'echo \"$HASAT_TEST_MARK\"'")
-        assert connection.execute("SELECT line FROM said").fetchone() == ("ışık",)
-    machine.leave(process)
+        connection.execute("CREATE TEMP TABLE output (line text)")
+        connection.execute("COPY output FROM PROGRAM 'echo \"$HASAT_TEST_MARK\"'")
+        assert connection.execute("SELECT line FROM output").fetchone() == ("ışık",)
+    machine.end(process)

@@ -167,7 +167,7 @@ class Parent:
 async def _start(command: Sequence[str]) -> _Child:
     ours, theirs = socket.socketpair()
     with theirs:
-        # In a session of its own, so that Ctrl-C reaches only the parent, which passes it on.
+        # In a new session, so that Ctrl-C reaches only the parent, which passes it on.
         process = await asyncio.create_subprocess_exec(
             *command,
             env=os.environ | {_SOCKET_VARIABLE: str(theirs.fileno())},

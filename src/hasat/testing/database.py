@@ -226,5 +226,5 @@ def _with_database(url: str, name: str) -> str:
     parts = conninfo_to_dict(url)
     old = parts.get("dbname")
     before, _, query = url.partition("?")
-    place = before.removesuffix(f"/{old}") if old else before.rstrip("/")
-    return f"{place}/{name}{'?' if query else ''}{query}"
+    base = before.removesuffix(f"/{old}") if old else before.rstrip("/")
+    return f"{base}/{name}{'?' if query else ''}{query}"

@@ -59,7 +59,7 @@ def mcp(
         typer.Option("--operate", help="Offer tools that change state to callers without a key."),
     ] = False,
 ) -> None:
-    """Offer the MCP tools to an assistant: over stdio, or over HTTP if MCP_TRANSPORT says so.
+    """Offer the MCP tools to an assistant: over stdio, or over HTTP as MCP_TRANSPORT says.
 
     On this machine the tools only read unless --operate is given; over HTTP the caller's key
     decides, as in the API. `hasat serve` offers them too, at /mcp.
@@ -172,13 +172,13 @@ async def _serve(settings: Settings) -> None:
         catalogue = build_catalogue(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
-        assistant = ToolServers(ToolContext(store, settings, catalogue), all_sources())
+        servers = ToolServers(ToolContext(store, settings, catalogue), all_sources())
         listening = bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
         listener = Listener(app, listening, on_drain=app.state.notifier.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
-            serve_streamable(app, assistant, settings.mcp.mount_path),
+            serve_streamable(app, servers, settings.mcp.mount_path),
             _signals(listener.drain, listener.stop_now, parent),
         ):
             build_routes(app)
@@ -208,8 +208,8 @@ async def _mcp_stdio(settings: Settings, operate: bool) -> None:
 
     async with open_migrated_store(settings, for_requests=True) as store:
         tools = ToolContext(store, settings, build_catalogue(settings))
-        assistant = ToolServers(tools, all_sources())
-        server = assistant.operating if operate else assistant.reading
+        servers = ToolServers(tools, all_sources())
+        server = servers.operating if operate else servers.reading
         await server.run_stdio_async()
 
 
@@ -232,13 +232,13 @@ async def _mcp_http(settings: Settings, operate: bool) -> None:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         add_middleware(app, served, store)
         tools = ToolContext(store, settings, build_catalogue(settings))
-        assistant = ToolServers(tools, all_sources(), local_operates=operate)
+        servers = ToolServers(tools, all_sources(), local_operates=operate)
         if settings.mcp.transport == "sse":
             path = SSE_PATH
-            add_sse(app, assistant)
+            add_sse(app, servers)
         else:
             path = settings.mcp.mount_path
-            await stack.enter_async_context(serve_streamable(app, assistant, path))
+            await stack.enter_async_context(serve_streamable(app, servers, path))
         listening = bind(settings.mcp.host, settings.mcp.port)
         listener = Listener(app, listening, limits=ConnectionLimits.of(settings))
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -128,9 +128,9 @@ def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
     for report in reports:
         latencies = report.latencies()
         usual = latencies.get("single") or next(iter(latencies.values()), {})
-        rest = ""
+        cooldown = ""
         if report.rest_until is not None:
-            rest = f"cooldown until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
+            cooldown = f"cooldown until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
         table.add_row(
             report.url,
             f"{report.successes:,}",
@@ -140,7 +140,7 @@ def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
             f"{report.points:,}",
             _milliseconds(usual.get(0.5)),
             _milliseconds(usual.get(0.99)),
-            rest,
+            cooldown,
         )
     return table
 
