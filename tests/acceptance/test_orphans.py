@@ -8,7 +8,7 @@ from support.processes import eventually
 
 STARTER = """
 import asyncio, os, time
-from hasat.sources.gib.sync.incremental import worker_pool
+from hasat.sources.gib.sync.processes import worker_pool
 
 async def main():
     async with worker_pool(10**9) as pool:
