@@ -92,7 +92,8 @@ def is_translated(text: str, language: Language) -> bool:
     if not isinstance(text, Message):
         return text in catalogue(language)
     inner = [value for value in text.params.values() if isinstance(value, Message)]
-    is_joined = not text.template.format_map(dict.fromkeys(text.params, "")).strip(" ,;:.\n")
+    literals = "".join(literal for literal, *_ in Formatter().parse(text.template))
+    is_joined = not literals.strip(" ,;:.\n")
     known = is_joined or text.template in catalogue(language)
     return known and all(is_translated(value, language) for value in inner)
 

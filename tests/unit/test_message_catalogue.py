@@ -60,4 +60,5 @@ def test_what_is_not_in_the_catalogue_stays_english() -> None:
     message = msg("Nobody has translated {this}.", this="it")
     assert translate(message, "tr") == message
     assert not is_translated(message, "tr")
+    assert not is_translated(msg("Not translated: {share:.1f}.", share=0.5), "tr")
     assert not is_translated(join([msg("No worker is alive."), message]), "tr")
