@@ -1,20 +1,20 @@
-"""Counts the requests that leagues cost, against a simulated API that enforces its limits.
+"""Counts the requests for leagues against a simulated API that enforces its limits.
 
-Scenes, each with a database and a world of its own, over real HTTP on loopback:
+Scenarios, each with a separate database and world, over HTTP on loopback:
 
 - `season`: one league's season of 380 matches, complete with details;
-- `day`: 67 leagues through the days of a round with all jobs on: what the dearest day cost, and how
-  late what was published arrived;
+- `day`: 67 leagues through the days of a round with all jobs on: the cost of the most
+  expensive day and the lateness of data;
 - `catalogue`: 1,200 leagues through one day, as a share of 75,000 requests. Half of them are cups
-  without a table and each plays once a week, as in the API's own list;
+  without a table and each plays once a week, as in the API's list;
 - `week`: seven days with every fault, and windows and leagues changed in the middle of a backfill:
-  the mirror is compared with what was published (tests/integration/football/test_week.py).
+  the mirror is compared with the published data (see test_simulated_week.py).
 
-Days pass as fast as the work is done: the database's clock is turned over the idle time.
+The database's clock skips idle time.
 
     python bench/football.py [season] [day] [catalogue] [week] [--json]
 
-How fast CORE is made of RAW again is in football_rebuild.py.
+football_rebuild.py measures rebuilds.
 """
 
 import argparse
@@ -52,17 +52,17 @@ from hasat.testing.jobs import SimulatedWorker
 QUOTA = 75_000
 MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
 START = datetime(2026, 8, 1, tzinfo=UTC)
-# The minutes after midnight are kept free of requests: longer than a job waits.
+# No requests are sent in the minutes after midnight, for longer than a job waits.
 _LATER_SECONDS = 600.0
-# The original asks for a match being played when nothing was heard for 15 minutes, every 5.
+# The original fetches a match in play after 15 minutes without news, every 5 minutes.
 SEED_MINUTES_LATE = 20.0
-# And for one that should have begun after 60 minutes of silence, every 30.
+# It fetches a match that should have started after 60 minutes without news, every 30 minutes.
 SEED_MINUTES_LATE_WITHOUT_LIVE = 90.0
 
 
 @dataclass
 class Bench:
-    """A collector on a turned clock, and the API it asks."""
+    """Hasat on a simulated clock, and the simulated API."""
 
     worker: SimulatedWorker
     simulation: Simulation
@@ -74,13 +74,13 @@ class Bench:
 
     @property
     def requests(self) -> Counter[str]:
-        """How often each endpoint was asked."""
+        """The number of requests by endpoint."""
         return Counter(
             {path.removeprefix("GET /"): n for path, n in self.simulation.requests.items()}
         )
 
     async def exhaust(self, *names: str) -> None:
-        """Run jobs by hand until each has nothing to do; where the budget refuses, later again."""
+        """Run jobs manually until each has nothing to do; retry later if the budget is spent."""
         for name in names:
             while (outcome := await self.worker.run(name)) and outcome.kind != "nothing":
                 if outcome.kind == "out_of_quota":
@@ -95,7 +95,7 @@ class Bench:
 @asynccontextmanager
 async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[Bench]:
     world = {"leagues": leagues, "season_start": START.isoformat(), "minute": 300, "daily": QUOTA}
-    # As the API's documentation has it: tables an hour after a match.
+    # According to the API's documentation, tables follow an hour after a match.
     world["tables_after"] = 1
     simulation = Simulation(
         FOOTBALL, seed=3, clock=SettableClock(start), options={**world, **options}
@@ -108,8 +108,8 @@ async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[
     ):
         with tempfile.TemporaryDirectory() as home:
             settings = _settings(database.settings(Path(home)), address, leagues)
-            # Who waits for the budget waits by the turned clock too.
-            client.Budget = partial(Budget, sleep=database_clock.sleep)  # type: ignore[misc, assignment]
+            # Waiting for the budget uses the simulated clock, too.
+            client.Budget = partial(Budget, sleep=database_clock.sleep)  # type: ignore[misc, assignment, attr-defined]
             async with open_store(settings, MIGRATIONS) as store:
                 yield Bench(
                     SimulatedWorker(JOBS, store, settings, database_clock, start), simulation
@@ -117,7 +117,7 @@ async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[
 
 
 def _settings(base: Settings, address: str, leagues: int) -> Settings:
-    """The defaults, and the followed leagues."""
+    """Return default settings with the followed leagues."""
     section = {
         **base.football.model_dump(),
         "api_key": KEY,
@@ -130,7 +130,7 @@ def _settings(base: Settings, address: str, leagues: int) -> Settings:
 
 @dataclass(frozen=True)
 class Result:
-    """What a scene cost, and the goal it is measured by."""
+    """The cost of a scenario and its goal."""
 
     scene: str
     requests: int
@@ -174,9 +174,9 @@ async def catalogue(leagues: int) -> Result:
 
 
 async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
-    """Know all seasons, live two days so that everything is in its stride, then count.
+    """Fetch all seasons, simulate two days to reach a steady state, then count.
 
-    Of several days the dearest counts.
+    The most expensive day counts.
     """
     began = time.monotonic()
     database_clock = here.worker.clock
@@ -191,20 +191,20 @@ async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
         before = here.requests
         await here.worker.run_until(counted_from + timedelta(days=number))
         spent.append(here.requests - before)
-    dearest = max(spent, key=Counter.total)
+    costliest = max(spent, key=Counter.total)
     facts = {
         "leagues_followed": len(here.api.world.leagues),
         "requests_by_day": [one.total() for one in spent],
-        "share_of_75000_percent": round(100 * dearest.total() / QUOTA, 2),
+        "share_of_75000_percent": round(100 * costliest.total() / QUOTA, 2),
         "requests_before": caught_up,
         **await _freshness(here, counted_from, days),
         **await _tables(here),
     }
-    return _result(scene, here, dearest, goal, began, facts)
+    return _result(scene, here, costliest, goal, began, facts)
 
 
 async def _take_as_known(here: Bench) -> None:
-    """Details and statistics of what was played before: a matter of the first days, not of one."""
+    """Fetch details and statistics of earlier matches, which is work of the first days."""
     async with here.worker.store.connection() as conn:
         await conn.execute(
             "UPDATE football.fixture_told SET details_at = told_at"
@@ -212,7 +212,7 @@ async def _take_as_known(here: Bench) -> None:
         )
         await conn.execute(
             "INSERT INTO football.season_asked SELECT endpoint, league_id, season, team,"
-            # As if what was played lately had been counted by then.
+            # Recent matches count as settled.
             " clock_timestamp() + CASE WHEN team > 0 THEN interval '13 h' ELSE '0 h' END FROM ("
             "   SELECT DISTINCT 'teams/statistics' AS endpoint, league_id, season, team"
             "     FROM core.fixtures, unnest(ARRAY[home_team_id, away_team_id]) AS team"
@@ -230,7 +230,7 @@ def _result(
 
 
 async def _freshness(here: Bench, since: datetime, days: int) -> dict[str, Any]:
-    """How long after its end the mirror knew each match to be over, live scores or not."""
+    """Return how late the mirror had the end of each match, with and without live events."""
     rows = await _rows(
         here,
         "SELECT key::bigint, min(changed_at) FROM feed.change WHERE dataset = 'fixtures'"
@@ -259,7 +259,7 @@ async def _freshness(here: Bench, since: datetime, days: int) -> dict[str, Any]:
 
 
 async def _tables(here: Bench) -> dict[str, int]:
-    """How many mirrored tables the API told within the last day: the original asks once a day."""
+    """Return how many mirrored tables are at most a day old: the original fetches once a day."""
     mirrored: defaultdict[int, list[Any]] = defaultdict(list)
     rows = await _rows(here, "SELECT league_id, body FROM core.standings ORDER BY rank")
     for league, line in rows:
@@ -278,7 +278,7 @@ async def _tables(here: Bench) -> dict[str, int]:
 
 
 def _over_at(moment: Moment) -> datetime | None:
-    """When the API first told that a match is over."""
+    """Return when the API first reported the end of a match."""
     if not moment.is_finished:
         return None
     if not moment.match.league.has_live:
@@ -309,7 +309,7 @@ async def _column(here: Bench, query: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether the mirror was what was published, in a week that the seed repeats."""
+    """Return whether the mirror equalled the published data in a week with a fixed seed."""
 
     scene: str
     reached: bool
@@ -321,7 +321,13 @@ async def week() -> Proof:
     began = time.monotonic()
     seed = random.randrange(1, 10**6)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "tests/integration/football/test_week.py"),
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "tests/integration/football/test_simulated_week.py",
+        ),
         env=os.environ | {"HASAT_WEEK_DAYS": "7", "HASAT_WEEK_SEED": str(seed)},
         cwd=Path(__file__).parent.parent,
         stdout=sys.stderr,

@@ -1,9 +1,9 @@
-"""How fast CORE is made of RAW again: fixtures a second.
+"""Measures the rebuild of tables from raw responses, in fixtures per second.
 
     python bench/football_rebuild.py [SEASONS] [--json]
 
-Fills RAW of a throw-away database with league seasons of 380 matches each, as /fixtures answers
-them, loads the first ones into CORE as a job would, and rebuilds everything from RAW.
+Loads league seasons of 380 matches each, as responses of /fixtures, into a temporary database and
+rebuilds the tables from the raw responses.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _MEDIA = "https://media.api-sports.io/football"
 
 
 def fixture(number: int, league: int, dice: random.Random) -> dict[str, Any]:
-    """A finished match, with every field that the API has."""
+    """Return a finished match with every field of the API."""
     home, away = dice.sample(range(league * 20, league * 20 + 20), 2)
     score = {"home": dice.randrange(4), "away": dice.randrange(4)}
     at = 1_700_000_000 + number * 60
@@ -95,7 +95,7 @@ async def _count(store: Store) -> int:
 
 
 async def measure(seasons: int, folder: Path) -> tuple[int, dict[str, float]]:
-    """How many fixtures, and seconds: into an emptied CORE, and over an intact one."""
+    """Return the number of fixtures, and the seconds for an emptied and an intact table."""
     dice = random.Random(1)
     seconds: dict[str, float] = {}
     async with (
@@ -114,14 +114,16 @@ async def measure(seasons: int, folder: Path) -> tuple[int, dict[str, float]]:
                 done = await rebuild(store, settings)
                 seconds[name] = time.perf_counter() - started
                 [result] = [one for one in done.datasets if one.dataset == "fixtures"]
-                assert result.how == ("mended" if name == "emptied" else "intact"), result
+                assert result.how == ("repaired" if name == "emptied" else "intact"), result
                 assert await _count(store) == fixtures
     return fixtures, seconds
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("seasons", type=int, nargs="?", default=100, help="of a league, in RAW")
+    parser.add_argument(
+        "seasons", type=int, nargs="?", default=100, help="the number of league seasons"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
