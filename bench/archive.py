@@ -119,9 +119,9 @@ async def main(count: int) -> None:
                 written = await write_archives(store, settings, EINVOICE)
                 seconds = time.perf_counter() - began
                 sizes = {one.format: one.size for one in written}
-                told = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
+                described = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
                 spent = cpu() - between
-                print(f"three forms, verified:    {seconds:7.1f} s {spent:6.1f} s   {told}")
+                print(f"three forms, verified:    {seconds:7.1f} s {spent:6.1f} s   {described}")
                 print(f"ratio: {seconds / least:.2f} ({spent / (between - before):.2f})")
     finally:
         shutil.rmtree(home)

@@ -1,6 +1,6 @@
 """How long a page of 1,000 changes takes in a long feed, and a commit to reach a waiting follower.
 
-Beside each stands the least it could cost: reading the same rows with a bare SELECT, and a bare
+Each is compared with the least it could cost: reading the same rows with a bare SELECT, and a bare
 NOTIFY from one connection to another. Rounds take turns, so the ratios hold on any machine. Run
 `python bench/feed.py`, with `--changes 10000000` for the length that the promise is about, or with
 `--json`.
@@ -64,7 +64,7 @@ async def commit(store: Store, number: int) -> None:
 
 
 async def fill(store: Store, changes: int) -> UUID:
-    """So many changes behind the head; returns the feed's epoch."""
+    """Write a number of changes and return the epoch."""
     async with store.connection() as conn:
         await conn.execute(
             "CREATE TABLE core.bench (LIKE feed.record INCLUDING ALL, PRIMARY KEY (key))"
@@ -189,14 +189,14 @@ def main() -> None:
         return
     print(f"{arguments.changes:,} changes, {arguments.rounds} rounds")
     names = list(result)
-    for what, beside in zip(names[::2], names[1::2], strict=True):
-        for one in (what, beside):
+    for what, baseline in zip(names[::2], names[1::2], strict=True):
+        for one in (what, baseline):
             figures = result[one]
             print(
                 f"{one:32} median {figures['median'] * 1000:7.1f} ms"
                 f"   p99 {figures['p99'] * 1000:7.1f} ms"
             )
-        print(f"{'':32} ratio  {result[what]['median'] / result[beside]['median']:7.2f} x")
+        print(f"{'':32} ratio  {result[what]['median'] / result[baseline]['median']:7.2f} x")
 
 
 if __name__ == "__main__":

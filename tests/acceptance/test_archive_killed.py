@@ -73,9 +73,9 @@ async def test_killed_at_any_moment(settings: Settings) -> None:
     async with open_store(settings, [GIB]) as store:
         await sync(store, taxpayers(RECORDS, dice))
         began = time.monotonic()
-        told, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
+        output, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
         lasts = time.monotonic() - began
-        assert len(json.loads(told)) == 3, said
+        assert len(json.loads(output)) == 3, said
         known = await check_the_shelf(store, settings)
         for round_ in range(ROUNDS):
             process = start_writing(settings)
@@ -92,8 +92,8 @@ async def test_killed_at_any_moment(settings: Settings) -> None:
                 process.kill()
             process.communicate(timeout=TIMEOUT_SECONDS)
             known = await check_the_shelf(store, settings)
-        told, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
-        assert len(json.loads(told)) == 3, said
+        output, said = start_writing(settings).communicate(timeout=TIMEOUT_SECONDS)
+        assert len(json.loads(output)) == 3, said
         known = await check_the_shelf(store, settings)
         assert files_in(settings) == known, "what killed writers left behind is swept"
         async with store.connection() as conn:

@@ -205,7 +205,7 @@ async def test_every_event_arrives_in_order_whoever_is_killed(
     order = [got.json["payload"]["n"] for got in receiver.received]
     assert order == sorted(order)
     assert set(order) == set(range(announced))
-    # What came twice can be told by its id.
+    # A receiver recognises duplicates by their id.
     assert len({got.id for got in receiver.received}) == announced
 
 

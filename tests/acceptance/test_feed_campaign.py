@@ -1,4 +1,4 @@
-"""Server, syncs and consumers of every kind as real processes, killed -9 whenever it suits nobody.
+"""Server, syncs and consumers of every kind as real processes, killed -9 at random moments.
 
 HASAT_CAMPAIGN says how many kills there are; the default is small. Whatever was killed when: in the
 end every consumer equals the server, no change is missing, and none came twice.
@@ -140,7 +140,7 @@ class Campaign:
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
         process.kill()
-        # Whoever ended before, ended for a reason that must not exist.
+        # A process that ended before failed.
         assert process.wait() == -signal.SIGKILL, f"{name}: {self.installation.output()}"
 
     def kill_all(self) -> None:

@@ -78,7 +78,7 @@ class Receiver:
         self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
     ) -> None:
         self.received: list[Received] = []
-        self.most_at_once = 0
+        self.max_concurrent = 0
         self.behave: Callable[[int, Received], Behave] = lambda number, request: answer(204)
         self._lock = threading.Lock()
         self._at_once = 0
@@ -104,7 +104,7 @@ class Receiver:
             number = len(self.received)
             self.received.append(request)
             self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            self.max_concurrent = max(self.max_concurrent, self._at_once)
         try:
             self.behave(number, request)(handler)
         except OSError:

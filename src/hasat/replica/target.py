@@ -1,4 +1,4 @@
-"""What a replica needs from the database it keeps its records in.
+"""The contract between a replica and the database that stores its records.
 
 Two tables: one named as the dataset with its records, and `hasat_replica` with one row a dataset
 that says where in the feed those records stand. Both change in the same transaction or not at

@@ -184,7 +184,7 @@ async def newest(store: Store) -> AuditRecord:
     return record
 
 
-def told(record: AuditRecord) -> tuple[str, str, str]:
+def summarise(record: AuditRecord) -> tuple[str, str, str]:
     return record.action, record.object, record.outcome
 
 
@@ -331,7 +331,7 @@ async def test_what_is_refused_is_recorded_too(guarded: httpx2.AsyncClient, stor
         response = await guarded.post(path, headers={"Authorization": f"Bearer {token}"})
         assert response.status_code == status
         record = await newest(store)
-        assert told(record) == ("run.queue", "no_such_job", "refused")
+        assert summarise(record) == ("run.queue", "no_such_job", "refused")
         assert record.detail["error"] == code
     wrong = await guarded.post(
         "/api/v1/jobs/housekeeping/runs",
@@ -352,7 +352,7 @@ async def test_each_route_is_recorded_once(client: httpx2.AsyncClient, store: St
         await client.get("/api/v1/quota")
         before = len(await list_audit(store))
         await client.post(path)
-        assert told(await newest(store)) == expected
+        assert summarise(await newest(store)) == expected
         assert len(await list_audit(store)) == before + 1
         assert (await newest(store)).actor_kind == "local"
 
@@ -396,18 +396,18 @@ async def test_an_approval_is_recorded_as_one_whichever_way_it_is_given(
     decided = await client.post("/runs/1/approve", data={"reason": "checked"}, headers=OWN)
     assert decided.status_code == 303
     record = await newest(store)
-    assert (*told(record), record.reason) == ("hold.approve", "1", "done", "checked")
+    assert (*summarise(record), record.reason) == ("hold.approve", "1", "done", "checked")
     run = int(decided.headers["location"].rpartition("/")[2])
     assert record.detail["run"] == run
     await client.post(f"/runs/{run}/stop", headers=OWN)
-    assert told(await newest(store)) == ("run.stop", str(run), "done")
+    assert summarise(await newest(store)) == ("run.stop", str(run), "done")
     await client.post("/api/v1/jobs/gib_sync/runs", json={"params": {"approve": 1}})
-    assert told(await newest(store)) == ("hold.approve", "1", "done")
+    assert summarise(await newest(store)) == ("hold.approve", "1", "done")
     await client.post("/runs/1/reject", data={"reason": "half a list"}, headers=OWN)
     record = await newest(store)
-    assert (*told(record), record.reason) == ("hold.reject", "1", "done", "half a list")
+    assert (*summarise(record), record.reason) == ("hold.reject", "1", "done", "half a list")
     await client.post("/runs/1/reject", headers=OWN)
-    assert told(await newest(store)) == ("hold.reject", "1", "refused")
+    assert summarise(await newest(store)) == ("hold.reject", "1", "refused")
 
 
 async def test_logins_and_logouts_are_recorded_without_the_key(
@@ -419,7 +419,7 @@ async def test_logins_and_logouts_are_recorded_without_the_key(
         failed = await guarded.post("/login", data={"key": given}, headers=OWN)
         assert failed.status_code == 401
         record = await newest(store)
-        assert (*told(record), record.actor_kind) == ("login", "", "refused", "anonymous")
+        assert (*summarise(record), record.actor_kind) == ("login", "", "refused", "anonymous")
         assert given not in str(record)
     entered = await guarded.post("/login", data={"key": token}, headers=OWN)
     record = await newest(store)
@@ -448,7 +448,7 @@ async def test_a_flood_of_wrong_keys_does_not_bury_the_other_records(
     refused = await list_audit(store, action="login", limit=1000)
     assert MAX_REFUSALS_PER_MINUTE <= len(refused) < MAX_REFUSALS_PER_MINUTE + 20
     await guarded.post("/login", data={"key": token}, headers=OWN)
-    assert told(await newest(store))[::2] == ("login", "done")
+    assert summarise(await newest(store))[::2] == ("login", "done")
 
 
 async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, store: Store) -> None:
@@ -481,12 +481,12 @@ async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> 
         answer = await client.call_tool("run_job", {"job_name": "housekeeping"})
         assert not answer.is_error, answer.content
         record = await newest(store)
-        assert told(record) == ("run.queue", "2", "done")
+        assert summarise(record) == ("run.queue", "2", "done")
         assert (record.actor, record.actor_kind) == (ME, "mcp")
         assert record.detail["tool"] == "run_job"
         await client.call_tool("reject_held_run", {"run_id": 1, "reason": "half a list"})
         record = await newest(store)
-        assert (*told(record), record.reason) == ("hold.reject", "1", "done", "half a list")
+        assert (*summarise(record), record.reason) == ("hold.reject", "1", "done", "half a list")
         for tool, arguments, code in (
             ("stop_run", {"run_id": 99}, "not-found"),
             ("stop_run", {"run_id": "x"}, "bad-request"),
@@ -499,7 +499,7 @@ async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> 
     async with Client(assistant.reading) as client:
         assert (await client.call_tool("stop_run", {"run_id": 2})).is_error
         record = await newest(store)
-        assert (*told(record), record.detail["error"]) == (
+        assert (*summarise(record), record.detail["error"]) == (
             "run.stop",
             "2",
             "refused",
@@ -520,14 +520,14 @@ async def test_change_and_record_are_one_transaction(store: Store) -> None:
         async with audited(store, OPS, "run.queue", "a"), store.connection() as conn:
             await record_action(conn, "b")
             raise ConflictError("No.")
-    assert [told(one) for one in await list_audit(store)] == [("run.queue", "b", "refused")]
+    assert [summarise(one) for one in await list_audit(store)] == [("run.queue", "b", "refused")]
     with pytest.raises(UnavailableError):
         async with audited(store, OPS, "run.queue", "c"):
             async with store.connection() as conn:
                 await record_action(conn, "d")
             # The change was committed: that it could not be shown afterwards does not undo it.
             raise UnavailableError("Later.")
-    assert told(await newest(store)) == ("run.queue", "d", "done")
+    assert summarise(await newest(store)) == ("run.queue", "d", "done")
     with pytest.raises(ZeroDivisionError):
         async with audited(store, OPS, "run.queue", "e"):
             _ = 1 / 0
@@ -576,7 +576,7 @@ async def test_records_are_append_only(store: Store, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
         async with store.connection() as conn:
             await conn.execute(statement.encode())
-    assert told(await newest(store)) == ("run.stop", "1", "done")
+    assert summarise(await newest(store)) == ("run.stop", "1", "done")
 
 
 async def test_housekeeping_deletes_what_is_past_its_retention(

@@ -1,4 +1,4 @@
-"""The Grafana board and the alerts ask only for metrics that a running Hasat tells."""
+"""The Grafana board and the alerts use only metrics that Hasat exports."""
 
 import json
 import re
@@ -42,10 +42,10 @@ async def test_every_metric_asked_for_is_told(settings: Settings, store: Store) 
     app = create_app(settings, store, Catalogue.of(platform_jobs(), settings), sources)
     async with app_client(app) as client:
         await client.get("/healthz")
-        told = (await client.get("/metrics")).text
-    families = set(re.findall(r"^# HELP (\S+)", told, re.MULTILINE))
+        text = (await client.get("/metrics")).text
+    families = set(re.findall(r"^# HELP (\S+)", text, re.MULTILINE))
     families |= {f"{name}_bucket" for name in families}
-    # Told from the first synchronisation on.
+    # Exported from the first synchronisation on.
     families |= {"gibuserlist_sync_last_sync_at_unix"}
     families |= {"gibuserlist_users_einvoice_count", "gibuserlist_users_edespatch_count"}
     asked = list(_asked_for())

@@ -273,12 +273,12 @@ async def test_a_long_watch_list_fits_into_a_body(client: httpx2.AsyncClient, st
     assert refused.status_code == 422
 
 
-@pytest.mark.parametrize("door", ["digest", "changes"])
+@pytest.mark.parametrize("route", ["digest", "changes"])
 async def test_what_a_caller_has_already_is_not_sent_again(
-    client: httpx2.AsyncClient, store: Store, settings: Settings, door: str
+    client: httpx2.AsyncClient, store: Store, settings: Settings, route: str
 ) -> None:
     await run(store, {"a": {"n": 1}})
-    path = f"/api/v1/toys/{door}"
+    path = f"/api/v1/toys/{route}"
     first = await client.get(path)
     known = {"If-None-Match": f'"other", {first.headers["ETag"]}'}
     again = await client.get(path, headers=known)

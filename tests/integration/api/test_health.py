@@ -31,7 +31,7 @@ async def _nothing(_: RunContext) -> Outcome:
 
 
 HOURLY = Job("hourly", _nothing, "Every hour", cron="0 * * * *", zone="UTC")
-BY_HAND = Job("by_hand", _nothing, "Only by hand")
+MANUAL = Job("manual", _nothing, "Manual only")
 
 
 def reporting_source(name: str, title: str, *, says: Any) -> Source:
@@ -50,7 +50,7 @@ def reporting_source(name: str, title: str, *, says: Any) -> Source:
 async def serving(
     settings: Settings, store: Store, *sources: Source
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    catalogue = Catalogue.of((*platform_jobs(), HOURLY, BY_HAND), settings)
+    catalogue = Catalogue.of((*platform_jobs(), HOURLY, MANUAL), settings)
     async with app_client(create_app(settings, store, catalogue, sources)) as client:
         yield client
 
@@ -198,8 +198,8 @@ async def test_metrics_tell_how_the_jobs_are(client: httpx2.AsyncClient, store: 
         ("hourly", "finished", "done"),
         ("hourly", "finished", "done"),
         ("hourly", "finished", "failed"),
-        ("by_hand", "finished", "set_aside"),
-        ("by_hand", "queued", None),
+        ("manual", "finished", "set_aside"),
+        ("manual", "queued", None),
         ("hourly", "queued", None),
         ("hourly", "running", None),
     ]
@@ -210,7 +210,7 @@ async def test_metrics_tell_how_the_jobs_are(client: httpx2.AsyncClient, store: 
     for line in (
         'hasat_runs_total{job="hourly",outcome="done"} 2.0',
         'hasat_runs_total{job="hourly",outcome="failed"} 1.0',
-        'hasat_runs_total{job="by_hand",outcome="set_aside"} 1.0',
+        'hasat_runs_total{job="manual",outcome="set_aside"} 1.0',
         "hasat_jobs_queued 2.0",
         "hasat_jobs_running 1.0",
         "hasat_runs_set_aside 1.0",
@@ -246,8 +246,8 @@ async def test_status_has_the_fields_of_the_original_on_top(
     assert jobs["hourly"]["lastRun"]["outcome"] == "done"
     assert jobs["hourly"]["lastRun"]["requests"] == 3
     assert jobs["hourly"]["lastRun"]["message"] == "a remark"
-    assert jobs["by_hand"]["nextDue"] is None
-    assert jobs["by_hand"]["lastRun"] is None
+    assert jobs["manual"]["nextDue"] is None
+    assert jobs["manual"]["lastRun"] is None
 
 
 async def test_a_source_fills_the_status_and_the_health(settings: Settings, store: Store) -> None:
@@ -280,8 +280,8 @@ async def test_a_source_fills_the_status_and_the_health(settings: Settings, stor
 async def test_a_source_that_cannot_say_how_it_is_is_degraded(
     settings: Settings, store: Store
 ) -> None:
-    source = reporting_source("gib", "Taxpayers", says=HasatError("The shelf is on fire."))
+    source = reporting_source("gib", "Taxpayers", says=HasatError("The disk is on fire."))
     async with serving(settings, store, source) as client:
         health = (await client.get("/health")).json()
         assert health["status"] == "Degraded"
-        assert health["checks"]["gib"]["description"] == "The shelf is on fire."
+        assert health["checks"]["gib"]["description"] == "The disk is on fire."

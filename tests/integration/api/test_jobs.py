@@ -35,7 +35,7 @@ JOBS = (
         "count_toys",
         report,
         "Counts toys.",
-        params={"shelf": "a"},
+        params={"region": "a"},
         options={"most": Annotated[int, Field(ge=1, le=20)], "area": object},
     ),
     Job("paint_toys", report, "Paints toys.", enabled=False, overlap="queue", options={}),
@@ -79,7 +79,7 @@ async def test_a_run_is_queued_and_a_worker_does_it(
     queued = answer.json()
     assert answer.headers["location"] == f"/api/v1/runs/{queued['id']}"
     assert (queued["state"], queued["trigger"]) == ("queued", "hand")
-    assert queued["params"] == {"shelf": "a", "most": 3}
+    assert queued["params"] == {"region": "a", "most": 3}
     worker = Worker(catalogue, store, settings, poll_seconds=0.05)
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(30):
@@ -90,7 +90,7 @@ async def test_a_run_is_queued_and_a_worker_does_it(
             await asyncio.sleep(0.05)
     worker.stop_now()
     await working
-    assert (run["outcome"], run["detail"]) == ("done", {"shelf": "a", "most": 3})
+    assert (run["outcome"], run["detail"]) == ("done", {"region": "a", "most": 3})
     listed = (await client.get("/api/v1/runs", params={"job": "count_toys"})).json()["runs"]
     assert [one["id"] for one in listed] == [run["id"]]
     assert (await client.get("/api/v1/runs", params={"open": True})).json() == {"runs": []}
@@ -98,7 +98,7 @@ async def test_a_run_is_queued_and_a_worker_does_it(
 
 async def test_without_a_body_the_jobs_own_parameters_count(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/api/v1/jobs/count_toys/runs")
-    assert (answer.status_code, answer.json()["params"]) == (202, {"shelf": "a"})
+    assert (answer.status_code, answer.json()["params"]) == (202, {"region": "a"})
 
 
 async def test_jobs_are_listed_with_what_they_take(client: httpx2.AsyncClient) -> None:
@@ -106,7 +106,7 @@ async def test_jobs_are_listed_with_what_they_take(client: httpx2.AsyncClient) -
     assert set(jobs) == {"count_toys", "paint_toys", *(job.name for job in platform_jobs())}
     parameters = {one["name"]: one for one in jobs["count_toys"]["parameters"]}
     assert parameters["most"]["takes"] == "a whole number from 1 to 20"
-    assert parameters["shelf"]["default"] == "a"
+    assert parameters["region"]["default"] == "a"
     assert jobs["paint_toys"]["enabled"] is False
 
 
@@ -118,9 +118,9 @@ async def test_jobs_are_listed_with_what_they_take(client: httpx2.AsyncClient) -
         ({"most": "3"}, ["most", "a whole number"]),
         ({"most": True}, ["most", "a whole number"]),
         ({"mots": 3}, ["mots", "Did you mean 'most'?"]),
-        ({"shelf": "a\0"}, ["U+0000"]),
+        ({"region": "a\0"}, ["U+0000"]),
         ({"area": {"deep": [{"\0": 1}]}}, ["U+0000"]),
-        ({"area": 1, "shelf": None, "": 2}, ["no parameter ''"]),
+        ({"area": 1, "region": None, "": 2}, ["no parameter ''"]),
     ],
 )
 async def test_bad_parameters_are_refused_and_nothing_is_queued(
@@ -137,7 +137,7 @@ async def test_bad_parameters_are_refused_and_nothing_is_queued(
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"params": {"shelf": "\\ud800"}}',
+        b'{"params": {"region": "\\ud800"}}',
         b'{"params": {"area": ' + b"[" * 5000 + b"]" * 5000 + b"}}",
         b'{"params": {"area": NaN}}',
         b'{"params": [1]}',
@@ -204,7 +204,7 @@ async def test_approvals_and_the_like_still_wait_their_turn(
 ) -> None:
     first = await queue_run(store, catalogue, "count_toys")
     second = await queue_run(store, catalogue, "count_toys", {"most": 2})
-    assert second.params == {"shelf": "a", "most": 2}
+    assert second.params == {"region": "a", "most": 2}
     with pytest.raises(AlreadyRunningError, match=f"Run {first.id} of count_toys"):
         await queue_run(store, catalogue, "count_toys", behind_others=False)
 
@@ -215,13 +215,13 @@ async def test_the_command_queues_instead_of_running(
     hasat = Commands("jobs", database.url, tmp_path, columns=100)
     queued = hasat("run", "housekeeping", "--queue", "--json")
     assert queued.returncode == 0, queued.stderr
-    told = json.loads(queued.stdout)
-    assert (told["job"], told["state"]) == ("housekeeping", "queued")
-    assert (await get_run(store, told["id"])).state == "queued"
+    run = json.loads(queued.stdout)
+    assert (run["job"], run["state"]) == ("housekeeping", "queued")
+    assert (await get_run(store, run["id"])).state == "queued"
     assert "No worker is running" in queued.stderr
     again = hasat("run", "housekeeping", "--queue")
     assert again.returncode == 3
-    assert f"Run {told['id']} of housekeeping is queued or running" in again.stderr
+    assert f"Run {run['id']} of housekeeping is queued or running" in again.stderr
     assert hasat("run", "housekeeping", "--queue", "--param", "x=1").returncode == 2
     assert "Did you mean 'housekeeping'?" in hasat("run", "housekeping", "--queue").stderr
     assert len(await list_runs(store)) == 1

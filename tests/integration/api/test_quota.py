@@ -79,10 +79,10 @@ def _quota(database: ThrowAwayDatabase, home: Any, *arguments: str) -> Any:
 
 
 def test_the_command_prints_text_and_json(database: ThrowAwayDatabase, tmp_path: Any) -> None:
-    told = _quota(database, tmp_path)
-    assert told.exit_code == 0, told.output
-    assert re.search(r"0 of 75,000 spent, 75,000 left, target 90%", told.stdout)
-    assert re.search(r"forecast: 67,500 short of the target of 90% at 24:00 UTC", told.stdout)
+    result = _quota(database, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"0 of 75,000 spent, 75,000 left, target 90%", result.stdout)
+    assert re.search(r"forecast: 67,500 short of the target of 90% at 24:00 UTC", result.stdout)
     document = json.loads(_quota(database, tmp_path, "football", "--json").stdout)
     assert [one["windows"]["upstream"] for one in document["upstreams"]] == ["football"]
     assert _quota(database, tmp_path, "nowhere").exit_code == 1

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import hypothesis
 import pytest
 import schemathesis
-import schemathesis.specs.openapi.schemas  # Python 3.11 fails at parsing it beside a busy thread
+import schemathesis.specs.openapi.schemas  # Python 3.11 fails at parsing it next to a busy thread
 from anyio.from_thread import BlockingPortal
 from fastapi import APIRouter, Depends, Query
 from hypothesis.errors import Unsatisfiable

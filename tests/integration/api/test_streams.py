@@ -1,4 +1,4 @@
-"""Changes as lines and as events, on a real port: nothing lost, whoever leaves or stops when."""
+"""Changes as lines and as events on a real port: nothing is lost when clients or servers stop."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ class Port:
             yield _events(answer)
 
     async def waiting(self, number: int) -> None:
-        """Until so many listen to the notifier."""
+        """Wait for a number of waiters."""
         async with asyncio.timeout(30):
             while self.notifier.waiters != number:  # noqa: ASYNC110 - the server's own doing
                 await asyncio.sleep(0.01)
@@ -78,7 +78,7 @@ async def port(settings: Settings, store: Store) -> AsyncIterator[Port]:
 
 
 async def _take(events: AsyncIterator[dict[str, str]], number: int) -> list[dict[str, Any]]:
-    """So many changes from a stream, each with its id."""
+    """Read a number of changes from a stream, each with its id."""
     taken: list[dict[str, Any]] = []
     async with asyncio.timeout(60):
         async for event in events:
@@ -147,8 +147,8 @@ async def test_a_place_that_is_no_longer_kept_ends_a_stream_with_expired(
         async with asyncio.timeout(30):
             (last,) = [event async for event in events if event.get("event")]
     assert last["event"] == "expired"
-    told = json.loads(last["data"])
-    assert (told["code"], told["status"]) == ("feed-expired", 410)
+    problem = json.loads(last["data"])
+    assert (problem["code"], problem["status"]) == ("feed-expired", 410)
     async with httpx2.AsyncClient(base_url=port.url) as client:
         page = (await client.get(CHANGES)).json()
         gone = {"Last-Event-ID": page["next"].swapcase()}

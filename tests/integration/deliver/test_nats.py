@@ -1,4 +1,4 @@
-"""NATS JetStream: every change exactly once and in order, whoever publishes and whatever stops."""
+"""NATS JetStream: every change exactly once and in order, whatever process publishes or stops."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -175,8 +175,10 @@ async def test_a_new_epoch_and_a_gap_are_told(
     await publish(store, settings)
     found = await messages(client)
     head = await head_of(store)
-    told = [(one.get("control", one["epoch"] == str(head["epoch"])), one["seq"]) for one in found]
-    assert told == [
+    published = [
+        (one.get("control", one["epoch"] == str(head["epoch"])), one["seq"]) for one in found
+    ]
+    assert published == [
         ("start", 0),
         *[(False, n) for n in range(1, 5)],
         ("epoch", 4),

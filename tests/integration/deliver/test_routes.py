@@ -113,8 +113,8 @@ async def test_the_command_line_shows_sends_again_and_tries_an_endpoint(
 
         [listed] = json.loads(hasat("list", "--json").stdout)
         assert (listed["host"], listed["waiting"], listed["dead"]) == ("127.0.0.1", 1, 2)
-        told = hasat("dead-letters").stdout
-        assert "SyncCompleted" in told
+        output = hasat("dead-letters").stdout
+        assert "SyncCompleted" in output
         assert json.loads(hasat("replay", "--all", "--json").stdout) == {"replayed": [2, 3]}
         receiver.behave = lambda *_: answer(401, b"who are you")
         refused = hasat("test", "http", "--json")

@@ -75,7 +75,7 @@ class Workers:
             return await cursor.fetchone() == (True,)
 
     async def subscribed(self, count: int = 1) -> None:
-        """Until so many endpoints are subscribed."""
+        """Wait for a number of subscribed endpoints."""
 
         async def subscribed() -> bool:
             return await self._subscribed() == count

@@ -1,4 +1,4 @@
-"""Webhooks: told after the commit, in order, signed, again and again, and never to strangers."""
+"""Webhooks: sent after the commit, in order, signed, retried, and never to private addresses."""
 
 import asyncio
 import base64
@@ -88,7 +88,7 @@ def deliverer(store: Store, settings: Settings, **options: Any) -> Dispatcher:
     return Dispatcher(store, settings, first_pause_seconds=0.01, **options)
 
 
-async def tell(store: Store, *events: Event) -> None:
+async def publish(store: Store, *events: Event) -> None:
     for event in events:
         async with store.connection() as conn:
             await publish_event(conn, event)
@@ -138,25 +138,25 @@ async def test_body_headers_and_signatures_are_the_originals_and_the_standards(
     store: Store, settings: Settings, receiver: Receiver
 ) -> None:
     await subscribe(store, endpoints_of(settings))
-    await tell(store, COMPLETED)
+    await publish(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
     [got] = receiver.received
-    told = got.json
-    assert set(told) == {"eventType", "severity", "summary", "timestamp", "payload"}
-    assert told["eventType"] == got.headers["x-webhook-event"] == "SyncCompleted"
-    assert told["severity"] == "Info"
-    assert told["payload"]["EInvoice"] == {"Added": 1, "TotalCount": 1_048_576}
-    assert told["payload"]["serviceName"] == "GibUserListService"
-    assert told["payload"]["environment"] == "Üretim"
-    assert told["timestamp"] == got.headers["x-webhook-timestamp"]
-    assert datetime.fromisoformat(told["timestamp"]).utcoffset() == timedelta(hours=3)
+    body = got.json
+    assert set(body) == {"eventType", "severity", "summary", "timestamp", "payload"}
+    assert body["eventType"] == got.headers["x-webhook-event"] == "SyncCompleted"
+    assert body["severity"] == "Info"
+    assert body["payload"]["EInvoice"] == {"Added": 1, "TotalCount": 1_048_576}
+    assert body["payload"]["serviceName"] == "GibUserListService"
+    assert body["payload"]["environment"] == "Üretim"
+    assert body["timestamp"] == got.headers["x-webhook-timestamp"]
+    assert datetime.fromisoformat(body["timestamp"]).utcoffset() == timedelta(hours=3)
     assert got.headers["x-webhook-servicename"] == "GibUserListService"
     assert json.loads(f'"{got.headers["x-webhook-environment"]}"') == "Üretim"
     signature = hmac.new(SECRET.encode(), got.body, hashlib.sha256).hexdigest()
     assert got.headers["x-webhook-signature"] == f"sha256={signature}"
     independent = Webhook(base64.b64encode(SECRET.encode()).decode())
-    assert independent.verify(got.body, dict(got.headers)) == told
+    assert independent.verify(got.body, dict(got.headers)) == body
 
 
 async def test_a_secret_of_the_standard_form_is_understood(
@@ -165,7 +165,7 @@ async def test_a_secret_of_the_standard_form_is_understood(
     secret = "whsec_" + base64.b64encode(bytes(range(32))).decode()
     settings = settings_with(database, tmp_path, receiver, Webhooks__Http__Secret=secret)
     await subscribe(store, endpoints_of(settings))
-    await tell(store, COMPLETED)
+    await publish(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
     Webhook(secret).verify(receiver.received[0].body, dict(receiver.received[0].headers))
@@ -194,7 +194,7 @@ async def test_order_is_kept_whatever_goes_wrong(
     receiver.behave = behave
     patient = settings.webhooks.model_copy(update={"max_attempts": 1000})
     await subscribe(store, endpoints_of(settings))
-    await tell(store, *numbered(15))
+    await publish(store, *numbered(15))
     async with deliverer(store, settings.model_copy(update={"webhooks": patient})).running():
         await settled(store, 15)
     order = [one.json["payload"]["n"] for one in receiver.received]
@@ -203,7 +203,7 @@ async def test_order_is_kept_whatever_goes_wrong(
     # Every try of the same event has the same id, and no two events share one.
     assert len({one.id for one in receiver.received}) == 15
     assert len({(one.id, n) for one, n in zip(receiver.received, order, strict=True)}) == 15
-    assert receiver.most_at_once == 1
+    assert receiver.max_concurrent == 1
 
 
 async def test_what_cannot_be_delivered_is_a_dead_letter_and_can_be_replayed(
@@ -212,7 +212,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter_and_can_be_replayed(
     settings = settings_with(database, tmp_path, receiver, HASAT_WEBHOOKS_MAX_ATTEMPTS="3")
     receiver.behave = lambda _, got: answer(500 if got.json["payload"]["n"] == 0 else 200, b"no")
     await subscribe(store, endpoints_of(settings))
-    await tell(store, *numbered(2))
+    await publish(store, *numbered(2))
     async with deliverer(store, settings).running():
         await settled(store, 2)
     assert [one.json["payload"]["n"] for one in receiver.received] == [0, 0, 0, 1]
@@ -242,7 +242,7 @@ async def test_age_ends_the_tries_too_and_gone_at_once(
     settings = settings_with(database, tmp_path, receiver, HASAT_WEBHOOKS_MAX_AGE="1ms")
     receiver.behave = lambda *_: answer(503)
     await subscribe(store, endpoints_of(settings))
-    await tell(store, COMPLETED)
+    await publish(store, COMPLETED)
     async with deliverer(store, settings).running():
         await settled(store, 1)
     assert len(receiver.received) == 1
@@ -266,7 +266,7 @@ async def test_a_slow_endpoint_holds_up_only_itself(
             database, tmp_path, receiver, HASAT_WEBHOOKS_ENDPOINTS=json.dumps([endpoint])
         )
         await subscribe(store, endpoints_of(settings))
-        await tell(store, *numbered(3))
+        await publish(store, *numbered(3))
         async with deliverer(store, settings).running():
             await eventually(lambda: len(receiver.received) == 3, "the quick one has all")
             await eventually(lambda: len(sluggish.received) >= 2, "the slow one is tried again")
@@ -288,7 +288,7 @@ async def test_an_endpoint_gets_what_it_asked_for(
         await subscribe(store, endpoints_of(settings))
         await run(store, {"a": {"v": 2}, "b": {"v": 1}})
         await run(store, {"a": {"v": 2}, "b": {"v": 1}})
-        await tell(store, COMPLETED)
+        await publish(store, COMPLETED)
         async with deliverer(store, settings).running():
             await settled(store, 2)
     assert [one.json["eventType"] for one in receiver.received] == ["SyncCompleted"]
@@ -315,7 +315,7 @@ async def test_slack_gets_blocks_in_turkish(
     )
     failed = Event("SyncFailed", "Critical", "HATALI", {"Error": "<!channel> & co"})
     await subscribe(store, endpoints_of(settings))
-    await tell(store, COMPLETED, failed)
+    await publish(store, COMPLETED, failed)
     async with deliverer(store, settings).running():
         await settled(store, 2)
     report, problem = (one.json for one in receiver.received)
@@ -339,7 +339,7 @@ async def test_health_is_told_when_it_changes_and_once_over_all_machines(store: 
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT severity, payload FROM deliver.event ORDER BY id")
         rows = await cursor.fetchall()
-    assert [(severity, told["NewStatus"]) for severity, told in rows] == [
+    assert [(severity, body["NewStatus"]) for severity, body in rows] == [
         ("Info", "Healthy"),
         ("Warning", "Degraded"),
     ]
@@ -361,7 +361,7 @@ async def test_old_events_are_forgotten_and_what_nobody_sends_is_given_up(
     store: Store, settings: Settings
 ) -> None:
     await subscribe(store, endpoints_of(settings))
-    await tell(store, *numbered(3))
+    await publish(store, *numbered(3))
     await create_deliveries(store)
     async with store.connection() as conn:
         await conn.execute("UPDATE deliver.event SET at = at - interval '31 days' WHERE id < 3")
@@ -494,8 +494,8 @@ async def test_a_redirect_to_a_private_place_is_not_followed(receiver: Receiver)
 
 async def test_answers_and_their_wishes_are_understood(receiver: Receiver) -> None:
     date = "Wed, 21 Oct 2099 07:28:00 GMT"
-    for wish, least in (("7", 7.0), (date, 1e6), ("soon", None), ("-3", None)):
-        receiver.behave = lambda *_, wish=wish: answer(503, Retry_After=wish)
+    for value, least in (("7", 7.0), (date, 1e6), ("soon", None), ("-3", None)):
+        receiver.behave = lambda *_, value=value: answer(503, Retry_After=value)
         got = await try_to_post(receiver.url, "127.0.0.1/32")
         assert got.status == 503
         if least is None:

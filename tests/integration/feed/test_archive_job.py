@@ -182,7 +182,7 @@ async def test_a_dataset_that_cannot_be_archived_stops_no_other_and_is_tried_aga
         assert await cursor.fetchall() == [("MvRefreshFailed", "dolls")]
         assert list(await failures(conn)) == ["dolls"]
     await perform(job, store, settings)
-    assert await batches(store, dolls) == [], "it waits its time, whoever else is due"
+    assert await batches(store, dolls) == [], "its pause is independent of other datasets"
     obstacle.unlink()
     await change(store, "UPDATE feed.archive_failure SET failed_at = failed_at - interval '2 min'")
     assert await is_due(store, dolls) == ["dolls"]

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    command = [sys.executable, s3_server.__file__, "shelves", "me", "hush"]
+    command = [sys.executable, s3_server.__file__, "archives", "me", "hush"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
@@ -43,7 +43,7 @@ def chosen(database: ThrowAwayDatabase, home: Path, address: str, **others: str)
             "HASAT_HOME": str(home),
             "HASAT_DATABASE_URL": database.url,
             "ArchiveStorage__Provider": "S3",
-            "ArchiveStorage__BucketName": "shelves",
+            "ArchiveStorage__BucketName": "archives",
             "ArchiveStorage__Region": "eu-central-1",
             "ArchiveStorage__ServiceUrl": address,
             "ArchiveStorage__AccessKey": "me",
@@ -75,7 +75,7 @@ async def test_a_large_file_goes_up_in_parts_and_comes_back_in_any(settings: Set
     await place.remove("toys/big")
     await place.remove("toys/big")
     assert await place.size("toys/big") is None
-    with pytest.raises(MissingError, match="bucket shelves"):
+    with pytest.raises(MissingError, match="bucket archives"):
         await read(place, "toys/big", 0, 5)
 
 

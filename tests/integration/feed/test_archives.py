@@ -251,7 +251,7 @@ async def test_a_mirror_that_is_not_what_its_head_says_is_not_handed_out(
     await sync(store, taxpayers(50, random.Random(3)))
     before = await write_archives(store, settings, EINVOICE)
     async with store.connection() as conn:
-        # The digest in the row still fits: only reading the body itself tells.
+        # The digest in the row still fits: only the body itself is damaged.
         await conn.execute(
             "UPDATE core.einvoice SET body = jsonb_set(body, '{title}', '\"başka\"')"
             " WHERE key = '0000000007'"

@@ -167,9 +167,9 @@ class EmbeddedServer:
     async def _stop(self) -> None:
         """Shut the server down and wait until its last process has ended."""
         patience = self._patience("the database server to stop")
-        asked = False
+        requested = False
         while not self._nobody_is_left():
-            if not asked:
+            if not requested:
                 with suppress(psycopg.OperationalError):
                     async with self._connected() as (connection, _):
                         pid = await _postmaster_pid(connection)
@@ -177,7 +177,7 @@ class EmbeddedServer:
                             log.warning("the database server runs in another container: left alone")
                             return
                         os.kill(pid, signal.SIGINT)
-                        asked = True
+                        requested = True
             await patience.pause()
         self.layout.stays.unlink(missing_ok=True)
         self.layout.remove_sockets()
