@@ -164,10 +164,10 @@ async def test_one_bad_point_does_not_affect_others(
 ) -> None:
     bad = 39.9902
 
-    async def handler(asked: ReceivedRequest, reply: Reply) -> None:
-        single = asked.method == "GET"
-        points = [] if single else json.loads(asked.body)["coordinates"]
-        if f"/{bad}/" in asked.path or any(one["lat"] == bad for one in points):
+    async def handler(request: ReceivedRequest, reply: Reply) -> None:
+        single = request.method == "GET"
+        points = [] if single else json.loads(request.body)["coordinates"]
+        if f"/{bad}/" in request.path or any(one["lat"] == bad for one in points):
             await reply.json(400, {"error": "what?"})
         elif single:
             await reply.json(200, EXAMPLE)

@@ -194,9 +194,9 @@ class DamagingUpstream:
             return damaged_feature(self.dice, found.feature())
         return json.dumps(found.feature())
 
-    async def __call__(self, asked: ReceivedRequest, reply: Reply) -> None:
-        if asked.method == "POST":
-            points = json.loads(asked.body)["coordinates"]
+    async def __call__(self, request: ReceivedRequest, reply: Reply) -> None:
+        if request.method == "POST":
+            points = json.loads(request.body)["coordinates"]
             parcels = [self.parcel(one["lat"], one["lon"]) for one in points]
             results = [
                 '{"status": "empty", "data": null}'
@@ -209,7 +209,7 @@ class DamagingUpstream:
                 results[self.dice.randrange(len(results))] = self.dice.choice(odd)
             status, text = 200, f'{{"results": [{", ".join(results)}]}}'
         else:
-            lat, lon = asked.path.strip("/").split("/")[-2:]
+            lat, lon = request.path.strip("/").split("/")[-2:]
             one = self.parcel(float(lat), float(lon))
             status = 404 if one is None else 200
             text = one or '{"Message": "Parsel Bulunamad\\u0131"}'
