@@ -64,7 +64,7 @@ def assistant_of(settings: Settings, store: Store) -> ToolServers:
     return ToolServers(ToolContext(store, settings, build_catalogue(settings)), all_sources())
 
 
-async def told(client: Client, tool: str, **arguments: Any) -> Any:
+async def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
     """What a tool answers as structured content; its text says the same."""
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
@@ -80,7 +80,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 
 
 async def fill(store: Store) -> Any:
-    """A round of matches as they were told while they were played, five hours ago."""
+    """A round of matches as the API reported it while they were played, five hours ago."""
     now = await store.now()
     world = make_world(7, now - timedelta(days=3), 1, 6)
     match = next(m for m in world.matches.values() if m.fate == "played")
@@ -129,51 +129,53 @@ async def test_the_tools_of_the_original_have_its_arguments_and_typed_answers(
 async def test_matches_and_what_is_inferred_about_them(settings: Settings, store: Store) -> None:
     match = await fill(store)
     async with Client(assistant_of(settings, store).reading) as client:
-        stale = await told(client, "stale_fixtures_report", threshold_hours=2, safety_lag_hours=3)
+        stale = await call_tool(
+            client, "stale_fixtures_report", threshold_hours=2, safety_lag_hours=3
+        )
         assert (stale["total"], stale["by_status"]) == (1, {"1H": 1})
-        live = await told(client, "get_stale_live_fixtures_status", threshold_minutes=15)
+        live = await call_tool(client, "get_stale_live_fixtures_status", threshold_minutes=15)
         assert [one["fixture_id"] for one in live["items"]] == [match.id]
-        none = await told(client, "stale_fixtures_report", threshold_hours=6)
+        none = await call_tool(client, "stale_fixtures_report", threshold_hours=6)
         assert none["items"] == []
         # To try out what would be marked marks nothing.
         name, params = "auto_finish_stale_fixtures", {"dry_run": True}
         tried = await run_in_foreground(build_catalogue(settings), store, settings, name, params)
         assert tried.outcome == "done"
-        assert (await told(client, "auto_finish_stats"))["auto_finished"] == 0
+        assert (await call_tool(client, "auto_finish_stats"))["auto_finished"] == 0
         async with store.connection() as conn:
             await conn.execute(
                 "INSERT INTO core.fixture_inferences"
                 " VALUES (%s, 'FT', true, 'silence', clock_timestamp())",
                 [match.id],
             )
-        stats = await told(client, "auto_finish_stats", hours=24)
+        stats = await call_tool(client, "auto_finish_stats", hours=24)
         assert (stats["auto_finished"], stats["still_inferred"]) == (1, 1)
-        [shown] = (await told(client, "query_fixtures", league_id=39))["items"]
+        [shown] = (await call_tool(client, "query_fixtures", league_id=39))["items"]
         assert (shown["status_short"], shown["inferred_status"]) == ("1H", "FT")
         for codes, found in (("1h-HT", 1), ("FT", 0)):
-            assert len((await told(client, "query_fixtures", status=codes))["items"]) == found
-        events = await told(client, "query_fixture_events", fixture_id=match.id)
+            assert len((await call_tool(client, "query_fixtures", status=codes))["items"]) == found
+        events = await call_tool(client, "query_fixture_events", fixture_id=match.id)
         assert events["total"] == len([goal for goal in match.goals if goal[0] <= 31])
-        players = await told(client, "query_fixture_players", fixture_id=match.id)
+        players = await call_tool(client, "query_fixture_players", fixture_id=match.id)
         assert players["total"] == 24
-        status = await told(client, "get_fixture_detail_status", fixture_id=match.id)
+        status = await call_tool(client, "get_fixture_detail_status", fixture_id=match.id)
         assert (status["fixture"]["fixture_id"], status["players"]) == (match.id, 24)
-        lacking = await told(client, "get_coverage_status", league_id=39, endpoint="standings")
+        lacking = await call_tool(client, "get_coverage_status", league_id=39, endpoint="standings")
         assert [(one["expected_count"], one["actual_count"]) for one in lacking["items"]] == [
             (2, 0)
         ]
-        summed = await told(client, "get_coverage_summary", season=match.season)
+        summed = await call_tool(client, "get_coverage_summary", season=match.season)
         assert "/fixtures" in {one["endpoint"] for one in summed["items"]}
         assert "no match 1" in await refused(client, "get_fixture_detail_status", fixture_id=1)
-        [league] = (await told(client, "list_tracked_leagues"))["items"]
+        [league] = (await call_tool(client, "list_tracked_leagues"))["items"]
         assert (league["name"], league["league_id"]) == ("League 1", 39)
-        assert (await told(client, "get_league_info", league_id=39))["name"] == "League 1"
+        assert (await call_tool(client, "get_league_info", league_id=39))["name"] == "League 1"
         for tool in ("query_teams", "query_injuries", "get_backfill_progress"):
-            assert (await told(client, tool))["items"] == []
+            assert (await call_tool(client, tool))["items"] == []
         for tool in ("get_raw_error_summary", "get_raw_error_samples"):
-            assert (await told(client, tool))["items"] == []
-        assert (await told(client, "query_standings", league_id=39, season=2026))["total"] == 0
-        synced = await told(client, "get_last_sync_time", endpoint="fixtures")
+            assert (await call_tool(client, tool))["items"] == []
+        assert (await call_tool(client, "query_standings", league_id=39, season=2026))["total"] == 0
+        synced = await call_tool(client, "get_last_sync_time", endpoint="fixtures")
         assert [one["endpoint"] for one in synced["items"]] == ["/fixtures"]
         sentence = await refused(client, "query_fixture_events", fixture_id=1)
         assert "no match 1" in sentence
@@ -189,9 +191,9 @@ async def test_a_league_of_odd_seasons_is_told_as_far_as_it_can_be_read(
         league = {"league": {"id": 39, "name": "League 1"}, "seasons": seasons}
         await load(store, [_answer("leagues", {}, [league])], run=None, retention_days=90)
         async with Client(assistant_of(settings, store).reading) as client:
-            [tracked] = (await told(client, "list_tracked_leagues"))["items"]
+            [tracked] = (await call_tool(client, "list_tracked_leagues"))["items"]
             assert (tracked["name"], tracked["coverage"]) == ("League 1", None)
-            listed = await told(client, "get_league_info", league_id=39)
+            listed = await call_tool(client, "get_league_info", league_id=39)
             assert len(listed["seasons"]) == readable
 
 
@@ -205,9 +207,9 @@ async def test_what_an_element_does_not_say_of_itself_stands_beside_it(
         asked = {"league": "39", "season": str(season)}
         await load(store, [_answer("standings", asked, [table])], run=None, retention_days=90)
     async with Client(assistant_of(settings, store).reading) as client:
-        lines = (await told(client, "query_standings", league_id=39))["items"]
+        lines = (await call_tool(client, "query_standings", league_id=39))["items"]
         assert [line["season"] for line in lines] == [2026, 2025]
-        players = (await told(client, "query_fixture_players", fixture_id=match.id))["items"]
+        players = (await call_tool(client, "query_fixture_players", fixture_id=match.id))["items"]
         teams = match.at(match.kick_off).body()["teams"]
         sides = {teams[side]["id"] for side in ("home", "away")}
         assert {player["team_id"] for player in players} == sides
@@ -229,13 +231,13 @@ async def test_teams_and_players_of_a_league_can_be_found(settings: Settings, st
     ]
     await load(store, answers, run=None, retention_days=90)
     async with Client(assistant_of(settings, store).reading) as client:
-        [found] = (await told(client, "query_teams", name="galatasaray"))["items"]
+        [found] = (await call_tool(client, "query_teams", name="galatasaray"))["items"]
         assert found["team"]["id"] == 1
         # Neither has a match in it.
-        assert (await told(client, "query_teams", league_id=39))["total"] == 0
-        top = (await told(client, "query_top_scorers", league_id=39))["items"]
+        assert (await call_tool(client, "query_teams", league_id=39))["total"] == 0
+        top = (await call_tool(client, "query_top_scorers", league_id=39))["items"]
         assert [(one["season"], one["player"]["id"]) for one in top] == [(2026, 20), (2026, 5)]
-        [one] = (await told(client, "query_team_statistics", team_id=1))["items"]
+        [one] = (await call_tool(client, "query_team_statistics", team_id=1))["items"]
         assert one == figures
 
 
@@ -249,7 +251,7 @@ async def test_what_was_asked_wrongly_is_said_and_never_passed_over(
         assert "no argument 'force'" in sentence
         sentence = await refused(client, "get_league_info")
         assert sentence == "Invalid arguments of get_league_info: league_id: Field required."
-        assert (await told(client, "list_job_runs"))["items"] == []
+        assert (await call_tool(client, "list_job_runs"))["items"] == []
 
 
 async def test_a_cut_list_says_that_there_is_more(settings: Settings, store: Store) -> None:
@@ -259,7 +261,7 @@ async def test_a_cut_list_says_that_there_is_more(settings: Settings, store: Sto
     await load(store, [_answer("fixtures", {"date": "x"}, bodies)], run=None, retention_days=90)
     async with Client(assistant_of(settings, store).reading) as client:
         for limit, more in ((2, True), (3, False)):
-            shown = await told(client, "query_fixtures", limit=limit)
+            shown = await call_tool(client, "query_fixtures", limit=limit)
             assert (len(shown["items"]), shown["more"]) == (limit, more)
 
 
@@ -270,7 +272,7 @@ async def test_the_smaller_limit_rules(settings: Settings, store: Store) -> None
         grant = await budget.acquire("daily", job="x")
         await grant.settle("ok", Remaining(day=99, day_limit=100, minute=9, minute_limit=10))
     async with Client(assistant_of(settings, store).reading) as client:
-        limits = await told(client, "get_rate_limit_status")
+        limits = await call_tool(client, "get_rate_limit_status")
     assert (limits["daily_limit"], limits["daily_remaining"]) == (100, 99)
     assert (limits["minute_limit"], limits["minute_remaining"]) == (10, 9)
     quota = await quota_of(store, settings)
@@ -280,20 +282,20 @@ async def test_the_smaller_limit_rules(settings: Settings, store: Store) -> None
 async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> None:
     match = await fill(store)
     async with Client(assistant_of(settings, store).reading) as client:
-        status = await told(client, "get_job_status", job_name="auto_finish_verification")
+        status = await call_tool(client, "get_job_status", job_name="auto_finish_verification")
         assert [one["name"] for one in status["items"]] == ["auto_finish_verification"]
-        assert len((await told(client, "get_job_status"))["items"]) > 15
-        limits = await told(client, "get_rate_limit_status")
+        assert len((await call_tool(client, "get_job_status"))["items"]) > 15
+        limits = await call_tool(client, "get_rate_limit_status")
         assert (limits["upstream"], limits["daily_limit"]) == ("football", 75_000)
         assert limits["daily_remaining"] == 75_000
-        stats = await told(client, "get_database_stats")
+        stats = await call_tool(client, "get_database_stats")
         records = {one["dataset"]: one["records"] for one in stats["datasets"]}
         assert (records["fixtures"], records["fixture_players"]) == (1, 24)
-        changes = await told(client, "get_recent_changes", dataset="fixtures", limit=5)
+        changes = await call_tool(client, "get_recent_changes", dataset="fixtures", limit=5)
         assert [(one["kind"], one["key"]) for one in changes["items"]] == [("added", str(match.id))]
-        past = await told(client, "get_record_history", dataset="fixtures", key=str(match.id))
+        past = await call_tool(client, "get_record_history", dataset="fixtures", key=str(match.id))
         assert len(past["items"]) == 1
-        assert (await told(client, "list_job_runs"))["items"] == []
+        assert (await call_tool(client, "list_job_runs"))["items"] == []
         assert "Did you mean" in await refused(client, "get_job_status", job_name="daily_standing")
         assert "Known datasets:" in await refused(client, "get_recent_changes", dataset="nothing")
         assert "Known upstreams:" in await refused(
@@ -316,23 +318,25 @@ async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, st
             ["1162/2705/15", json.dumps(feature)],
         )
     async with Client(assistant_of(settings, store).reading) as client:
-        found = await told(client, "parcel_at_point", lat=39.05, lon=32.05)
+        found = await call_tool(client, "parcel_at_point", lat=39.05, lon=32.05)
         assert (found["key"], found["feature"]) == ("1162/2705/15", feature)
-        by_number = await told(client, "get_parcel", mahalle_id=1162, ada_no="2705", parsel_no="15")
+        by_number = await call_tool(
+            client, "get_parcel", mahalle_id=1162, ada_no="2705", parsel_no="15"
+        )
         assert by_number["feature"] == feature
         assert "no parcel at" in await refused(client, "parcel_at_point", lat=10, lon=10)
-        assert (await told(client, "get_scan_progress"))["items"] == []
+        assert (await call_tool(client, "get_scan_progress"))["items"] == []
         mangled = await refused(client, "lookup_taxpayer", identifier="864387")
         assert "Did you mean 0000864387?" in mangled
-        assert (await told(client, "get_taxpayer_lists_status"))["status"]["heldRuns"] == 0
-        assert (await told(client, "search_taxpayers", text="a"))["total"] == 0
+        assert (await call_tool(client, "get_taxpayer_lists_status"))["status"]["heldRuns"] == 0
+        assert (await call_tool(client, "search_taxpayers", text="a"))["total"] == 0
     async with Client(assistant_of(settings, store).operating) as client:
         assert "no held run 7" in await refused(client, "approve_held_run", run_id=7)
         assert "no held run 7" in await refused(client, "reject_held_run", run_id=7)
         assert "no run 7" in await refused(client, "stop_run", run_id=7)
         assert "valid integer" in await refused(client, "stop_run", run_id=True)
-        (queued,) = (await told(client, "run_job", job_name="housekeeping"))["items"]
-        (stopped,) = (await told(client, "stop_run", run_id=queued["id"]))["items"]
+        (queued,) = (await call_tool(client, "run_job", job_name="housekeeping"))["items"]
+        (stopped,) = (await call_tool(client, "stop_run", run_id=queued["id"]))["items"]
         assert (stopped["id"], stopped["outcome"]) == (queued["id"], "interrupted")
 
 
@@ -363,11 +367,11 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
                 names = {tool.name for tool in (await client.list_tools()).tools}
                 assert SEED_TOOLS.keys() <= names
                 assert not OPERATING & names
-                assert (await told(client, "get_database_stats"))["datasets"] is not None
+                assert (await call_tool(client, "get_database_stats"))["datasets"] is not None
                 sentence = await refused(client, "run_job", job_name="daily_standings")
                 assert "scope 'operate'" in sentence
             async with over_http(address, operator) as client:
-                [run] = (await told(client, "run_job", job_name="daily_standings"))["items"]
+                [run] = (await call_tool(client, "run_job", job_name="daily_standings"))["items"]
                 assert (run["job"], run["state"]) == ("daily_standings", "queued")
                 assert "Did you mean" in await refused(client, "run_job", job_name="daily_standin")
         finally:
@@ -399,7 +403,7 @@ async def test_over_stdio_it_reads_unless_told_otherwise(settings: Settings) -> 
         async with Client(stdio_client(process)) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert (names & OPERATING) == (OPERATING if flags else set())
-            stats = await told(client, "get_database_stats")
+            stats = await call_tool(client, "get_database_stats")
             assert stats["server_version"]
 
 
@@ -423,6 +427,6 @@ async def test_as_a_server_of_its_own(
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert SEED_TOOLS.keys() <= names
         assert (names & OPERATING) == (OPERATING if flags else set())
-        assert (await told(client, "auto_finish_stats", hours=24))["auto_finished"] == 0
+        assert (await call_tool(client, "auto_finish_stats", hours=24))["auto_finished"] == 0
     process.terminate()
     assert process.wait(60) == 0
