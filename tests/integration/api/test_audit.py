@@ -457,7 +457,7 @@ async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, stor
             pass
     await client.post("/runs", data={"job": "no_such_job"}, headers=OWN)
     english = (await client.get("/audit", headers=OWN)).text
-    assert "<h1>Audit</h1>" in english
+    assert "<h1>Audit log</h1>" in english
     assert "There is no job named" in english
     assert "&lt;i&gt;why&lt;/i&gt;" in english
     assert 'href="/runs/60"' in english
