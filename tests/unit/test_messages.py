@@ -2,6 +2,7 @@
 
 import copy
 import json
+import string
 from datetime import UTC, date, datetime
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from hasat import messages
 from hasat.errors import NotFoundError
 from hasat.messages import Message, join, msg, translate
+from support import message_catalogue
 
 TURKISH = {
     "There is no run {run}.": "{run} numaralı çalıştırma yok.",
@@ -86,3 +88,29 @@ def test_the_text_of_an_error_is_a_message_of_both_sentences() -> None:
 )
 def test_a_terminal_has_a_language(environment: dict[str, str], language: str) -> None:
     assert messages.language_of_environment(environment) == language
+
+
+def test_every_message_of_the_source_has_a_turkish_translation() -> None:
+    turkish = message_catalogue.translations()
+    assert [text for text in message_catalogue.extract() if not turkish.get(text)] == []
+
+
+def test_the_turkish_catalogue_has_no_stale_entries() -> None:
+    assert message_catalogue.translations().keys() - message_catalogue.extract().keys() == set()
+
+
+def test_a_translation_has_the_placeholders_of_its_message() -> None:
+    wrong = {
+        text: turkish
+        for text, turkish in message_catalogue.translations().items()
+        if _placeholders(text) != _placeholders(turkish)
+    }
+    assert wrong == {}
+
+
+def _placeholders(text: str) -> list[tuple[str, str, str]]:
+    """Return name, conversion and format of every placeholder, sorted."""
+    parsed = string.Formatter().parse(text)
+    return sorted(
+        (name, how or "", spec or "") for _, name, spec, how in parsed if name is not None
+    )
