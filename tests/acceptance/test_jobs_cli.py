@@ -158,7 +158,7 @@ def test_a_busy_job_is_named_and_an_interrupted_one_is_recorded(hasat: Hasat) ->
                 if number == signal.SIGINT:
                     busy = hasat.data("run", "housekeeping", code=3)
                     assert busy["outcome"] == "skipped"
-                    assert f"Run {run_id} of housekeeping has been going" in busy["message"]
+                    assert f"Run {run_id} of housekeeping has been running" in busy["message"]
                     assert f":{process.pid})" in busy["message"]
                 process.send_signal(number)
                 _, err = process.communicate(timeout=30)
