@@ -133,7 +133,7 @@ def test_a_taken_port_is_reported_in_one_sentence(installation: Installation) ->
     with socket.create_server(("127.0.0.1", installation.port)):
         done = installation.call("up")
     assert done.returncode == 1
-    assert f"Port {installation.port} on 127.0.0.1 is taken" in done.stderr
+    assert f"Port {installation.port} on 127.0.0.1 is in use" in done.stderr
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr
 

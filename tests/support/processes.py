@@ -50,6 +50,7 @@ class Commands:
         self._group = group
         self._environ = {
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "COLUMNS": str(columns),
             "HASAT_HOME": str(home),
             "HASAT_DATABASE_URL": database_url,

@@ -19,7 +19,7 @@ def hasat(database: ThrowAwayDatabase, tmp_path: Path) -> Commands:
 
 @pytest.mark.anyio
 async def test_a_key_from_making_to_revoking(hasat: Commands, store: Store) -> None:
-    assert "no keys yet" in hasat("list").stdout
+    assert "There are no keys" in hasat("list").stdout
     made = hasat("create", "grafana [bold]")
     token = made.stdout.strip()
     assert made.returncode == 0
@@ -62,7 +62,7 @@ def test_the_rate_limit_is_chosen_changed_and_listed(hasat: Commands) -> None:
     ("words", "code", "says"),
     [
         (("create", "x", "--expires", "soon"), 2, "--expires 'soon' is not a duration"),
-        (("create", "x", "--expires", "0d"), 2, "longer than no time"),
+        (("create", "x", "--expires", "0d"), 2, "longer than zero"),
         (("create", "x", "--scope", "everything"), 2, "everything"),
         (("create", " "), 2, "1 to 100"),
         (("create", "x", "--per-minute", "-1"), 2, "--per-minute"),
