@@ -221,7 +221,7 @@ async def test_the_command_queues_instead_of_running(
     assert "No worker is running" in queued.stderr
     again = hasat("run", "housekeeping", "--queue")
     assert again.returncode == 3
-    assert f"Run {run['id']} of housekeeping is queued or running" in again.stderr
+    assert f"Run {run['id']} of housekeeping is already queued or running" in again.stderr
     assert hasat("run", "housekeeping", "--queue", "--param", "x=1").returncode == 2
     assert "Did you mean 'housekeeping'?" in hasat("run", "housekeping", "--queue").stderr
     assert len(await list_runs(store)) == 1
