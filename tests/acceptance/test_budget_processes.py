@@ -173,7 +173,7 @@ async def test_other_users_of_the_key_are_noticed_and_get_their_share(
 ) -> None:
     metered = MeteredUpstream(day_limit=300, minute_limit=1_000_000, polite=False, clock=midday)
     for _ in range(100):
-        metered.answer()
+        metered.respond()
     async with metered.listening() as port:
         crew = Crew(database, tmp_path, port)
         for number in range(2):
