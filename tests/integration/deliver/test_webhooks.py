@@ -466,7 +466,7 @@ async def test_the_certificate_must_be_the_names_although_an_address_is_dialled(
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    addresses._trust.cache_clear()
+    addresses._ssl_context.cache_clear()
     try:
         with receiving(tls=tls) as receiver:
 
@@ -481,7 +481,7 @@ async def test_the_certificate_must_be_the_names_although_an_address_is_dialled(
             assert "certificate" in str(bad.error)
             assert len(receiver.received) == 1
     finally:
-        addresses._trust.cache_clear()
+        addresses._ssl_context.cache_clear()
 
 
 async def test_a_redirect_to_a_private_place_is_not_followed(receiver: Receiver) -> None:

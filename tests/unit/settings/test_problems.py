@@ -46,7 +46,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         [
             "serve.hots (flag): there is no such setting; did you mean 'serve.host'?",
             "config/hasat.yaml:2: there is no setting 'prot' in serve; did you mean 'port'?",
-            "config/hasat.yaml:4: log must hold keys and values.",
+            "config/hasat.yaml:4: log must contain keys and values.",
             "config/hasat.yaml:5: there is no setting 'port'; did you mean 'serve.port' "
             "or 'tkgm.endpoint.port' "
             "or 'mcp.port'?",
@@ -77,9 +77,12 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         ("a: 1\n\tb: 2", "config/hasat.yaml:2: this is not YAML: found character '\\t'"),
         ("log: {level: info}\nlog: {level: info}", "config/hasat.yaml:2: 'log' stands here for"),
         ("log: !!python/name:os.system x", "config/hasat.yaml:1: the tag"),
-        ("- a", "config/hasat.yaml:1: the file must hold keys and values."),
+        ("- a", "config/hasat.yaml:1: the file must contain keys and values."),
         ("log: &x {a: *x}", "config/hasat.yaml is nested too deeply or contains itself."),
-        ("home: /x", "config/hasat.yaml:1: 'home' cannot be set here: it says where the files are"),
+        (
+            "home: /x",
+            "config/hasat.yaml:1: 'home' cannot be set here: it names the folder of the files",
+        ),
         ("serve: {port: [1]}", "config/hasat.yaml:1: serve.port must be one value."),
         ("a: 1\n---\nb: 2", "config/hasat.yaml:2: this is not YAML: but found another document."),
     ],
@@ -159,7 +162,7 @@ def test_what_has_the_name_of_a_file_and_is_none_is_a_mistake(
     path = tmp_path / "etc" / name
     path.parent.mkdir(parents=True)
     path.mkdir() if what == "folder" else path.symlink_to("nowhere")
-    with pytest.raises(SettingsError, match=f"etc/{name} is not a file, or leads to none"):
+    with pytest.raises(SettingsError, match=f"etc/{name} is not a file or a link to one"):
         load_settings(environ={"HASAT_CONFIG": "etc"}, cwd=tmp_path)
 
 
@@ -173,7 +176,10 @@ def test_what_has_the_name_of_a_file_and_is_none_is_a_mistake(
         ({"ArchiveStorage__Provider": "S3"}, "archives: provider S3 needs bucket_name."),
         ({"HASAT_JOBS_STALLED_SECONDS": "5"}, "stalled_seconds must be longer"),
         ({"HASAT_FOOTBALL_RATE_LIMITER_EMERGENCY_STOP_THRESHOLD": "75000"}, "nothing is ever sent"),
-        ({"HASAT_JOBS_SCHEDULE": "[]"}, "jobs.schedule: HASAT_JOBS_SCHEDULE must name jobs."),
+        (
+            {"HASAT_JOBS_SCHEDULE": "[]"},
+            "jobs.schedule: HASAT_JOBS_SCHEDULE must be a mapping of jobs.",
+        ),
         ({"HASAT_JOBS_SCHEDULE": "{"}, "the value of HASAT_JOBS_SCHEDULE is not JSON."),
         (
             {"HASAT_CONFIG": "nowhere"},
@@ -213,7 +219,7 @@ def test_no_message_repeats_a_secret(tmp_path: Path, environ: dict[str, str]) ->
 
 def test_a_secret_is_never_taken_from_a_flag(tmp_path: Path) -> None:
     assert problems(tmp_path, {}, {"football.api_key": "S3cr3t"}) == [
-        "football.api_key is a secret, and everybody on this machine can see a flag; "
+        "football.api_key is a secret, and flags are visible to all users of this machine; "
         "set HASAT_FOOTBALL_API_KEY or HASAT_FOOTBALL_API_KEY_FILE instead."
     ]
 
@@ -271,7 +277,7 @@ def test_a_secret_in_an_open_file_is_remarked(tmp_path: Path) -> None:
     assert loaded.football.api_key is not None
     assert loaded.football.api_key.get_secret_value() == "0123"
     [remark] = loaded.remarks
-    assert remark.startswith("config/hasat.yaml holds a secret and everybody")
+    assert remark.startswith("config/hasat.yaml contains a secret and is readable")
 
 
 def test_variables_of_hasat_that_are_no_settings(tmp_path: Path) -> None:
