@@ -66,7 +66,7 @@ async def test_another_worker_finishes_the_sync_of_a_frozen_one(
             frozen.send_signal(signal.SIGCONT)
             await asyncio.to_thread(
                 eventually,
-                lambda: "its end here is void" in workers.log(frozen),
+                lambda: "run.result_discarded" in workers.log(frozen),
                 "the thawed worker to find that it was replaced",
             )
             assert await get_run(store, queued.id) == run
