@@ -3,16 +3,18 @@
 Every response comes from one statement, so it is one snapshot: head, floor and changes agree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
 
-from hasat.errors import GoneError, UnavailableError
+from hasat.clock import local_time
+from hasat.errors import GoneError, UnavailableError, UsageError
 from hasat.feed.cursor import Cursor, Head
 from hasat.feed.dataset import Dataset
 from hasat.messages import Message, msg, template
@@ -40,6 +42,20 @@ class Change(NamedTuple):
             return []
         names = self.body.keys() | self.before.keys()
         return sorted(n for n in names if self.body.get(n) != self.before.get(n))
+
+
+def publish_change(dataset: Dataset, change: Change) -> dict[str, Any]:
+    """Return a change as the feed publishes it."""
+    return {
+        "seq": change.seq,
+        "changeType": change.kind,
+        "changedAt": format_change_time(change.changed_at),
+        **dataset.change_fields(change.key, change.body),
+    }
+
+
+# The changes of a run share one time.
+format_change_time = lru_cache(maxsize=64)(local_time)
 
 
 @dataclass(frozen=True)
@@ -161,7 +177,8 @@ async def changes_between(
         "size": size,
         "keys": None if keys is None else list(keys),
     }
-    rows = await _rows(conn, "changes_between" if keys is None else "changes_of_between", values)
+    query = "changes_between" if keys is None else "changes_of_between"
+    rows = await _rows(conn, query, values)
     first = _filled(dataset, rows)
     if first["floor_at"] is not None and since < first["floor_at"]:
         raise ExpiredError(
@@ -191,9 +208,16 @@ async def is_filled(conn: AsyncConnection[Any], dataset: str) -> bool:
     return cursor.rowcount > 0
 
 
-async def history(conn: AsyncConnection[Any], dataset: str, key: str) -> Sequence[Change]:
-    """Return the stored changes of one record, oldest first."""
-    return _changes(await _rows(conn, "history", {"dataset": dataset, "key": key}))
+async def history(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> Sequence[Change]:
+    """Return the changes of one record, oldest first, as far back as the history reaches.
+
+    Where a rebuild started a new epoch, a record that differs has a change with the last sequence
+    number before it.
+    """
+    query = sql.SQL(load_query("hasat.feed", "history")).format(table=dataset.table)
+    async with conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(query, {"dataset": dataset.name, "key": key})
+        return [_change(row) for row in await cursor.fetchall()]
 
 
 async def record_exists(conn: AsyncConnection[Any], dataset: Dataset, key: str) -> bool:
@@ -205,22 +229,50 @@ async def record_exists(conn: AsyncConnection[Any], dataset: Dataset, key: str) 
 async def record_as_of(
     conn: AsyncConnection[Any], dataset: Dataset, key: str, at: datetime
 ) -> AsOf:
-    """Return one record as of a moment; for a moment in the future, the current record."""
+    """Return one record as of a moment; raise if what it was then is not known."""
     query = sql.SQL(load_query("hasat.feed", "record_as_of")).format(table=dataset.table)
     values = {"dataset": dataset.name, "key": key, "at": at}
     async with conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(query, values)
         row = _filled(dataset.name, await cursor.fetchall())
-    if at < row["known_from"]:
-        raise ExpiredError(
-            dataset.name,
-            msg(
-                "There is no history before {known_from}.",
-                known_from=row["known_from"].isoformat(),
-            ),
-            remedy=msg("Request a later time."),
+    if at > row["now"]:
+        raise UsageError(
+            msg("{at} is in the future.", at=local_time(at)),
+            remedy=msg("The time of this server is {now}.", now=local_time(row["now"])),
         )
+    if reason := _why_unknown(dataset.name, at, row):
+        raise ExpiredError(dataset.name, reason, remedy=msg("Request a later time."))
     return AsOf(row["body"], row["committed_at"])
+
+
+def _why_unknown(dataset: str, at: datetime, row: Mapping[str, Any]) -> Message | None:
+    if at < row["first_at"]:
+        first = local_time(row["first_at"])
+        return msg(
+            "The first version of {dataset} is of {first}; nothing is known of the time before.",
+            dataset=dataset,
+            first=first,
+        )
+    if row["unknown_until"] is None:
+        return None
+    until = local_time(row["unknown_until"])
+    if row["unknown_after"] is None:
+        return msg("There is no history before {known_from}.", known_from=until)
+    return msg(
+        "What {dataset} was between {after} and {until} was lost when a backup was restored.",
+        dataset=dataset,
+        after=local_time(row["unknown_after"]),
+        until=until,
+    )
+
+
+async def expire_history(conn: AsyncConnection[Any], retention: timedelta) -> int:
+    """Delete the states that ended before the retention, and return their number."""
+    cursor = await conn.execute(
+        load_query("hasat.feed", "expire_history"), {"retention": retention}
+    )
+    row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _check(cursor: Cursor, dataset: str, epoch: UUID, head: int, floor: int) -> None:
@@ -250,24 +302,25 @@ def no_data_error(dataset: str) -> UnavailableError:
 
 
 def _changes(rows: Sequence[dict[str, Any]]) -> list[Change]:
-    return [
-        Change(
-            row["seq"],
-            KINDS[row["kind"]],
-            row["key"],
-            row["body"],
-            row["before"],
-            row["changed_at"],
-            row["version"],
-        )
-        for row in rows
-        if row["seq"] is not None
-    ]
+    return [_change(row) for row in rows if row["seq"] is not None]
+
+
+def _change(row: Mapping[str, Any]) -> Change:
+    return Change(
+        row["seq"],
+        KINDS[row["kind"]],
+        row["key"],
+        row["body"],
+        row["before"],
+        row["changed_at"],
+        row["version"],
+    )
 
 
 async def _rows(
     conn: AsyncConnection[Any], name: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
     async with conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(load_query("hasat.feed", name), values)
+        window = load_query("hasat.feed", "commit_window")
+        await cursor.execute(load_query("hasat.feed", name).replace("{window}", window), values)
         return await cursor.fetchall()

@@ -1,13 +1,15 @@
 """Datasets: a name, a source and the table that mirrors it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 
 from hasat.errors import SettingsError
+from hasat.feed.columns import RESERVED, Column
+from hasat.feed.guard import Limits
 from hasat.messages import msg
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -33,8 +35,9 @@ class Dataset:
 
     `change_fields` returns the fields that identify and show the record in a change (the body is
     None after a removal); the feed adds sequence number, kind and time. `noun` names the records in
-    file names of archives; `columns` returns their fields as a pyarrow schema for Parquet where the
-    table has no typed columns.
+    file names of archives. `columns` are the typed projections that lists filter and sort by, and
+    that exports and Parquet archives have; `parquet_schema` returns the top-level fields of a body
+    as a pyarrow schema and replaces them in archives where a body has nested fields of one shape.
     """
 
     name: str
@@ -47,13 +50,34 @@ class Dataset:
     """Whether an added or modified record is shown by the fields of its body alone."""
     noun: str = "records"
     xml: XmlForm | None = None
-    columns: Callable[[], Any] | None = field(default=None, hash=False)
+    columns: tuple[Column, ...] = ()
+    listed: bool = True
+    """Whether lists show its records; False where a search of the source decides what to show."""
+    parquet_schema: Callable[[], Any] | None = field(default=None, hash=False)
+    retention_days: int = 30
+    """How long changes are stored, where the source does not pass it with each run."""
+    guard: Limits = field(default_factory=Limits)
+    """How much of the dataset one run may change without approval."""
+    lists: Callable[[AsyncConnection[Any]], Awaitable[Mapping[str, bytes]]] | None = field(
+        default=None, hash=False
+    )
+    """Returns the SHA-256 of the upstream's lists that the mirror equals, by name; None where they
+    are the stored raw responses of the dataset."""
     check_key: Callable[[str], None] | None = field(default=None, hash=False)
     """Raises UsageError for a text that cannot be a key of the dataset."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SettingsError(msg("{name!r} cannot be the name of a dataset.", name=self.name))
+        names = [column.name for column in self.columns]
+        if wrong := sorted({name for name in names if names.count(name) > 1 or name in RESERVED}):
+            raise SettingsError(
+                msg(
+                    "The columns {names} of {dataset} are declared twice, or have a reserved name.",
+                    names=", ".join(wrong),
+                    dataset=self.name,
+                )
+            )
 
     def check_keys(self, keys: Iterable[str]) -> None:
         """Reject keys that no record can have: a watch list with one would never match."""

@@ -27,11 +27,18 @@ class Counts:
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest share of the last good state, in percent, that may change in one run."""
+    """The largest share of the last good state, in percent, that may change in one run.
+
+    `unreadable` is the share of the records of the run's input that it may fail to read, `smaller`
+    and `larger` are how far the size of the input may differ from that of the last good one.
+    """
 
     removed: float = 10.0
     modified: float = 20.0
     added: float = 20.0
+    unreadable: float = 10.0
+    smaller: float = 30.0
+    larger: float = 100.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,32 @@ def measure_changes(counts: Mapping[str, Counts], limits: Limits) -> tuple[Measu
         if count.records
         for what in (msg("removed"), msg("modified"), msg("added"))
     )
+
+
+def measure_removals(
+    subject: str, removed: int, known: int, limits: Limits, *, unguarded: int = 0
+) -> tuple[Measure, ...]:
+    """Return the share of a part of a dataset that would be removed.
+
+    Up to `unguarded` removals are never measured: a part may be so small that one is a large share.
+    """
+    if removed <= unguarded:
+        return ()
+    return (Measure(subject, msg("removed"), share(removed, known), limits.removed),)
+
+
+def measure_size(subject: str, before: int, now: int, limits: Limits) -> tuple[Measure, ...]:
+    """Return how far the bytes of an input fell below and rose above the last good one."""
+    return (
+        measure_drop(subject, msg("fewer bytes"), before, now, limits.smaller),
+        measure_growth(subject, msg("more bytes"), before, now, limits.larger),
+    )
+
+
+def measure_unreadable(subject: str, unreadable: int, read: int, limits: Limits) -> Measure:
+    """Return the share of an input's records that cannot be read."""
+    value = share(unreadable, read + unreadable) if unreadable else 0.0
+    return Measure(subject, msg("unreadable"), value, limits.unreadable)
 
 
 def measure_drop(subject: str, what: str, before: int, now: int, limit: float) -> Measure:

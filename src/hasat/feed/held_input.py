@@ -14,10 +14,12 @@ from pathlib import Path
 
 from hasat.errors import ConflictError
 from hasat.feed.archive import Storage, storage_of
-from hasat.feed.archive.storage import Folder
+from hasat.feed.archive.storage import Folder, MissingError
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store.home import machine_of
+
+_REJECT = msg("Reject the held run; the next run reads its input again.")
 
 
 class ChangedInputError(ConflictError):
@@ -38,6 +40,28 @@ class HeldInput:
     def is_at(self, settings: Settings) -> bool:
         """Whether this machine can load it."""
         return self.machine is None or self.machine == machine_of(settings.home)
+
+
+@asynccontextmanager
+async def input_files(
+    settings: Settings, run: int, inputs: Mapping[str, Path | bytes]
+) -> AsyncIterator[dict[str, Path]]:
+    """Provide the input of a run that is about to be held, all of it as files."""
+    folder = settings.home / "held" / f"run-{run}"
+    contents = {name: one for name, one in inputs.items() if isinstance(one, bytes)}
+    if contents:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+    files = {name: one for name, one in inputs.items() if isinstance(one, Path)}
+    try:
+        for name, content in contents.items():
+            files[name] = folder / name
+            files[name].touch(0o600)
+            await asyncio.to_thread(files[name].write_bytes, content)
+        yield files
+    finally:
+        if contents:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def describe_input(
@@ -88,20 +112,33 @@ async def remove_input(settings: Settings, held: HeldInput) -> None:
 async def _load(settings: Settings, name: str, held: HeldInput, folder: Path) -> Path:
     copy = folder / name
     copy.touch(0o600)
+    try:
+        is_same = await _copy(_storage(settings, held), held, copy)
+    except MissingError:
+        raise ChangedInputError(
+            msg(
+                "The stored input {name} is gone: {path} does not exist.", name=name, path=held.path
+            ),
+            remedy=_REJECT,
+        ) from None
+    if not is_same:
+        raise ChangedInputError(
+            msg("The stored input {name} is not what was held: its SHA-256 differs.", name=name),
+            remedy=_REJECT,
+        )
+    return copy
+
+
+async def _copy(storage: Storage, held: HeldInput, copy: Path) -> bool:
+    """Copy stored input, and return whether it is what was held."""
     digest = hashlib.sha256()
-    storage = _storage(settings, held)
     # A longer file with the same beginning is a different file.
     size = await storage.size(held.path)
     with copy.open("wb") as file:
         async for piece in storage.read(held.path, 0, held.size):
             await asyncio.to_thread(file.write, piece)
             digest.update(piece)
-    if digest.digest() != held.sha256 or size != held.size:
-        raise ChangedInputError(
-            msg("The stored input {name} is not what was held: its SHA-256 differs.", name=name),
-            remedy=msg("Reject the held run; the next run reads its input again."),
-        )
-    return copy
+    return (digest.digest(), size) == (held.sha256, held.size)
 
 
 def _storage(settings: Settings, held: HeldInput) -> Storage:

@@ -7,20 +7,21 @@ Consumers have what was published, so the published state decides, not the table
 - neither: the dataset starts a new epoch, and consumers start over from an archive.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from psycopg import sql
 
-from hasat.errors import HeldError
 from hasat.feed.cursor import Head
 from hasat.feed.dataset import WHOLE, Dataset
 from hasat.feed.encoding import EMPTY, Chunk, shift, weight
-from hasat.feed.guard import Counts, Limits, share
+from hasat.feed.guard import Counts, measure_removals
+from hasat.feed.holds import Examples, check_guard, key_examples
 from hasat.feed.reconcile import ChunkWriter, Reconcile, lock_heads, staged_table
-from hasat.messages import msg
+from hasat.settings import Settings
+from hasat.store import Store
 from hasat.store.queries import load_query
 
 _NO_CHANGES = Counts()
@@ -38,6 +39,50 @@ class RebuildResult:
     digest: bytes
     repaired: int = 0
     changes: Counts = _NO_CHANGES
+
+
+@dataclass(frozen=True)
+class RebuildSummary:
+    """The responses read, the result for each dataset, and the records of requests restored."""
+
+    responses: int
+    unreadable: int
+    datasets: list[RebuildResult]
+    restored: int = 0
+
+
+OnResponses = Callable[[int], Awaitable[None]]
+"""Receives the number of responses that were read."""
+
+
+class Rebuild(Protocol):
+    """Recomputes a dataset from the stored responses of its upstream, without a request.
+
+    Datasets that are made of the same responses are rebuilt together. The guard holds a rebuild
+    that would remove too much; `approving` is the hold to lift.
+    """
+
+    async def __call__(
+        self,
+        store: Store,
+        settings: Settings,
+        dataset: Dataset,
+        *,
+        run: int | None = None,
+        approving: int | None = None,
+        on_progress: OnResponses | None = None,
+    ) -> RebuildSummary: ...
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The task for one dataset; without a reconcile, its table is repaired at most."""
+
+    dataset: Dataset
+    head: Head
+    how: Method
+    changes: Counts = _NO_CHANGES
+    reconcile: Reconcile | None = None
 
 
 class StagedRebuild:
@@ -65,44 +110,79 @@ class StagedRebuild:
         self._weights[name] += chunk.weight
 
     async def finish(
-        self, *, run: int | None, retention_days: int, force: bool
+        self, *, run: int | None, retention_days: int, approving: int | None
     ) -> list[RebuildResult]:
         """Make the datasets equal to the staged states, in the same transaction.
 
-        Raises HeldError if a dataset would lose too many records, unless forced.
+        Raises GuardError if a dataset would lose too many records; `approving` lifts that hold.
         """
         await self._stages.aclose()
-        return [
-            await self._apply(dataset, run, retention_days, force=force)
-            for dataset in self._datasets.values()
-        ]
+        plans = [await self._plan(dataset) for dataset in self._datasets.values()]
+        await self._check(plans, approving)
+        return [await self._apply(plan, run, retention_days, approving) for plan in plans]
 
-    async def _apply(
-        self, dataset: Dataset, run: int | None, retention_days: int, *, force: bool
-    ) -> RebuildResult:
+    async def _plan(self, dataset: Dataset) -> _Plan:
         head = self._work.heads[dataset.name]
-        records, total = self._records[dataset.name], self._weights[dataset.name]
-        digest = shift(EMPTY, total)
+        records, digest = self._state(dataset)
         if head.version is None and not records:
-            return RebuildResult(dataset.name, "intact", 0, digest)
+            return _Plan(dataset, head, "intact")
         if head.version is not None and (records, digest) == (head.records, head.digest):
-            repaired = await self._repair(dataset)
-            return RebuildResult(
-                dataset.name, "repaired" if repaired else "intact", records, digest, repaired
-            )
+            return _Plan(dataset, head, "repaired")
         if head.version is not None and await self._is_published(dataset, head):
             alone = Reconcile(self._work.connection, [dataset], {dataset.name: head})
-            changes = await alone.diff(dataset, WHOLE)
-            _check(dataset, head, changes.removed, force=force)
-            how: Method = "changed"
-        else:
-            _check(dataset, head, max(0, head.records - records), force=force)
-            alone = await self._start_new_epoch(dataset, head, records, total)
-            changes, how = Counts(added=records), "new_epoch"
-        await alone.write(run=run, retention_days=retention_days)
+            return _Plan(dataset, head, "changed", await alone.diff(dataset, WHOLE), alone)
+        changes = Counts(added=records, records=head.records)
+        if head.records > records:
+            changes = Counts(removed=head.records - records, records=head.records)
+        return _Plan(dataset, head, "new_epoch", changes)
+
+    async def _check(self, plans: Sequence[_Plan], approving: int | None) -> None:
+        changed = {plan.dataset.name: plan for plan in plans if plan.changes.total}
+        self._work.counts |= {name: plan.changes for name, plan in changed.items()}
+
+        async def examples(dataset: Dataset) -> Examples:
+            reconcile = changed[dataset.name].reconcile
+            return {} if reconcile is None else await key_examples(reconcile, dataset)
+
+        await check_guard(
+            self._work,
+            [plan.dataset for plan in changed.values()],
+            [
+                measure
+                for name, plan in changed.items()
+                for measure in measure_removals(
+                    name, plan.changes.removed, plan.head.records, plan.dataset.guard
+                )
+            ],
+            approving=approving,
+            examples=examples,
+        )
+
+    async def _apply(
+        self, plan: _Plan, run: int | None, retention_days: int, approving: int | None
+    ) -> RebuildResult:
+        dataset = plan.dataset
+        records, digest = self._state(dataset)
+        if plan.how == "intact":
+            return RebuildResult(dataset.name, "intact", 0, digest)
+        if plan.how == "repaired":
+            repaired = await self._repair(dataset)
+            how: Method = "repaired" if repaired else "intact"
+            return RebuildResult(dataset.name, how, records, digest, repaired)
+        changes, alone = plan.changes, plan.reconcile
+        if alone is None:
+            alone = await self._start_new_epoch(
+                dataset, plan.head, records, self._weights[dataset.name]
+            )
+            changes = Counts(added=records)
+        await alone.write(run=run, retention_days=retention_days, approving=approving)
         # A body may be damaged although its digest is right.
-        repaired = await self._repair(dataset) if how == "changed" else 0
-        return RebuildResult(dataset.name, how, records, digest, repaired, changes)
+        repaired = await self._repair(dataset) if plan.how == "changed" else 0
+        return RebuildResult(dataset.name, plan.how, records, digest, repaired, changes)
+
+    def _state(self, dataset: Dataset) -> tuple[int, bytes]:
+        """Return the number of records and the digest of the staged state."""
+        return self._records[dataset.name], shift(EMPTY, self._weights[dataset.name])
 
     async def _repair(self, dataset: Dataset) -> int:
         surplus = await self._execute("drop_surplus", dataset)
@@ -123,42 +203,27 @@ class StagedRebuild:
         self, dataset: Dataset, head: Head, records: int, total: int
     ) -> Reconcile:
         conn = self._work.connection
-        await conn.execute(sql.SQL("DELETE FROM {}").format(dataset.table))
         heads = {dataset.name: head}
         if head.version is not None:
             await self._execute("start_epoch", dataset)
             heads = await lock_heads(conn, [dataset])
-        alone = Reconcile(conn, [dataset], heads)
-        query = sql.SQL(load_query("hasat.feed", "fill"))
         at = await self._work.commit_time([dataset])
-        await conn.execute(
-            query.format(table=dataset.table, staged=staged_table(dataset)), {"at": at}
-        )
+        if head.version is not None:
+            await self._execute(
+                "end_states", dataset, at=at, seq=head.seq, version=head.version, floor=head.floor
+            )
+        await conn.execute(sql.SQL("DELETE FROM {}").format(dataset.table))
+        await self._execute("fill", dataset, at=at)
+        alone = Reconcile(conn, [dataset], heads)
         alone.record_load(dataset, records, total)
         return alone
 
-    async def _execute(self, name: str, dataset: Dataset) -> int:
+    async def _execute(self, name: str, dataset: Dataset, **values: Any) -> int:
         query: Any = sql.SQL(load_query("hasat.feed", name)).format(
             table=dataset.table, staged=staged_table(dataset)
         )
-        cursor = await self._work.connection.execute(query, {"dataset": dataset.name})
+        cursor = await self._work.connection.execute(query, {"dataset": dataset.name, **values})
         return cursor.rowcount
-
-
-def _check(dataset: Dataset, head: Head, gone: int, *, force: bool) -> None:
-    percent = share(gone, head.records)
-    if percent > Limits().removed and not force:
-        raise HeldError(
-            msg(
-                "{dataset} would lose {gone:,} of {records:,} records ({percent:.1f} %): the "
-                "stored responses contain far less than was published. Nothing was changed.",
-                dataset=dataset.name,
-                gone=gone,
-                records=head.records,
-                percent=percent,
-            ),
-            remedy=msg("Check whether stored responses are missing; --force applies it anyway."),
-        )
 
 
 # A chunk is small and the tables may be large: look keys up, whatever the statistics suggest.

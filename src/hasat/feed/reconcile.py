@@ -11,7 +11,15 @@ The first load of a whole dataset writes no change per record: consumers start f
 """
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -178,8 +186,13 @@ class Reconcile:
         """Write no version of a dataset that was only locked as a precaution."""
         del self._datasets[dataset.name]
 
+    def scope_of(self, dataset: Dataset) -> Mapping[str, Any]:
+        """Return the description of the scope that this run covers."""
+        scope: Mapping[str, Any] = self._scopes.get(dataset.name, WHOLE.description)
+        return scope
+
     async def examples(
-        self, dataset: Dataset, limit: int, among: sql.Composable
+        self, dataset: Dataset, limit: int, among: sql.Composable | None = None
     ) -> dict[Kind, list[tuple[str, Any]]]:
         """Return a few changes of each kind with their keys and bodies."""
         found = {}
@@ -188,7 +201,7 @@ class Reconcile:
                 "examples",
                 {"kind": number, "limit": limit},
                 changes=_temporary("changes", dataset),
-                among=among,
+                among=among or sql.SQL("true"),
             )
             found[kind] = await cursor.fetchall()
         return found
@@ -234,10 +247,13 @@ class Reconcile:
         self._loaded.add(dataset.name)
         self._record(dataset, Counts(added=records), weight, WHOLE)
 
-    async def write(self, *, run: int | None, retention_days: int) -> Version:
+    async def write(
+        self, *, run: int | None, retention_days: int, approving: int | None = None
+    ) -> Version:
         """Apply all changes and move the heads; effective when the block ends.
 
-        A dataset without a diff is recorded as unchanged.
+        A dataset without a diff is recorded as unchanged. `approving` is the hold that the run
+        applies; open holds about a scope that the run changes are superseded.
         """
         source = next(iter(self._datasets.values())).source
         at = await self.commit_time(list(self._datasets.values()))
@@ -248,6 +264,8 @@ class Reconcile:
         seqs = {}
         for name, dataset in self._datasets.items():
             seqs[name] = await self._write_one(dataset, version, at, retention_days)
+        changed = {name: scope for name, scope in self._scopes.items() if self.counts[name].total}
+        await self._execute("close_holds", {"approving": approving, "changed": Jsonb(changed)})
         await self.connection.execute(
             "SELECT pg_notify(%s, %s)", (CHANNEL, json.dumps(seqs, separators=(",", ":")))
         )

@@ -37,22 +37,27 @@ ACTIONS = (
     "archive.write",
     "database.restore",
     "delivery.replay",
-    "football.rebuild",
+    "dataset.rebuild",
     "hold.approve",
     "hold.reject",
     "key.create",
+    "key.datasets",
     "key.limit",
     "key.revoke",
     "login",
     "logout",
     "quota.reopen",
+    "receipt.rotate",
     "run.queue",
     "run.retry",
     "run.start",
     "run.stop",
-    "scan.start",
+    "watchlist.create",
+    "watchlist.delete",
+    "watchlist.keys",
+    "watchlist.replace",
 )
-"""The codes of the built-in actions."""
+"""The codes of the platform's actions; a source declares its own."""
 
 MAX_TEXT = 500
 MAX_ITEMS = 50
@@ -152,6 +157,11 @@ async def audited(
     if not entry.written:
         async with store.connection() as connection:
             await entry.write(connection)
+
+
+def current_action() -> AuditEntry | None:
+    """Return the action in progress: who does what, and why."""
+    return _current.get()
 
 
 async def record_action(

@@ -26,7 +26,7 @@ from hasat.store.store import Reached, connect
 _MAGIC = b"PGDMP"
 _NO_SPACE = "No space left"
 _LOCK_WAIT_SECONDS = 10
-_RESTORED = "restored; it is as it was before"
+_NOT_RESTORED = msg("The database could not be restored; it is as it was before")
 # A newer pg_restore sets this whatever the server's version, among its first lines.
 _HEADER_LINES = 30
 _UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
@@ -209,9 +209,9 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
         raise
     # A negative code: we ended pg_restore because psql had stopped reading, and psql says why.
     if codes[0] > 0:
-        raise _failed(_RESTORED, script_said)
+        raise _failed(_NOT_RESTORED, script_said)
     if codes[1]:
-        raise _failed(_RESTORED, psql_said)
+        raise _failed(_NOT_RESTORED, psql_said)
 
 
 async def _feed(
@@ -260,17 +260,17 @@ async def _run(client: Client, program: str, *arguments: str) -> str:
         await process.wait()
         raise
     if process.returncode:
-        doing = "backed up" if "--format=custom" in arguments else _RESTORED
-        raise _failed(doing, said.decode(errors="replace"))
+        backing_up = "--format=custom" in arguments
+        what = msg("The database could not be backed up") if backing_up else _NOT_RESTORED
+        raise _failed(what, said.decode(errors="replace"))
     return output.decode(errors="replace")
 
 
-def _failed(doing: str, said: str) -> DatabaseError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason was given"]
+def _failed(what: str, said: str) -> DatabaseError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if "error: " in line.lower()]
-    reason = (errors or lines)[0]
-    remedy = "Free some space on the server's disk." if _NO_SPACE in said else None
+    reason = next(iter(errors or lines), msg("no reason was given"))
+    remedy = msg("Free some space on the server's disk.") if _NO_SPACE in said else None
     return DatabaseError(
-        msg("The database could not be {doing}: {reason}.", doing=doing, reason=reason.rstrip(".")),
-        remedy=remedy,
+        msg("{what}: {reason}.", what=what, reason=reason.removesuffix(".")), remedy=remedy
     )

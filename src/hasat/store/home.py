@@ -7,7 +7,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -140,17 +140,23 @@ def machine_of(home: Path) -> str:
     It belongs to the folder, so that a container that is replaced but retains its volume is still
     the same machine.
     """
-    file = home / "machine"
+    return create_once(
+        home / "machine", lambda: f"{platform.node() or 'unnamed'}-{secrets.token_hex(4)}"
+    )
+
+
+def create_once(file: Path, make: Callable[[], str]) -> str:
+    """Return the text of a private file; the first process that needs it creates it."""
     try:
         return file.read_text("utf-8")
     except FileNotFoundError:
         pass
-    home.mkdir(parents=True, exist_ok=True)
-    draft = home / f".machine-{secrets.token_hex(8)}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
     draft.touch(0o600)
-    draft.write_text(f"{platform.node() or 'unnamed'}-{secrets.token_hex(4)}", "utf-8")
+    draft.write_text(make(), "utf-8")
     try:
-        # Unlike a rename, a link never replaces the name that another process has just written.
+        # Unlike a rename, a link never replaces what another process has just written.
         os.link(draft, file)
     except FileExistsError:
         pass

@@ -141,5 +141,6 @@ def watched_session_class(frozen_seconds: float, watching: Liveness) -> type[Ses
     class Watched(_WatchedSession):
         liveness = watching
         transaction_settings = session_class(frozen_seconds).transaction_settings
+        session_settings = session_class(frozen_seconds).session_settings
 
     return Watched

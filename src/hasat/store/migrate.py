@@ -2,16 +2,17 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import pairwise
+from typing import NamedTuple
 
 import psycopg
 import structlog
 from procrastinate.schema import SchemaManager, migrations_path
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import AsyncConnection, IsolationLevel, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
@@ -29,12 +30,27 @@ _PROCRASTINATE = "procrastinate"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class MigrationSet:
-    """A folder of files 0001_name.sql, 0002_name.sql, ... that belong together."""
+class Step(NamedTuple):
+    """A statement that a declaration needs, and what it makes."""
 
     name: str
-    folder: Traversable
+    statement: sql.Composed
+
+
+Declaration = Callable[[AsyncConnection[TupleRow]], Awaitable[Sequence[Step]]]
+"""Returns the statements that a migrated database still needs to match what is declared."""
+
+
+@dataclass(frozen=True)
+class MigrationSet:
+    """A folder of files 0001_name.sql, 0002_name.sql, ... that belong together.
+
+    What is declared instead of written as a file comes after all files.
+    """
+
+    name: str
+    folder: Traversable | None
+    declared: Declaration | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,7 @@ async def migrate(
     Of several processes that start at once, one migrates and the others wait.
     """
     known = known_migrations(sets)
-    if not pending(known, await _applied(connection)):
+    if not pending(known, await _applied(connection)) and not await _undeclared(connection, sets):
         return []
     # Each statement must see what the process that held the lock before has committed.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
@@ -91,6 +107,10 @@ async def migrate(
             for current in scripts:
                 await _apply(connection, current)
             await _record(connection, steps)
+            current = None
+            made = await _undeclared(connection, sets)
+            for step in made:
+                await connection.execute(step.statement)
     except psycopg.errors.LockNotAvailable as error:
         raise await _somebody_holds(connection, current) from error
     except psycopg.errors.InsufficientPrivilege as error:
@@ -113,7 +133,7 @@ async def migrate(
             ),
             remedy=msg("If the database also holds other things, give Hasat one of its own."),
         ) from error
-    applied = [str(script) for script in scripts]
+    applied = [*map(str, scripts), *(step.name for step in made)]
     if applied:
         log.info("migrated the database", migrations=applied)
     return applied
@@ -212,8 +232,23 @@ def _unknown(name: str, applied: Applied, *, newer: bool) -> DatabaseError:
     )
 
 
+async def _undeclared(
+    connection: AsyncConnection[TupleRow], sets: Sequence[MigrationSet]
+) -> list[Step]:
+    """Return the statements that declarations need in a database with all migrations."""
+    return [
+        Step(f"{one.name}/{name}", statement)
+        for one in sets
+        if one.declared is not None
+        for name, statement in await one.declared(connection)
+    ]
+
+
 def _read(migration_set: MigrationSet) -> list[Migration]:
-    names = sorted(file.name for file in migration_set.folder.iterdir() if file.name[0].isdigit())
+    folder = migration_set.folder
+    if folder is None:
+        return []
+    names = sorted(file.name for file in folder.iterdir() if file.name[0].isdigit())
     for name in names:
         if not re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name):
             raise DatabaseError(
@@ -239,8 +274,7 @@ def _read(migration_set: MigrationSet) -> list[Migration]:
                 ),
             )
     return [
-        Migration(migration_set.name, name, (migration_set.folder / name).read_text("utf-8"))
-        for name in names
+        Migration(migration_set.name, name, (folder / name).read_text("utf-8")) for name in names
     ]
 
 

@@ -45,6 +45,12 @@ BEGIN
                floor_at = greatest(clock_timestamp(), committed_at)
          WHERE committed_at IS NOT NULL;
     END IF;
+    -- What was committed after the backup is not in it.
+    IF to_regclass('feed.history_gap') IS NOT NULL THEN
+        INSERT INTO feed.history_gap (dataset, after, until)
+        SELECT dataset, committed_at, floor_at FROM feed.head WHERE committed_at IS NOT NULL
+        ON CONFLICT (dataset, after) DO UPDATE SET until = excluded.until;
+    END IF;
 END
 $$;
 

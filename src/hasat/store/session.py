@@ -7,6 +7,8 @@ that is idle inside a transaction; a process that is alive keeps a long transact
 """
 
 import asyncio
+import select
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
@@ -15,8 +17,11 @@ import psycopg
 from psycopg import AsyncConnection, BaseConnection, Connection, generators, pq
 from psycopg.abc import PQGen, QueryNoTemplate
 from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
 
 DEFAULT_FROZEN_SECONDS = 30.0
+_UNCHECKED_SECONDS = 1.0
+_ONLY_ON_DEMAND = 1_000_000_000
 
 _SUCCEEDED = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
@@ -33,12 +38,24 @@ def transport_parameters(frozen_seconds: float) -> dict[str, int]:
 
 
 def _transaction_settings(frozen_seconds: float) -> bytes:
-    """Return the SET LOCAL statements that follow BEGIN.
+    """Return the SET LOCAL statements that follow BEGIN."""
+    values = _timeouts(frozen_seconds)
+    return "".join(f"; SET LOCAL {name} = '{value}'" for name, value in values.items()).encode()
 
-    The lock time-out is much longer than the time for which a frozen process can hold a lock: a
-    process that works may need minutes, as a first load does.
+
+def _session_settings(frozen_seconds: float) -> bytes:
+    """Return the SET statements for a connection that is one session from its start to its end."""
+    values = _timeouts(frozen_seconds)
+    return "; ".join(f"SET {name} = '{value}'" for name, value in values.items()).encode()
+
+
+def _timeouts(frozen_seconds: float) -> dict[str, str]:
+    """Return the time-outs by setting.
+
+    That for locks is much longer than the time for which a frozen process can hold one: a process
+    that works may need minutes, as a first load does.
     """
-    values = {
+    return {
         "idle_in_transaction_session_timeout": f"{frozen_seconds * 1000:.0f}ms",
         "lock_timeout": f"{frozen_seconds * 10_000:.0f}ms",
         "client_connection_check_interval": f"{frozen_seconds / 3 * 1000:.0f}ms",
@@ -47,7 +64,6 @@ def _transaction_settings(frozen_seconds: float) -> bytes:
         "tcp_keepalives_count": "3",
         "tcp_user_timeout": f"{frozen_seconds * 1000:.0f}ms",
     }
-    return "".join(f"; SET LOCAL {name} = '{value}'" for name, value in values.items()).encode()
 
 
 def _at_least_one(seconds: float) -> int:
@@ -58,6 +74,7 @@ class _TimedTransactions(BaseConnection[Any]):
     """Sends the time-outs together with every BEGIN."""
 
     transaction_settings: ClassVar[bytes] = _transaction_settings(DEFAULT_FROZEN_SECONDS)
+    session_settings: ClassVar[bytes] = _session_settings(DEFAULT_FROZEN_SECONDS)
 
     def _exec_command(
         self, command: QueryNoTemplate, result_format: pq.Format = pq.Format.TEXT
@@ -77,6 +94,43 @@ class _TimedTransactions(BaseConnection[Any]):
 class Session(_TimedTransactions, AsyncConnection[TupleRow]):
     """An asynchronous connection whose transactions have time-outs."""
 
+    is_direct = False
+    """Whether the session is one of PostgreSQL itself, not one of a pooler."""
+    used_at = float("-inf")
+    """When it was last returned to its pool, on the monotonic clock."""
+
+
+async def configure(session: Session) -> None:
+    """Find out whether a new connection is a session of its own, and set its time-outs if it is.
+
+    A pooler in transaction mode names a process that is none of PostgreSQL's. There, a statement
+    that was prepared in one transaction may be missing in the next.
+    """
+    await session.set_autocommit(True)
+    cursor = await session.execute("SELECT pg_backend_pid()")
+    row = await cursor.fetchone()
+    session.is_direct = row is not None and row[0] == session.info.backend_pid
+    if session.is_direct:
+        await session.execute(session.session_settings)
+        if session.prepare_threshold is None:
+            session.prepare_threshold = _ONLY_ON_DEMAND
+    await session.set_autocommit(False)
+
+
+async def check(session: Session) -> None:
+    """Raise if a connection from the pool is lost.
+
+    One that was used a moment ago and has received nothing since, not even its end, is not asked.
+    """
+    if time.monotonic() - session.used_at > _UNCHECKED_SECONDS or _has_input(session):
+        await AsyncConnectionPool.check_connection(session)
+
+
+def _has_input(session: Session) -> bool:
+    poll = select.poll()
+    poll.register(session.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
+
 
 class BlockingSession(_TimedTransactions, Connection[TupleRow]):
     """A blocking connection whose transactions have time-outs."""
@@ -87,6 +141,7 @@ def session_class(frozen_seconds: float) -> type[Session]:
 
     class Configured(Session):
         transaction_settings = _transaction_settings(frozen_seconds)
+        session_settings = _session_settings(frozen_seconds)
 
     return Configured
 

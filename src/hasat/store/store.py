@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.abc import Params
+from psycopg.abc import Params, QueryNoTemplate
 from psycopg.rows import TupleRow, class_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -29,6 +30,8 @@ from hasat.store.session import (
     DEFAULT_FROZEN_SECONDS,
     BlockingSession,
     Session,
+    check,
+    configure,
     kept_alive,
     session_class,
     transport_parameters,
@@ -42,7 +45,7 @@ _CONNECT_SECONDS = 10
 _PING_PART = 1 / 6
 """How often a long transaction is kept alive, as a part of `frozen_seconds`."""
 
-Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+Pool = AsyncConnectionPool[Session]
 Fence = Callable[[AsyncConnection[TupleRow]], Awaitable[None]]
 """Runs first in a transaction, and raises if its owner may no longer write."""
 
@@ -97,23 +100,53 @@ class Store:
 
     @asynccontextmanager
     async def _transaction(self, first: Fence | None) -> AsyncIterator[AsyncConnection[TupleRow]]:
+        async with (
+            self._connection() as connection,
+            _left_if_demoted(connection),
+            kept_alive(connection, self._frozen_seconds * _PING_PART),
+        ):
+            if first is not None:
+                await first(connection)
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Session]:
         if self.liveness is not None:
             self.liveness.check()
         try:
-            async with (
-                self.pool.connection() as connection,
-                _left_if_demoted(connection),
-                kept_alive(connection, self._frozen_seconds * _PING_PART),
-            ):
-                if first is not None:
-                    await first(connection)
-                yield connection
+            async with self.pool.connection() as connection:
+                try:
+                    yield connection
+                finally:
+                    connection.used_at = time.monotonic()
         except PoolTimeout as error:
             raise await self._why_no_connection() from error
         except psycopg.Error as error:
             if trouble := explain.sentence(error, self.label, embedded=self.embedded):
                 raise trouble from error
             raise
+
+    async def read(self, query: QueryNoTemplate, values: Params | None = None) -> list[TupleRow]:
+        """Run one statement that only reads, as one prepared statement in one round trip.
+
+        Through a pooler such as PgBouncer it is a transaction like any other: statements cannot be
+        prepared there, and only a transaction carries the time-outs of its session.
+        """
+        for is_last in (False, True):
+            connection: Session | None = None
+            try:
+                async with self._connection() as connection:
+                    if not connection.is_direct:
+                        cursor = await connection.execute(query, values)
+                        return await cursor.fetchall()
+                    async with _autocommit(connection):
+                        cursor = await connection.execute(query, values, prepare=True)
+                        return await cursor.fetchall()
+            except (DatabaseError, psycopg.OperationalError):
+                # A pooled connection may have been lost before it was used.
+                if is_last or connection is None or not connection.closed:
+                    raise
+        raise AssertionError
 
     async def rows(self, kind: type[T], query: str, values: Params | None = None) -> list[T]:
         """Run a query and return each row as an instance of a class, by column names."""
@@ -157,6 +190,12 @@ async def _read_one_state(connection: AsyncConnection[TupleRow]) -> None:
 class _StandbyReads(Store):
     """Reads from a standby; from the primary while the standby does not respond."""
 
+    async def read(self, query: QueryNoTemplate, values: Params | None = None) -> list[TupleRow]:
+        try:
+            return await super().read(query, values)
+        except DatabaseError:
+            return await self.primary.read(query, values)
+
     @asynccontextmanager
     async def _transaction(self, first: Fence | None) -> AsyncIterator[AsyncConnection[TupleRow]]:
         async with AsyncExitStack() as stack:
@@ -165,6 +204,16 @@ class _StandbyReads(Store):
             except DatabaseError:
                 connection = await stack.enter_async_context(self.primary._transaction(first))
             yield connection
+
+
+@asynccontextmanager
+async def _autocommit(connection: Session) -> AsyncIterator[None]:
+    await connection.set_autocommit(True)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            await connection.set_autocommit(False)
 
 
 @asynccontextmanager
@@ -241,7 +290,7 @@ async def _open(
     response_seconds: float | None,
 ) -> AsyncIterator[Store]:
     """Open a connection pool; without `response_seconds` a slow server is waited for."""
-    # PgBouncer in transaction mode cannot keep prepared statements.
+    # Given servers may be behind a pooler, and are upgraded while other processes run.
     options: dict[str, Any] = {} if reached.embedded else {"prepare_threshold": None}
     wait_seconds, liveness = _WAIT_SECONDS, None
     sessions = session_class(frozen_seconds)
@@ -261,7 +310,8 @@ async def _open(
         max_size=size,
         timeout=wait_seconds,
         reconnect_timeout=_RECONNECT_SECONDS,
-        check=AsyncConnectionPool.check_connection,
+        configure=configure,
+        check=check,
         name="hasat",
         open=False,
     )

@@ -13,7 +13,7 @@ from obstore.store import S3Store
 from hasat.errors import UnavailableError
 from hasat.feed.archive.storage import MissingError
 from hasat.messages import msg
-from hasat.settings.source_sections import Archives
+from hasat.settings.platform_sections import Archives
 
 if TYPE_CHECKING:
     from obstore import BytesStream

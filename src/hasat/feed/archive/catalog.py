@@ -14,9 +14,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from hasat.errors import ConflictError, NotFoundError, UnavailableError
+from hasat.feed.archive.cumulative import CumulativeDelta, WrittenDelta
 from hasat.feed.archive.manifest import Archive, Format, WrittenFiles, formats_of, path_of
 from hasat.feed.archive.storage import MissingError, Storage
-from hasat.feed.changes import is_filled
+from hasat.feed.changes import head_of, is_filled
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg, template
 from hasat.store import Store
@@ -76,6 +77,42 @@ async def latest_archive(store: Store, storage: Storage, dataset: str, format_: 
     raise ArchivePendingError(dataset)
 
 
+async def list_deltas(store: Store, dataset: str) -> Sequence[CumulativeDelta]:
+    """Return all cumulative deltas of a dataset, newest first."""
+    query = load_query(_PACKAGE, "list_deltas")
+    return await store.rows(CumulativeDelta, query, {"dataset": dataset})
+
+
+async def find_delta(store: Store, storage: Storage, dataset: str, name: str) -> CumulativeDelta:
+    """Return the cumulative delta with that name if its file is in this storage."""
+    for delta in await list_deltas(store, dataset):
+        if delta.name == name:
+            return await _in_storage(storage, delta)
+    raise NoArchiveError(
+        msg("{dataset} has no delta named {name!r}.", dataset=dataset, name=name),
+        remedy=msg("GET /api/v1/{dataset}/deltas lists them; old ones expire.", dataset=dataset),
+    )
+
+
+async def latest_delta(
+    store: Store, storage: Storage, dataset: str, days: int, format_: Format
+) -> CumulativeDelta:
+    """Return the newest cumulative delta of a number of days whose end the feed still accepts."""
+    async with store.connection() as conn:
+        head = await head_of(conn, dataset)
+    for delta in await list_deltas(store, dataset):
+        usable = delta.epoch == head.epoch and delta.seq >= head.floor
+        if usable and (delta.days, delta.format) == (days, format_):
+            return await _in_storage(storage, delta)
+    raise ArchivePendingError(dataset)
+
+
+async def _in_storage(storage: Storage, delta: CumulativeDelta) -> CumulativeDelta:
+    if await storage.size(delta.path) != delta.size:
+        raise MissingError(delta.path, storage.label)
+    return delta
+
+
 async def is_obtainable(store: Store, storage: Storage, dataset: Dataset) -> bool:
     """Return whether a consumer can start from an archive here; true for an empty dataset."""
     async with store.connection() as conn:
@@ -109,7 +146,13 @@ async def reserve(store: Store, seat: str, dataset: str, batch: str, names: Sequ
 
 
 async def publish(
-    store: Store, seat: str, batch: str, names: Mapping[Format, str], written: WrittenFiles
+    store: Store,
+    seat: str,
+    batch: str,
+    names: Mapping[Format, str],
+    written: WrittenFiles,
+    delta_names: Mapping[tuple[int, Format], str],
+    deltas: Sequence[WrittenDelta],
 ) -> None:
     """Add the files of a batch to the catalogue, all at once."""
     async with store.connection() as conn:
@@ -132,6 +175,20 @@ async def publish(
                     "seat": seat,
                 },
             )
+        for delta in deltas:
+            for format_, (size, sha256) in delta.files.items():
+                await conn.execute(
+                    load_query(_PACKAGE, "add_delta"),
+                    {
+                        **delta.as_row(),
+                        "batch": batch,
+                        "name": delta_names[delta.beginning.days, format_],
+                        "format": format_,
+                        "size": size,
+                        "sha256": sha256,
+                        "seat": seat,
+                    },
+                )
 
 
 async def expire(store: Store, dataset: str, retention_days: int) -> None:
@@ -140,6 +197,7 @@ async def expire(store: Store, dataset: str, retention_days: int) -> None:
         await conn.execute(
             load_query(_PACKAGE, "expire"), {"dataset": dataset, "retention_days": retention_days}
         )
+        await conn.execute(load_query(_PACKAGE, "expire_deltas"), {"dataset": dataset})
 
 
 async def remove_leftovers(store: Store, storage: Storage, seat: str, dataset: str) -> None:

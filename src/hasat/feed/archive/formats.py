@@ -1,8 +1,9 @@
 """The file formats of an archive, each written record by record in bounded memory."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -10,6 +11,7 @@ from isal import isal_zlib
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyarrow.parquet import ParquetWriter
 
+from hasat.feed.archive.cumulative import NetChanges
 from hasat.feed.archive.manifest import Format, Manifest
 from hasat.feed.archive.snapshot import Batch, Column, FormatWriter
 from hasat.feed.dataset import Dataset, XmlForm
@@ -80,24 +82,32 @@ class Xml:
         self._file.close()
 
 
-class Parquet:
-    """`key`, the fields the dataset declares, the table's typed columns, and `body` as JSON.
+class _ParquetFile:
+    """The leading columns, `key`, the fields the dataset declares, typed columns, and `body`.
 
-    The manifest is stored as metadata of the file.
+    The facts about the file are stored as its metadata.
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, declared: pa.Schema | None, typed: Sequence[Column]
+        self,
+        path: Path,
+        facts: Mapping[str, Any],
+        declared: pa.Schema | None,
+        typed: Sequence[Column],
+        leading: Sequence[pa.Field] = (),
     ) -> None:
         self._declared = declared
+        self._leading = leading
         self._typed = [pa.field(column.name, _type_of(column)) for column in typed]
-        metadata = {f"hasat.{name}": str(value) for name, value in manifest.as_dict().items()}
+        metadata = {f"hasat.{name}": str(value) for name, value in facts.items()}
         self._schema = pa.schema(
             [
+                *leading,
                 pa.field("key", pa.string()),
                 *(declared or ()),
                 *self._typed,
-                pa.field("body", pa.string(), nullable=False),
+                # A removed record has none.
+                pa.field("body", pa.string(), nullable=bool(leading)),
             ],
             metadata=metadata,
         )
@@ -105,13 +115,23 @@ class Parquet:
         self._size = 0
         self._writer = ParquetWriter(path, self._schema, compression="zstd")
 
-    def add(self, batch: Batch) -> None:
-        declared = () if self._declared is None else _read_declared(batch.lines, self._declared)
+    def write(
+        self,
+        lines: bytes,
+        keys: Sequence[str],
+        typed: Sequence[bytes],
+        leading: Sequence[Sequence[Any]] = (),
+    ) -> None:
+        declared = () if self._declared is None else _read_declared(lines, self._declared)
         columns = [
-            pa.array(batch.keys, pa.string()),
+            *(
+                pa.array(values, one.type)
+                for values, one in zip(leading, self._leading, strict=True)
+            ),
+            pa.array(keys, pa.string()),
             *declared,
-            *_read_typed(batch.typed, self._typed),
-            pa.array(_body_texts(batch.lines), pa.string()),
+            *_read_typed(typed, self._typed),
+            pa.array(_body_texts(lines, nullable=bool(self._leading)), pa.string()),
         ]
         table = pa.Table.from_arrays(columns, schema=self._schema)
         self._waiting.append(table)
@@ -130,9 +150,66 @@ class Parquet:
         self._writer.close()
 
 
-def _body_texts(lines: bytes) -> list[bytes]:
+class Parquet:
+    """The records of a snapshot as Parquet."""
+
+    def __init__(
+        self, path: Path, manifest: Manifest, declared: pa.Schema | None, typed: Sequence[Column]
+    ) -> None:
+        self._file = _ParquetFile(path, manifest.as_dict(), declared, typed)
+
+    def add(self, batch: Batch) -> None:
+        self._file.write(batch.lines, batch.keys, batch.typed)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class NdjsonDelta:
+    """NDJSON: one line about the delta, then one line per record that changed."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self._file = _Gzip(path)
+        self._file.write(_encode(header).encode() + b"\n")
+
+    def add(self, changes: NetChanges) -> None:
+        self._file.write(
+            b"".join(
+                f'{{"seq":{seq},"changeType":"{kind}",'.encode() + line[1:]
+                for seq, kind, line in zip(
+                    changes.seqs, changes.kinds, changes.lines.splitlines(True), strict=True
+                )
+            )
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ParquetDelta:
+    """The records that changed as Parquet."""
+
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        declared: pa.Schema | None,
+        typed: Sequence[Column],
+    ) -> None:
+        leading = [pa.field("seq", pa.int64()), pa.field("changeType", pa.string())]
+        self._file = _ParquetFile(path, header, declared, typed, leading)
+
+    def add(self, changes: NetChanges) -> None:
+        self._file.write(changes.lines, changes.keys, changes.typed, [changes.seqs, changes.kinds])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _body_texts(lines: bytes, *, nullable: bool = False) -> list[bytes | None]:
     """Return the body of each line verbatim; a quote inside the key is escaped."""
-    return [line.split(_BODY, 1)[1][:-1] for line in lines.split(b"\n")[:-1]]
+    texts = [line.split(_BODY, 1)[1][:-1] for line in lines.split(b"\n")[:-1]]
+    return [None if nullable and text == b"null" else text for text in texts]
 
 
 def _read_typed(rows: Sequence[bytes], fields: Sequence[pa.Field]) -> list[pa.Array]:
@@ -165,7 +242,21 @@ def open_format(
     if format_ == "ndjson":
         return Ndjson(path, manifest)
     if format_ == "parquet":
-        declared = None if dataset.columns is None else dataset.columns()
+        declared = None if dataset.parquet_schema is None else dataset.parquet_schema()
         return Parquet(path, manifest, declared, typed)
     assert dataset.xml is not None
     return Xml(path, manifest, dataset.xml)
+
+
+def open_delta(
+    dataset: Dataset,
+    format_: Format,
+    path: Path,
+    header: Mapping[str, Any],
+    typed: Sequence[Column],
+) -> NdjsonDelta | ParquetDelta:
+    """Open a new file of a cumulative delta in this format."""
+    if format_ == "ndjson":
+        return NdjsonDelta(path, header)
+    declared = None if dataset.parquet_schema is None else dataset.parquet_schema()
+    return ParquetDelta(path, header, declared, typed)

@@ -5,6 +5,39 @@ INSERT INTO feed.archive (batch, dataset, name, format, size, sha256, epoch, seq
 VALUES (%(batch)s, %(dataset)s, %(name)s, %(format)s, %(size)s, %(sha256)s, %(epoch)s, %(seq)s,
         %(version)s, %(records)s, %(digest)s, %(committed_at)s, %(seat)s)
 
+-- name: add_delta
+-- A file of a cumulative delta that is published.
+INSERT INTO feed.cumulative_delta (batch, dataset, days, name, format, size, sha256, epoch, from_seq,
+                                   from_version, from_digest, from_at, seq, version, records, digest,
+                                   committed_at, added, modified, removed, seat)
+VALUES (%(batch)s, %(dataset)s, %(days)s, %(name)s, %(format)s, %(size)s, %(sha256)s, %(epoch)s,
+        %(from_seq)s, %(from_version)s, %(from_digest)s, %(from_at)s, %(seq)s, %(version)s,
+        %(records)s, %(digest)s, %(committed_at)s, %(added)s, %(modified)s, %(removed)s, %(seat)s)
+
+-- name: beginnings
+-- The versions at which the deltas of the last days begin: the newest that is as old, else the oldest
+-- from which the feed has all changes. The head is one too: after a restore its epoch has no other.
+WITH usable AS (
+    SELECT v.seq, v.version, v.digest, v.committed_at
+      FROM feed.head AS h
+      JOIN feed.version_dataset AS v
+        ON v.dataset = h.dataset AND v.epoch = h.epoch AND v.seq >= h.floor
+     WHERE h.dataset = %(dataset)s
+    UNION ALL
+    SELECT seq, version, digest, committed_at FROM feed.head WHERE dataset = %(dataset)s
+)
+SELECT d.days, v.seq, v.version, v.digest, v.committed_at
+  FROM unnest(%(days)s::integer[]) AS d (days)
+ CROSS JOIN LATERAL (
+       SELECT u.*
+         FROM usable AS u
+        CROSS JOIN LATERAL (SELECT u.committed_at
+                                   <= clock_timestamp() - make_interval(days => d.days)) AS o (old)
+        ORDER BY o.old DESC, CASE WHEN o.old THEN u.committed_at END DESC, u.committed_at
+        LIMIT 1
+       ) AS v
+ ORDER BY d.days
+
 -- name: current
 -- The archives that hold what the dataset is now, and whose commit time the feed still takes.
 SELECT a.id, a.batch, a.dataset, a.name, a.format, a.size, a.sha256, a.epoch, a.seq, a.version,
@@ -44,6 +77,18 @@ SELECT h.dataset
            > least(interval '1 minute' * 2 ^ least(f.failures - 1, 6), interval '1 hour'))
  ORDER BY h.dataset
 
+-- name: expire_deltas
+-- Deltas go with the archives of their batch; their files are to be removed.
+WITH expired AS (
+    DELETE FROM feed.cumulative_delta AS d
+     WHERE d.dataset = %(dataset)s
+       AND NOT EXISTS (SELECT FROM feed.archive AS a WHERE a.batch = d.batch)
+    RETURNING d.batch, d.name, d.seat
+)
+INSERT INTO feed.archive_leftover (batch, dataset, names, seat)
+SELECT batch, %(dataset)s, array_agg(name), max(seat) FROM expired GROUP BY batch
+ON CONFLICT (batch) DO UPDATE SET names = archive_leftover.names || excluded.names
+
 -- name: expire
 -- Archives past their time are no longer known, and their files are to be removed.
 -- The newest batch stays whatever its age, and so does the newest that can be gone on from.
@@ -81,6 +126,32 @@ SELECT id, batch, dataset, name, format, size, sha256, epoch, seq, version, reco
   FROM feed.archive
  WHERE dataset = %(dataset)s
  ORDER BY max(id) OVER (PARTITION BY batch) DESC, format = 'xml' DESC, id DESC
+
+-- name: list_deltas
+-- The cumulative deltas of a dataset, newest first; of a batch first the shortest.
+SELECT id, batch, dataset, days, name, format, size, sha256, epoch, from_seq, from_version,
+       from_digest, from_at, seq, version, records, digest, committed_at, added, modified, removed,
+       created_at, seat
+  FROM feed.cumulative_delta
+ WHERE dataset = %(dataset)s
+ ORDER BY max(id) OVER (PARTITION BY batch) DESC, days, id
+
+-- name: net_changes
+-- Every record that changed between two numbers, once: how, the newest number, the typed columns and
+-- the record as it is now, as a line of JSON. One that changed and changed back is among them.
+COPY (
+    SELECT CASE WHEN key IS NULL THEN 3 WHEN existed THEN 2 ELSE 1 END, last_seq, {typed},
+           '{{"key":' || to_json(changed_key)::text || ',"body":' || coalesce(body::text, 'null') || '}}'
+      FROM (
+            SELECT c.key AS changed_key, max(c.seq) AS last_seq,
+                   (array_agg(c.kind ORDER BY c.seq))[1] <> 1 AS existed
+              FROM feed.change AS c
+             WHERE c.dataset = {dataset} AND c.seq > {after} AND c.seq <= {last}
+             GROUP BY c.key
+           ) AS changed
+      LEFT JOIN {table} ON key = changed_key
+     ORDER BY changed_key
+) TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01', ENCODING 'UTF8')
 
 -- name: save_failure
 -- An archive could not be written.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from psycopg.rows import class_row
 
 from hasat.errors import HasatError
 from hasat.feed.archive.manifest import Format, Manifest, WrittenFiles
+from hasat.feed.columns import POSTGRES_TYPE
 from hasat.feed.cursor import Head
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import EMPTY, SIZE, canonical, record_digest, shift, weight
@@ -44,33 +45,45 @@ _IN_JSON = {
 _AS_TEXT = "({0})::text"
 
 _BATCH_BYTES = 512 << 10
-_SEPARATOR = b"\x02"
+SEPARATOR = b"\x02"
 # A row: the digest in hex, the typed columns, the line; separators in between.
 _TYPED = 2 * SIZE + 1
 
 
 @dataclass(frozen=True)
 class Column:
-    """A typed column; `type` is PostgreSQL's name of its type."""
+    """A typed column; `type` is PostgreSQL's name of its type.
+
+    `value` is the expression of a declared column that the table itself does not have.
+    """
 
     name: str
     type: str
+    value: sql.Composable | None = None
 
     @property
     def in_json(self) -> sql.Composed:
         """Return an expression for the value as JSON that Arrow accepts for its type."""
         form = _IN_JSON.get(self.type, _AS_TEXT)
-        return sql.SQL(form).format(sql.Identifier(self.name))
+        return sql.SQL(form).format(self.value or sql.Identifier(self.name))
 
 
 def typed_columns(conn: Connection[Any], dataset: Dataset) -> Sequence[Column]:
-    """Return the typed columns of a dataset's table."""
+    """Return the typed columns of a dataset's table, then the declared ones it does not have."""
     with conn.cursor(row_factory=class_row(Column)) as cursor:
         cursor.execute(
             load_query("hasat.feed.archive", "typed_columns"),
             {"table": dataset.table.as_string(conn)},
         )
-        return cursor.fetchall()
+        stored = cursor.fetchall()
+    if dataset.parquet_schema is not None:
+        return stored
+    names = {column.name for column in stored}
+    return stored + [
+        Column(one.name, POSTGRES_TYPE[one.type], one.project(None))
+        for one in dataset.columns
+        if one.name not in names
+    ]
 
 
 def values_of(columns: Sequence[Column]) -> sql.Composed:
@@ -110,13 +123,11 @@ class FormatWriter(Protocol):
 def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> WrittenFiles:
     """Write one snapshot of the dataset, each format to its path."""
     # pyarrow is large, and only writing needs it.
-    from pyarrow import ArrowException
-
     from hasat.feed.archive.formats import open_format
 
-    try:
-        with _snapshot(url) as conn, ExitStack() as open_files:
-            manifest = _read_manifest(conn, dataset)
+    with explaining_failures(dataset, next(iter(paths.values())).parent):
+        with snapshot(url) as conn, ExitStack() as open_files:
+            manifest = read_manifest(conn, dataset)
             typed = typed_columns(conn, dataset)
             writers = [
                 open_format(dataset, name, path, manifest, typed) for name, path in paths.items()
@@ -124,7 +135,16 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
             for writer in writers:
                 open_files.callback(writer.close)
             _copy(conn, dataset, manifest, typed, writers)
-        written = WrittenFiles(manifest, {name: _finalize(path) for name, path in paths.items()})
+        return WrittenFiles(manifest, {name: finalize(path) for name, path in paths.items()})
+
+
+@contextmanager
+def explaining_failures(dataset: Dataset, folder: Path) -> Iterator[None]:
+    """Turn the errors of the database and of the disk into sentences."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
     except psycopg.Error as error:
         raise HasatError(
             msg(
@@ -136,23 +156,23 @@ def write_snapshot(url: str, dataset: Dataset, paths: Mapping[Format, Path]) -> 
         ) from None
     except (OSError, ArrowException) as error:
         if is_disk_full(error):
-            folder = next(iter(paths.values())).parent
             raise disk_full(folder, f"the archive of {dataset.name}") from error
         raise HasatError(
             msg("{dataset} could not be archived: {error}.", dataset=dataset.name, error=error)
         ) from None
-    return written
 
 
 @contextmanager
-def _snapshot(url: str) -> Iterator[Connection[Any]]:
+def snapshot(url: str) -> Iterator[Connection[Any]]:
+    """Open a connection whose statements all see one snapshot."""
     with connect_blocking(url, client_encoding="utf8") as conn:
         conn.isolation_level = IsolationLevel.REPEATABLE_READ
         conn.read_only = True
         yield conn
 
 
-def _read_manifest(conn: Connection[Any], dataset: Dataset) -> Manifest:
+def read_manifest(conn: Connection[Any], dataset: Dataset) -> Manifest:
+    """Return the state that the snapshot of this connection holds."""
     with conn.cursor(row_factory=class_row(Head)) as cursor:
         head = cursor.execute(
             load_query("hasat.feed", "head"), {"dataset": dataset.name}
@@ -220,21 +240,27 @@ def _batches(
         table=dataset.table, typed=values_of(typed)
     )
     with conn.cursor() as cursor, cursor.copy(query) as copy:
-        waiting: list[bytes] = []
-        size = 0
-        for row in copy:
-            waiting.append(bytes(row))
-            size += len(row)
-            if size >= _BATCH_BYTES:
-                yield _read(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield _read(waiting)
+        for rows in row_batches(copy):
+            yield _read(rows)
+
+
+def row_batches(copy: Iterable[bytes | bytearray | memoryview]) -> Iterator[list[bytes]]:
+    """Yield the rows of a COPY in batches of limited size."""
+    waiting: list[bytes] = []
+    size = 0
+    for row in copy:
+        waiting.append(bytes(row))
+        size += len(row)
+        if size >= _BATCH_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _read(rows: list[bytes]) -> Batch:
-    parts = [row[_TYPED:].split(_SEPARATOR, 1) for row in rows]
-    read = [_loads(line) for _, line in parts]
+    parts = [row[_TYPED:].split(SEPARATOR, 1) for row in rows]
+    read = [loads(line) for _, line in parts]
     return Batch(
         b"".join([line for _, line in parts]),
         [one["key"] for one in read],
@@ -244,7 +270,8 @@ def _read(rows: list[bytes]) -> Batch:
     )
 
 
-def _loads(line: bytes) -> Any:
+def loads(line: bytes) -> Any:
+    """Parse a line; its numbers may be of any size."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -274,7 +301,7 @@ def _digest(batch: Batch, place: int, stored: bytes) -> bytes:
     return digest
 
 
-def _finalize(path: Path) -> tuple[int, bytes]:
+def finalize(path: Path) -> tuple[int, bytes]:
     """Flush a finished file to disk and return its size and SHA-256."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 
 from hasat.clock import ISTANBUL
 from hasat.errors import ConflictError, HasatError
@@ -17,6 +18,7 @@ from hasat.feed.archive.catalog import (
     remove_leftovers,
     reserve,
 )
+from hasat.feed.archive.cumulative import DAYS, FORMATS, write_deltas
 from hasat.feed.archive.manifest import ENDINGS, Archive, formats_of, path_of
 from hasat.feed.archive.snapshot import write_snapshot
 from hasat.feed.archive.storage import Storage, storage_of
@@ -82,13 +84,24 @@ async def _write(store: Store, storage: Storage, seat: str, dataset: Dataset, re
     batch = secrets.token_hex(4)
     stem = f"{dataset.name}_{dataset.noun}_{_stamp(await store.now())}_{batch}"
     names = {name: f"{stem}.{ENDINGS[name]}" for name in formats_of(dataset)}
-    paths = {format_: path_of(dataset.name, name) for format_, name in names.items()}
-    await reserve(store, seat, dataset.name, batch, list(names.values()))
-    drafts = {format_: storage.draft(path) for format_, path in paths.items()}
+    delta_names = {
+        (days, name): f"{stem}_{days}d.{ENDINGS[name]}" for days in DAYS for name in FORMATS
+    }
+    every_name = [*names.values(), *delta_names.values()]
+    await reserve(store, seat, dataset.name, batch, every_name)
+
+    def draft(name: str) -> Path:
+        return storage.draft(path_of(dataset.name, name))
+
+    drafts = {format_: draft(name) for format_, name in names.items()}
+    delta_drafts = {
+        days: {name: draft(delta_names[days, name]) for name in FORMATS} for days in DAYS
+    }
     written = await run_in_worker(records, write_snapshot, store.url, dataset, drafts)
-    for path in paths.values():
-        await storage.publish(path)
-    await publish(store, seat, batch, names, written)
+    deltas = await run_in_worker(records, write_deltas, store.url, dataset, delta_drafts)
+    for name in every_name:
+        await storage.publish(path_of(dataset.name, name))
+    await publish(store, seat, batch, names, written, delta_names, deltas)
     return batch
 
 

@@ -6,8 +6,10 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from hasat.errors import DatabaseError
 from hasat.messages import msg
@@ -107,18 +109,8 @@ class Cluster:
                 *(part for key, value in settings.items() for part in ("-c", f"{key}={value}")),
             ]
             with self.layout.start_log.open("wb") as log:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd="/",
-                    env=_environment(),
-                    start_new_session=True,
-                    pass_fds=(server_lock, *passage.descriptors),
-                    **self.account.switch(),
-                )
-                await process.wait()
+                process = self._spawn(command, log, log, (server_lock, *passage.descriptors))
+                await asyncio.to_thread(process.wait)
 
     def remove_leftovers(self) -> None:
         """Remove the files of an interrupted initdb and the configuration at its old path."""
@@ -172,25 +164,34 @@ class Cluster:
     async def _run(
         self, program: str, *arguments: str, descriptors: tuple[int, ...]
     ) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            self.binaries.program(program),
-            *arguments,
+        command = [self.binaries.program(program), *arguments]
+        process = self._spawn(command, subprocess.PIPE, subprocess.STDOUT, descriptors)
+        try:
+            said, _ = await asyncio.to_thread(process.communicate)
+        except BaseException:
+            process.kill()
+            raise
+        return process.returncode or 0, said.decode(errors="replace")
+
+    def _spawn(
+        self,
+        command: Sequence[str],
+        stdout: int | IO[bytes],
+        stderr: int | IO[bytes],
+        descriptors: tuple[int, ...],
+    ) -> subprocess.Popen[bytes]:
+        # Not by the event loop: uvloop starts no process as another user.
+        return subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=stdout,
+            stderr=stderr,
             cwd="/",
             env=_environment(),
             start_new_session=True,
             pass_fds=descriptors,
             **self.account.switch(),
         )
-        try:
-            said, _ = await process.communicate()
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
-        return process.returncode or 0, said.decode(errors="replace")
 
     def _locale(self) -> list[str]:
         if self.binaries.major >= 17:
