@@ -2,7 +2,7 @@
 
 The state is in the schema `budget`.
 
-    upstream = Upstream("football", zone="UTC", day_limit=75_000, minute_limit=280, ...)
+    upstream = Upstream("rates", zone="UTC", day_limit=75_000, minute_limit=280, ...)
     budget = Budget(store, upstream)          # one per process and upstream; close() at the end
     grant = await budget.acquire(             # one round trip; waits without blocking
         lane="daily", cost=1, endpoint="/standings", job="daily_standings", run=17, timeout=60.0
@@ -12,7 +12,7 @@ The state is in the schema `budget`.
         "ok", headers=Remaining(day=61_000, minute=250), latency=0.21, retry_after=None
     )
     await budget.slow_down(0.8)               # responses are slow: reduce the rate everywhere
-    quota = await read_quota(store, "football")           # every window and lane, and a forecast
+    quota = await read_quota(store, "rates")           # every window and lane, and a forecast
 
 A run that waits vacates its worker slot (`waiting`). A grant counts as spent once given, also if
 the process dies, the request is cancelled or there is no response. All outcomes are recorded; only

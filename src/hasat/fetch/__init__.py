@@ -5,7 +5,7 @@ over a pool of endpoints. The state that processes share is in the schema `fetch
 """
 
 from hasat.fetch.client import Client, ClientOptions
-from hasat.fetch.endpoint_store import EndpointReport, read_endpoints
+from hasat.fetch.endpoint_store import EndpointReport, read_endpoints, reset_rests
 from hasat.fetch.fetcher import Fetcher
 from hasat.fetch.hedging import HedgedFetcher, max_attempts
 from hasat.fetch.outcomes import (
@@ -38,5 +38,6 @@ __all__ = [
     "max_attempts",
     "read_endpoints",
     "read_workers",
+    "reset_rests",
     "retry_after",
 ]

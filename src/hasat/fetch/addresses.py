@@ -58,16 +58,20 @@ async def checked_addresses(
     host: str, port: int, allowed: Iterable[str], resolver: Resolve = resolve
 ) -> list[Address]:
     """Return the addresses of a host; raise PrivateAddressError unless all are allowed."""
-    networks = [ip_network(network) for network in allowed]
     try:
         # A scope (fe80::1%eth0) does not make an address public.
         addresses = [ip_address(text.partition("%")[0]) for text in await resolver(host, port)]
     except (OSError, UnicodeError):
         addresses = []
-    permitted = [is_public(address) or is_within(address, networks) for address in addresses]
-    if not (addresses and all(permitted)):
+    networks = list(allowed)
+    if not (addresses and all(is_allowed(address, networks) for address in addresses)):
         raise PrivateAddressError(host)
     return addresses
+
+
+def is_allowed(address: Address, networks: Iterable[str]) -> bool:
+    """Return whether an address is public, or within a network that the operator allows."""
+    return is_public(address) or is_within(address, [ip_network(one) for one in networks])
 
 
 def is_public(address: Address) -> bool:

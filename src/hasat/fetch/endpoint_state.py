@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from statistics import median
+from statistics import median_low
 
 from hasat.clock import system_clock, zone
 from hasat.errors import HasatError, OutOfQuotaError, SettingsError, UnavailableError
@@ -105,23 +105,30 @@ def usual_seconds(states: Iterable[EndpointState], kind: str) -> float:
 
 
 def hedge_delay(
-    state: EndpointState, states: Iterable[EndpointState], kind: str, quantile: float
-) -> float | None:
-    """Return the endpoint's own latency quantile as delay of a hedge; None without measurements.
+    state: EndpointState,
+    states: Iterable[EndpointState],
+    kind: str,
+    quantile: float,
+    late: float,
+) -> float:
+    """Return the seconds after which a response is late: the endpoint's own latency quantile.
 
-    The delay of a slow endpoint is capped near the median of all endpoints.
+    It is at least `late` times the median of all endpoints, so that jitter costs no hedge, and at
+    most about their usual quantile, so that a slow endpoint does not hide behind its own.
     """
+    earliest = late * usual_seconds(states, kind)
     typical = _median_quantile(states, kind, quantile)
     if typical is None:
-        return None
+        return earliest
     own = state.stats[kind].sketch.quantile(quantile)
-    return min(own or typical, _ABOUT_EQUAL * typical)
+    return max(earliest, min(own or typical, _ABOUT_EQUAL * typical))
 
 
 def _median_quantile(states: Iterable[EndpointState], kind: str, quantile: float) -> float | None:
     values = [state.stats[kind].sketch.quantile(quantile) for state in states]
     known = [value for value in values if value is not None]
-    return median(known) if known else None
+    # The lower one of two, so that one slow endpoint does not make unknown ones look slow.
+    return median_low(known) if known else None
 
 
 def choose(

@@ -96,6 +96,14 @@ class Settlement:
     hedge: bool
 
 
+@dataclass(frozen=True)
+class EndpointUse:
+    """The requests that all processes have sent to the endpoints so far, and the hedges of them."""
+
+    requests: int
+    hedges: int
+
+
 class EndpointStore:
     """The rows of one upstream; `key` is a fingerprint of the API key of this process."""
 
@@ -162,6 +170,12 @@ class EndpointStore:
             await self._declare()
             return await self.read(kind)
         return [seen[url] for url in self._endpoints]
+
+    async def use(self) -> EndpointUse:
+        """Return what was sent to the declared endpoints since they were first used."""
+        query = load_query("hasat.fetch", "read_endpoint_use")
+        (use,) = await self._store.rows(EndpointUse, query, self._names)
+        return use
 
     async def _declare(self) -> None:
         async with self._store.connection() as conn:
@@ -312,6 +326,12 @@ async def read_endpoints(
     """Return every endpoint of an upstream, also those that are no longer declared."""
     values = {"upstream": upstream, "zone": zone}
     return await store.rows(EndpointReport, load_query("hasat.fetch", "report_endpoints"), values)
+
+
+async def reset_rests(store: Store, upstream: str) -> None:
+    """End the cooldowns of an upstream and its endpoints, as an operator who removed the cause."""
+    async with store.connection() as conn:
+        await conn.execute(load_query("hasat.fetch", "reset_rests"), {"upstream": upstream})
 
 
 class EndpointMetrics(Collector):

@@ -4,8 +4,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 
 from hasat.budget import Budget, Remaining, Waiting, keep_slot
+from hasat.clock import system_clock
 from hasat.errors import OutOfQuotaError, UnavailableError
 from hasat.fetch.client import Client, NoResponseError
 from hasat.fetch.endpoint_state import key_rejected
@@ -28,12 +30,16 @@ class TokenBudget:
     """A token bucket for extra requests: each request earns a share of a token, an extra costs one.
 
     Retries and hedges thus stay a share of all requests, and an outage cannot multiply the load.
+    The bucket starts with `saved` tokens; `owed` of them are earned before others are added.
     """
 
-    def __init__(self, share: float, *, max_saved: float, saved: float = 0.0) -> None:
+    def __init__(
+        self, share: float, *, max_saved: float, saved: float = 0.0, owed: float = 0.0
+    ) -> None:
         self.share = share
         self._max_saved = max_saved
         self._saved = min(saved, max_saved)
+        self._owed = owed
 
     @property
     def saved(self) -> float:
@@ -41,6 +47,9 @@ class TokenBudget:
         return self._saved
 
     def earn(self) -> None:
+        if self._owed > 0.0:
+            self._owed -= self.share
+            return
         self._saved = min(self._max_saved, self._saved + self.share)
 
     def spend(self) -> bool:
@@ -70,6 +79,7 @@ async def quarantine_broken(
 # The outcomes that a retry may change, and the attempts for each.
 _MAX_ATTEMPTS = {Outcome.TRANSIENT: 3, Outcome.MINUTE_LIMITED: 3, Outcome.BROKEN: 2}
 _RETRY_SHARE, _RETRIES_SAVED = 0.05, 10.0
+_LIMITED_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 _SLOWER = 0.8
 
@@ -111,13 +121,19 @@ class Fetcher:
         """The number of requests sent, retries included."""
 
     async def fetch(
-        self, request: Request, context: RequestContext, *, patience: float = 60.0
+        self,
+        request: Request,
+        context: RequestContext,
+        *,
+        patience: float = 60.0,
+        pass_limits: bool = False,
     ) -> FetchResult:
         """Return a result that is `ok`, `empty`, `not_in_plan`, `bad_request` or `broken`.
 
         `patience` is how long each attempt waits for its grant. Raises OutOfQuotaError when the
         day's quota is used up, SettingsError when the key is rejected, UnavailableError when there
-        is no response after the retries.
+        is no response after the retries. With `pass_limits` a request that came too fast is not
+        repeated: OutOfQuotaError has the time until which the upstream asks to wait.
         """
         self._retries.earn()
         attempt = 0
@@ -138,8 +154,18 @@ class Fetcher:
                 )
             if outcome not in _MAX_ATTEMPTS:
                 return result
-            # After a minute limit the budget pauses, and the next grant waits for that.
             limited = outcome is Outcome.MINUTE_LIMITED
+            if limited and pass_limits:
+                pause = result.verdict.retry_after or _LIMITED_SECONDS
+                raise OutOfQuotaError(
+                    msg(
+                        "{upstream} asks for a pause: {reason}.",
+                        upstream=self._upstream,
+                        reason=reason,
+                    ),
+                    until=system_clock() + timedelta(seconds=pause),
+                )
+            # After a minute limit the budget pauses, and the next grant waits for that.
             if attempt == _MAX_ATTEMPTS[outcome] or not (limited or self._retries.spend()):
                 if outcome is Outcome.BROKEN:
                     return result

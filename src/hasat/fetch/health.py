@@ -115,8 +115,7 @@ _FAILING_SECONDS, _MAX_FAILING_SECONDS, _ALLOWED_FAILURES = 30.0, 300.0, 3
 _HALF_LIFE_SECONDS = 15.0
 _MAX_WEIGHT = 20.0
 _FAILURE_FACTOR = 10.0
-_LOST_RACE_FACTOR = 2.0
-_MAX_RESPONSE_COST, _MIN_RESPONSE_SECONDS = 5.0, 0.25
+_LOST_RACE_FACTOR = 10.0
 
 
 @dataclass(frozen=True)
@@ -209,12 +208,11 @@ class Measurement:
 def cost_of(measurement: Measurement, usual: float) -> float:
     """Return the seconds to charge: a fast failure is expensive, a lost race would have gone on.
 
-    The cost of a single response is capped, so that one slow response does not ban an endpoint.
+    How long is unknown; a tail that is worth a hedge is usually an order of magnitude longer.
     """
-    if not (measurement.answered or measurement.lost):
-        return measurement.seconds + usual * _FAILURE_FACTOR
-    seconds = measurement.seconds * (_LOST_RACE_FACTOR if measurement.lost else 1.0)
-    return min(seconds, max(usual * _MAX_RESPONSE_COST, _MIN_RESPONSE_SECONDS))
+    if measurement.lost:
+        return measurement.seconds * _LOST_RACE_FACTOR
+    return measurement.seconds + (0.0 if measurement.answered else usual * _FAILURE_FACTOR)
 
 
 def note(sketch: LatencySketch, measurement: Measurement) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hasat.errors import UnavailableError
 from hasat.fetch.client import Client, NoResponseError
 from hasat.fetch.endpoint_state import hedge_delay, key_rejected
+from hasat.fetch.endpoint_store import EndpointUse
 from hasat.fetch.fetcher import TokenBudget
 from hasat.fetch.outcomes import (
     DEFINITIVE,
@@ -24,8 +25,10 @@ from hasat.fetch.pool import EndpointPool, Reservation
 from hasat.messages import msg
 
 _MIN_QUANTILE = 0.95
+_LATE, _VERY_LATE = 1.75, 3.0
 _MAX_SHARE_OF_TIMEOUT = 0.5
-_HEDGES_SAVED, _HEDGES_ENOUGH = 10.0, 2.0
+_MIN_SECONDS = 0.05
+_HEDGES_SAVED, _HEDGES_ENOUGH, _FIRST_HEDGES = 10.0, 4.0, 2.0
 _FAILOVER_SHARE, _FAILOVERS_SAVED = 0.1, 10.0
 _MAX_FAILURE_SHARE, _SMOOTHING = 0.2, 0.05
 
@@ -37,11 +40,15 @@ def max_attempts(endpoints: int) -> int:
 
 @dataclass
 class _Race:
-    """One request, the endpoints that received it, and the attempts in flight."""
+    """One request, the endpoints that received it, and the attempts in flight.
+
+    All attempts share the time-out of the request, which ends at `deadline`.
+    """
 
     request: Request
     context: RequestContext
     max_attempts: int
+    deadline: float
     tried: list[str] = field(default_factory=list)
     running: set[asyncio.Task[FetchResult | None]] = field(default_factory=set)
 
@@ -61,6 +68,14 @@ class _Race:
             task.cancel()
 
 
+@dataclass(frozen=True)
+class _Late:
+    """A time after which a request is sent to another endpoint too, if a token is left."""
+
+    at: float
+    tokens: TokenBudget
+
+
 class HedgedFetcher:
     """Send requests to the pool with few extra attempts.
 
@@ -75,7 +90,7 @@ class HedgedFetcher:
         self._pool = pool
         self._client = client
         self._classify = classify
-        self._hedges = TokenBudget(hedge_share, max_saved=_HEDGES_SAVED)
+        self._hedges = _hedge_budget(hedge_share, pool.use)
         self._failovers = TokenBudget(
             _FAILOVER_SHARE, max_saved=_FAILOVERS_SAVED, saved=_FAILOVERS_SAVED
         )
@@ -90,9 +105,10 @@ class HedgedFetcher:
         endpoint is used up, UnavailableError when no endpoint is available or responded.
         """
         able = sum(s.endpoint.path_for(request) is not None for s in self._pool.states)
-        race = _Race(request, context, 1 if only else max_attempts(able))
         self._client.ready()
         primary = await self._pool.take(request, context, only=only)
+        deadline = time.monotonic() + request.timeout
+        race = _Race(request, context, 1 if only else max_attempts(able), deadline)
         self._hedges.earn()
         self._failovers.earn()
         try:
@@ -103,11 +119,11 @@ class HedgedFetcher:
     async def _run(self, race: _Race, primary: Reservation) -> FetchResult:
         race.tried.append(primary.url)
         race.start(self._send(primary, race))
-        delay = self._delay(primary, race)
-        hedge_at = None if delay is None else time.monotonic() + delay
+        late = iter(self._late_at(primary, race))
+        late_at = next(late, None)
         last: FetchResult | None = None
         while race.running:
-            timeout = None if hedge_at is None else max(hedge_at - time.monotonic(), 0.0)
+            timeout = None if late_at is None else max(late_at.at - time.monotonic(), 0.0)
             finished = await race.wait(timeout)
             for result in finished:
                 if result.verdict.outcome in DEFINITIVE:
@@ -118,14 +134,14 @@ class HedgedFetcher:
                     raise key_rejected(self._pool.upstream, result.verdict.reason)
                 last = result
             if not race.running:
-                hedge_at = None
+                late_at = None
                 # Nothing finished if no other endpoint was available.
                 if finished and self._may_fail_over(race, finished[-1]):
-                    race.start(self._send_another(race, hedge=False))
-            elif not finished and hedge_at is not None:
-                hedge_at = None
-                if self._hedges.spend():
-                    race.start(self._send_another(race, hedge=True))
+                    race.start(self._send_another(race))
+            elif not finished and late_at is not None:
+                if len(race.tried) == 1 and late_at.tokens.spend():
+                    race.start(self._send_another(race, late_at.tokens))
+                late_at = next(late, None)
         assert last is not None, "a race ends with a response or a reason"
         if last.verdict.outcome is Outcome.BROKEN:
             return last
@@ -139,45 +155,60 @@ class HedgedFetcher:
             remedy=msg("Try again later; failing endpoints are retried after a cooldown."),
         )
 
-    def _delay(self, primary: Reservation, race: _Race) -> float | None:
-        """Return the seconds after which to send a hedge; None for never."""
+    def _late_at(self, primary: Reservation, race: _Race) -> list["_Late"]:
+        """Return when to send a late request to another endpoint, and what pays for that.
+
+        First a hedge. Halfway to the time-out the request has probably failed, and a failover may
+        still succeed.
+        """
         request, share = race.request, self._hedges.share
-        if (
-            race.max_attempts < 2
-            or not request.hedge
-            or not share
-            or self._failing > _MAX_FAILURE_SHARE
-        ):
-            return None
-        affordable = max(_MIN_QUANTILE, 1.0 - share)
-        poor = max(0.0, 1.0 - self._hedges.saved / _HEDGES_ENOUGH)
-        quantile = _MIN_QUANTILE + (affordable - _MIN_QUANTILE) * poor
-        delay = hedge_delay(primary.state, self._pool.states, request.kind, quantile)
-        latest = request.timeout * _MAX_SHARE_OF_TIMEOUT
-        return latest if delay is None else min(delay, latest)
+        if race.max_attempts < 2:
+            return []
+        # The last tokens are for the slowest requests.
+        poor = min(max((_HEDGES_ENOUGH - self._hedges.saved) / (_HEDGES_ENOUGH - 1.0), 0.0), 1.0)
+        quantile = _MIN_QUANTILE + (max(_MIN_QUANTILE, 1.0 - share) - _MIN_QUANTILE) * poor
+        late = _LATE + (_VERY_LATE - _LATE) * poor
+        delay = hedge_delay(primary.state, self._pool.states, request.kind, quantile, late)
+        began, halfway = time.monotonic(), request.timeout * _MAX_SHARE_OF_TIMEOUT
+        times = []
+        if request.hedge and share and self._failing <= _MAX_FAILURE_SHARE:
+            times.append(_Late(began + min(delay, halfway), self._hedges))
+        if max(delay, halfway) < request.timeout:
+            times.append(_Late(began + max(delay, halfway), self._failovers))
+        return times
 
     def _may_fail_over(self, race: _Race, last: FetchResult) -> bool:
-        if len(race.tried) >= race.max_attempts:
+        if len(race.tried) >= race.max_attempts or time.monotonic() >= race.deadline:
             return False
         # A limited endpoint gets a cooldown, so only failures need the token budget.
         limited = last.verdict.outcome in (Outcome.MINUTE_LIMITED, Outcome.DAY_EXHAUSTED)
         return limited or self._failovers.spend()
 
-    async def _send_another(self, race: _Race, *, hedge: bool) -> FetchResult | None:
-        """Send the request to another endpoint; return None if none is free."""
-        request, context = race.request, race.context
-        reservation = await self._pool.take_another(request, context, race.tried, hedge=hedge)
+    async def _send_another(
+        self, race: _Race, tokens: TokenBudget | None = None
+    ) -> FetchResult | None:
+        """Send the request to another endpoint; return None if none is free.
+
+        `tokens` has paid for it while the first attempt continues.
+        """
+        request, context, reservation = race.request, race.context, None
+        try:
+            reservation = await self._pool.take_another(
+                request, context, race.tried, hedge=tokens is self._hedges
+            )
+        finally:
+            # Also when the first response arrives while this waits for an endpoint.
+            if tokens is not None and reservation is None:
+                tokens.give_back()
         if reservation is None:
-            if hedge:
-                self._hedges.give_back()
             return None
         race.tried.append(reservation.url)
         return await self._send(reservation, race)
 
     async def _send(self, reservation: Reservation, race: _Race) -> FetchResult:
-        request = race.request
-        address = f"{reservation.url}{reservation.claim.endpoint.path_for(request)}"
         started = time.monotonic()
+        request = replace(race.request, timeout=max(race.deadline - started, _MIN_SECONDS))
+        address = f"{reservation.url}{reservation.claim.endpoint.path_for(request)}"
         response: Response | None = None
         verdict: Verdict | None = None
         try:
@@ -192,3 +223,18 @@ class HedgedFetcher:
         failed = verdict.outcome not in DEFINITIVE
         self._failing += _SMOOTHING * (failed - self._failing)
         return FetchResult(verdict, response, reservation.url)
+
+
+def _hedge_budget(share: float, use: EndpointUse) -> TokenBudget:
+    """Return the token budget of a process: of all requests, at most a share are hedges.
+
+    The first hundred requests may have two, also where each process sends only one request.
+    """
+    if not share:
+        return TokenBudget(0.0, max_saved=0.0)
+    earned = share * use.requests
+    saved = max(earned, _FIRST_HEDGES) - use.hedges
+    owed = max(_FIRST_HEDGES - earned, 0.0)
+    return TokenBudget(
+        share, max_saved=_HEDGES_SAVED, saved=min(max(saved, 0.0), _FIRST_HEDGES), owed=owed
+    )

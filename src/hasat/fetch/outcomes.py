@@ -80,6 +80,25 @@ Classify = Callable[[Response], Verdict]
 """Classifies a response by status, headers and body alone; called once per response."""
 
 
+def classify_status(response: Response) -> Verdict:
+    """Classify a response by its status alone, for an upstream that uses HTTP as intended."""
+    status = response.status
+    reason = f"the server responded {status}"
+    if status == 200:
+        return Verdict(Outcome.OK)
+    if status in (204, 404, 410):
+        return Verdict(Outcome.EMPTY, reason)
+    if status == 429:
+        return Verdict(Outcome.MINUTE_LIMITED, reason, retry_after(response.headers))
+    if status in (401, 403):
+        return Verdict(Outcome.UNAUTHORISED, reason)
+    if status == 402:
+        return Verdict(Outcome.NOT_IN_PLAN, reason)
+    if status == 408 or status >= 500:
+        return Verdict(Outcome.TRANSIENT, reason, retry_after(response.headers))
+    return Verdict(Outcome.BAD_REQUEST if 400 <= status < 500 else Outcome.BROKEN, reason)
+
+
 @dataclass(frozen=True)
 class FetchResult:
     """The verdict on a request, and the response if there was one."""

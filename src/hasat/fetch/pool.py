@@ -22,7 +22,13 @@ from hasat.fetch.endpoint_state import (
     none_available,
     usual_seconds,
 )
-from hasat.fetch.endpoint_store import Claim, EndpointRow, EndpointStore, Settlement
+from hasat.fetch.endpoint_store import (
+    Claim,
+    EndpointRow,
+    EndpointStore,
+    EndpointUse,
+    Settlement,
+)
 from hasat.fetch.fetcher import quarantine_broken
 from hasat.fetch.health import Measurement, cost_of, effect_of, note
 from hasat.fetch.outcomes import DEFINITIVE, Request, RequestContext, Response, Verdict
@@ -87,11 +93,14 @@ class EndpointPool:
         self._refreshed_at: dict[str, float] = {}
         self._upstream_row: tuple[EndpointRow, float] | None = None
         self._uses = 0
+        self.use = EndpointUse(0, 0)
+        """What all processes had sent when the pool was opened."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
         """Open the pool; at the end, wait until its state is written."""
         async with self._state.opened():
+            self.use = await self._state.use()
             try:
                 yield self
             finally:

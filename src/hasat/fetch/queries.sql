@@ -16,11 +16,12 @@ WITH now AS (
         ),
         rest_cause = %(cause)s,
         rest_level = u.rest_level + 1,
+        rest_urls = %(urls)s,
         prober = NULL,
         probe_until = NULL
     FROM now
     WHERE u.upstream = %(upstream)s
-      AND (u.rest_until IS NULL OR u.rest_until <= now.now)
+      AND (u.rest_until IS NULL OR u.rest_until <= now.now OR NOT %(urls)s::text[] <@ u.rest_urls)
       AND (u.prober = %(holder)s
            OR (SELECT count(*) > 1 AND bool_and(coalesce(is_same, false)) FROM in_service))
     RETURNING u.upstream
@@ -60,7 +61,8 @@ WHERE e.upstream = %(upstream)s AND e.url = %(url)s AND u.upstream = e.upstream
   AND (e.rest_until IS NULL OR e.rest_until <= clock.now)
   AND CASE WHEN e.quota_day = clock.today THEN e.points ELSE 0 END + %(points)s
       <= least(%(daily)s, e.learned + greatest(e.learned / 10, 20))
-  AND (u.rest_level = 0 OR u.prober = %(holder)s OR u.refused_key <> %(key)s)
+  AND (u.rest_level = 0 OR u.prober = %(holder)s OR u.refused_key <> %(key)s
+       OR NOT %(urls)s::text[] <@ u.rest_urls)
 RETURNING
     e.points, e.learned, e.streak, e.rest_level,
     coalesce(l.mean, 0) AS mean,
@@ -102,7 +104,8 @@ WHERE e.upstream = %(upstream)s
 ORDER BY e.url
 
 -- name: read_endpoints
--- Return every declared endpoint of the upstream, with times as seconds from now.
+-- Return every declared endpoint of the upstream, with times as seconds from now. A rest of the
+-- upstream holds only if no other endpoint is declared than when it began.
 SELECT
     e.url,
     e.holder IS NOT NULL AND e.held_until > clock.now AS held,
@@ -115,9 +118,10 @@ SELECT
     coalesce(l.weight, 0) AS weight,
     coalesce(extract(epoch FROM clock.now - l.measured_at), 0)::float8 AS measured_ago,
     l.sketch,
-    coalesce(extract(epoch FROM u.rest_until - clock.now), 0)::float8 AS upstream_rest_in,
+    CASE WHEN holds THEN coalesce(extract(epoch FROM u.rest_until - clock.now), 0) ELSE 0
+    END::float8 AS upstream_rest_in,
     u.rest_cause AS upstream_cause,
-    u.rest_level AS upstream_level,
+    CASE WHEN holds THEN u.rest_level ELSE 0 END AS upstream_level,
     u.refused_key,
     extract(epoch FROM (clock.today + 1)::timestamp AT TIME ZONE %(zone)s - clock.now)::float8
         AS day_ends_in
@@ -125,14 +129,23 @@ FROM (
     SELECT clock_timestamp() AS now, (clock_timestamp() AT TIME ZONE %(zone)s)::date AS today
 ) AS clock
 JOIN fetching.upstream AS u ON u.upstream = %(upstream)s
+CROSS JOIN LATERAL (SELECT coalesce(%(urls)s::text[] <@ u.rest_urls, true) AS holds) AS rest
 JOIN fetching.endpoint AS e ON e.upstream = u.upstream AND e.url = ANY (%(urls)s)
 LEFT JOIN fetching.latency AS l ON l.upstream = e.upstream AND l.url = e.url AND l.kind = %(kind)s
+
+-- name: read_endpoint_use
+-- Return the requests and hedges of the declared endpoints since they were first used.
+SELECT
+    coalesce(sum(successes + failures + cancelled), 0)::bigint AS requests,
+    coalesce(sum(hedges), 0)::bigint AS hedges
+FROM fetching.endpoint
+WHERE upstream = %(upstream)s AND url = ANY (%(urls)s)
 
 -- name: open_upstream
 -- End the cooldown of an upstream after a response.
 UPDATE fetching.upstream
-SET rest_until = NULL, rest_cause = NULL, rest_level = 0, prober = NULL, probe_until = NULL,
-    refused_key = NULL
+SET rest_until = NULL, rest_cause = NULL, rest_level = 0, rest_urls = NULL, prober = NULL,
+    probe_until = NULL, refused_key = NULL
 WHERE upstream = %(upstream)s AND rest_level > 0
 
 -- name: probe_upstream
@@ -150,11 +163,25 @@ UPDATE fetching.upstream
 SET rest_until = clock_timestamp() + make_interval(secs => %(rest)s * 2 ^ least(rest_level, 5)),
     rest_cause = %(cause)s,
     rest_level = rest_level + 1,
+    rest_urls = %(urls)s,
     prober = NULL,
     probe_until = NULL,
     refused_key = %(key)s
 WHERE upstream = %(upstream)s
-  AND (rest_until IS NULL OR rest_until <= clock_timestamp() OR refused_key IS DISTINCT FROM %(key)s)
+  AND (rest_until IS NULL OR rest_until <= clock_timestamp() OR refused_key IS DISTINCT FROM %(key)s
+       OR NOT %(urls)s::text[] <@ rest_urls)
+
+-- name: reset_rests
+-- End the cooldowns of an upstream and its endpoints; what was spent and learned stays.
+WITH opened AS (
+    UPDATE fetching.upstream
+    SET rest_until = NULL, rest_cause = NULL, rest_level = 0, rest_urls = NULL, prober = NULL,
+        probe_until = NULL, refused_key = NULL
+    WHERE upstream = %(upstream)s
+)
+UPDATE fetching.endpoint
+SET rest_until = NULL, rest_cause = NULL, rest_level = 0, streak = 0
+WHERE upstream = %(upstream)s
 
 -- name: release_endpoint
 -- Release an endpoint whose request was not sent.

@@ -50,8 +50,10 @@ class WorkersFile:
     endpoints: tuple[Endpoint, ...] = field(default=())
 
 
-def read_workers(path: Path, *, daily: int = 2000, min_interval_ms: int = 200) -> WorkersFile:
-    """Read the file, with defaults for missing fields of an entry.
+def read_workers(
+    path: Path, *, setting: str = "workers_file", daily: int = 2000, min_interval_ms: int = 200
+) -> WorkersFile:
+    """Read the file that `setting` names, with defaults for missing fields of an entry.
 
     Raises one SettingsError that names every problem, and never the key.
     """
@@ -60,7 +62,7 @@ def read_workers(path: Path, *, daily: int = 2000, min_interval_ms: int = 200) -
     except OSError as error:
         raise SettingsError(
             msg("Cannot read {path}: {strerror}.", path=path, strerror=error.strerror or error),
-            remedy=msg("Set tkgm.workers_file to your workers.json."),
+            remedy=msg("Name your workers.json in {setting}.", setting=setting),
         ) from error
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
