@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from hasat.deliver.events import Kind
 from hasat.errors import NotFoundError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -28,7 +27,7 @@ class Endpoint:
     def host(self) -> str:
         return urlsplit(self.url).hostname or ""
 
-    def accepts(self, kind: Kind) -> bool:
+    def accepts(self, kind: str) -> bool:
         """Return whether it receives this kind of event.
 
         Without a filter that is every kind but DatasetChanged, which the original service does not

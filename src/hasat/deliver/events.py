@@ -14,20 +14,20 @@ from psycopg.types.json import Json
 
 from hasat.clock import local_time
 from hasat.feed.cursor import Cursor
-from hasat.settings.types import EventName
+from hasat.feed.guard import Measure
+from hasat.settings.events import TEST, event_kinds
 from hasat.store import Store
 from hasat.store.queries import load_query
 
 Severity = Literal["Info", "Warning", "Critical"]
-Kind = Literal[EventName, "Test"]
-"""The original service's six kinds, DatasetChanged, and the test of `hasat webhooks test`."""
 
 
 @dataclass(frozen=True)
 class Event:
     """Something that endpoints may be notified of; the summary is for people."""
 
-    kind: Kind
+    kind: str
+    """The name of a kind of the platform or of an installed source."""
     severity: Severity
     summary: str
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +37,8 @@ class Event:
 
 async def publish_event(conn: AsyncConnection[Any], event: Event) -> None:
     """Write the event to the outbox; it is sent if and only if the transaction commits."""
+    if event.kind != TEST.name and event.kind not in event_kinds():
+        raise ValueError(f"No installed source declares the event {event.kind!r}.")
     await conn.execute(
         load_query("hasat.deliver", "add_event"),
         {
@@ -53,6 +55,8 @@ async def publish_event(conn: AsyncConnection[Any], event: Event) -> None:
 Health = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
 """The checks of all sources: a `status` (Healthy, Degraded, Unhealthy) and a `description` each."""
 
+MAX_KEYS = 100
+"""The number of keys up to which DatasetChanged names them."""
 _PACKAGE = "hasat.deliver"
 _SEVERITIES: dict[str, Severity] = {"Unhealthy": "Critical", "Degraded": "Warning"}
 
@@ -69,7 +73,7 @@ async def publish_versions(store: Store) -> int:
         await conn.execute(load_query(_PACKAGE, "add_seen_datasets"))
         await conn.execute("SELECT FROM deliver.seen_version ORDER BY dataset FOR UPDATE")
         async with conn.cursor(row_factory=dict_row) as versions:
-            await versions.execute(load_query(_PACKAGE, "new_versions"))
+            await versions.execute(load_query(_PACKAGE, "new_versions"), {"max_keys": MAX_KEYS})
             rows = await versions.fetchall()
         for row in rows:
             if row["added"] or row["modified"] or row["removed"]:
@@ -79,6 +83,64 @@ async def publish_versions(store: Store) -> int:
                 [row["version"], row["dataset"]],
             )
     return len(rows)
+
+
+async def publish_holds(store: Store) -> None:
+    """Publish RemovalGuardTriggered for every run that the guard has held."""
+    async with store.connection() as conn:
+        async with conn.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(
+                "UPDATE feed.hold SET announced = true WHERE NOT announced"
+                " RETURNING id, preview, seconds"
+            )
+            rows = await cursor.fetchall()
+        for row in rows:
+            await publish_event(conn, _guard_triggered(row))
+
+
+def _guard_triggered(row: Mapping[str, Any]) -> Event:
+    """Return the event of a hold; the payload has removals first, as the original's has."""
+    over = [one for one in row["preview"]["measures"] if one["exceeded"]]
+    removal = next((one for one in over if one["what"] == "removed"), None)
+    payload: dict[str, Any] = {"Run": row["id"], "Duration": format_duration(row["seconds"])}
+    if removal is not None:
+        count = row["preview"]["datasets"][removal["subject"]]
+        payload |= {
+            "DocumentType": removal["subject"],
+            "RemovalCount": count["removed"],
+            "TotalCount": count["total"] - count["added"] + count["removed"],
+            "RemovalRatio": f"{removal['value']:.1f}%",
+            "Threshold": f"{removal['limit']:g}%",
+        }
+    payload["Measures"] = [
+        {
+            "Subject": one["subject"],
+            "What": one["what"],
+            "Percent": one["value"],
+            "Limit": one["limit"],
+        }
+        for one in over
+    ]
+    measures = "; ".join(str(_measure(one)) for one in over)
+    return Event(
+        "RemovalGuardTriggered",
+        "Warning",
+        f"Koruma tetiklendi: {measures}. Hiçbir şey değiştirilmedi; "
+        f"{row['id']} numaralı çalıştırma onay bekliyor.",
+        payload,
+    )
+
+
+def _measure(stored: Mapping[str, Any]) -> Measure:
+    return Measure(*(stored[name] for name in ("subject", "what", "value", "limit")))
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as the original writes it: hh:mm:ss.fff."""
+    rest, thousandths = divmod(round(seconds * 1000), 1000)
+    minutes, second = divmod(rest, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours:02d}:{minute:02d}:{second:02d}.{thousandths:03d}"
 
 
 async def publish_archive_failures(store: Store) -> None:
@@ -165,6 +227,14 @@ def _changed(row: Mapping[str, Any]) -> Event:
             "head": row["seq"],
             "after": str(Cursor(row["dataset"], row["epoch"], row["seq_before"])),
             "cursor": str(Cursor(row["dataset"], row["epoch"], row["seq"])),
+            **_keys(row),
         },
         at=row["committed_at"],
     )
+
+
+def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changed keys if they are few, and the feed still has all of them."""
+    keys = row["keys"] or []
+    total = row["added"] + row["modified"] + row["removed"]
+    return {"keys": keys} if keys and len(keys) == total else {}

@@ -33,7 +33,7 @@ from hasat.errors import DatabaseError, UnavailableError
 from hasat.feed.changes import Change, ExpiredError, changes_after, head_of
 from hasat.feed.cursor import Cursor, Head
 from hasat.messages import msg
-from hasat.settings.source_sections import Nats
+from hasat.settings.platform_sections import Nats
 from hasat.store import Store
 from hasat.store.queries import load_query
 

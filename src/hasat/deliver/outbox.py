@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from uuid import UUID
 
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from hasat.deliver.endpoints import Endpoint
-from hasat.deliver.events import Event, Kind, Severity
+from hasat.deliver.events import Event, Severity
 from hasat.errors import ConflictError, NotFoundError
 from hasat.messages import change_text, msg, restored, stored, template
-from hasat.settings.source_sections import Webhooks
+from hasat.settings.events import TEST, event_kinds
+from hasat.settings.platform_sections import Webhooks
 from hasat.store import Store
 from hasat.store.audit import record_action
 from hasat.store.queries import load_query
@@ -30,7 +31,7 @@ class DueDelivery:
 
     id: int
     message_id: UUID
-    kind: Kind
+    kind: str
     severity: Severity
     summary: str
     payload: Mapping[str, Any]
@@ -115,7 +116,7 @@ def _subscriptions(endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
     pairs = [
         (endpoint.name, kind)
         for endpoint in endpoints
-        for kind in get_args(Kind)
+        for kind in (*event_kinds(), TEST.name)
         if endpoint.accepts(kind)
     ]
     return {"endpoints": [name for name, _ in pairs], "kinds": [kind for _, kind in pairs]}
@@ -180,14 +181,20 @@ async def list_deliveries(
     endpoint: str | None = None,
     state: State | None = None,
     before: int | None = None,
+    owner: str | None = None,
     limit: int = 100,
 ) -> list[Delivery]:
-    """Return deliveries, newest first; `before` continues an earlier list."""
-    return await _read(store, endpoint=endpoint, state=state, before=before, limit=limit)
+    """Return deliveries, newest first; `before` continues an earlier list.
+
+    With `owner`, only those of its watch lists.
+    """
+    return await _read(
+        store, endpoint=endpoint, state=state, before=before, owner=owner, limit=limit
+    )
 
 
-async def get_delivery(store: Store, delivery: int) -> Delivery:
-    found = await _read(store, id=delivery)
+async def get_delivery(store: Store, delivery: int, owner: str | None = None) -> Delivery:
+    found = await _read(store, id=delivery, owner=owner)
     if not found:
         raise NotFoundError(
             msg("There is no delivery {delivery}.", delivery=delivery),
@@ -197,7 +204,9 @@ async def get_delivery(store: Store, delivery: int) -> Delivery:
 
 
 async def replay(
-    store: Store, deliveries: Sequence[int] | None = None, endpoint: str | None = None
+    store: Store,
+    deliveries: Sequence[int] | None = None,
+    endpoint: str | None = None,
 ) -> list[int]:
     """Send these deliveries again, or all dead letters, before those that are waiting."""
     if deliveries is not None:
@@ -207,7 +216,10 @@ async def replay(
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "replay"),
-            {"ids": None if deliveries is None else list(deliveries), "endpoint": endpoint},
+            {
+                "ids": None if deliveries is None else list(deliveries),
+                "endpoint": endpoint,
+            },
         )
         sent = sorted(row[0] for row in await cursor.fetchall())
         named = ", ".join(map(str, deliveries)) if deliveries is not None else endpoint or "all"
@@ -236,7 +248,10 @@ async def delete_expired(store: Store, webhooks: Webhooks, endpoints: Sequence[E
 
 
 async def _read(store: Store, **values: Any) -> list[Delivery]:
-    every = {"id": None, "endpoint": None, "state": None, "before": None, "limit": 1}
+    every = {
+        **dict.fromkeys(("id", "endpoint", "state", "before", "owner")),
+        "limit": 1,
+    }
     async with store.connection() as conn, conn.cursor(row_factory=class_row(Delivery)) as cursor:
         await cursor.execute(load_query(_PACKAGE, "list_deliveries"), every | values)
         return await cursor.fetchall()

@@ -18,7 +18,8 @@ from hasat import __version__
 from hasat.clock import ISTANBUL
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.events import Event
-from hasat.settings.source_sections import Webhooks
+from hasat.settings.events import TEST, EventKind, event_kinds
+from hasat.settings.platform_sections import Webhooks
 
 _PREFIX = "whsec_"
 
@@ -41,11 +42,10 @@ def build_payload(
     now: datetime,
 ) -> Payload:
     """Return the event in the endpoint's format; `now` is the time of the signature."""
-    headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": _AGENT}
     if endpoint.format == "slack":
-        return Payload(_encoded(slack_body(event, at, endpoint, webhooks)), headers)
+        return Payload(encode(slack_body(event, at, endpoint, webhooks)), JSON_HEADERS)
     happened = at.astimezone(ISTANBUL).isoformat(timespec="microseconds")
-    body = _encoded(
+    body = encode(
         {
             "eventType": event.kind,
             "severity": event.severity,
@@ -58,22 +58,29 @@ def build_payload(
             },
         }
     )
-    stable_id, moment = f"msg_{message_id.hex}", str(int(now.timestamp()))
-    headers |= {
+    headers = {
+        **JSON_HEADERS,
         "X-Webhook-Event": event.kind,
         "X-Webhook-Timestamp": happened,
         "X-Webhook-ServiceName": _header(webhooks.service_name),
         "X-Webhook-Environment": _header(webhooks.environment),
-        "webhook-id": stable_id,
-        "webhook-timestamp": moment,
+        **sign(body, message_id, endpoint.secret, now),
     }
     if endpoint.secret is not None:
         original = hmac.new(endpoint.secret.encode(), body, hashlib.sha256).hexdigest()
         headers["X-Webhook-Signature"] = f"sha256={original}"
-        signed = f"{stable_id}.{moment}.".encode() + body
-        digest = hmac.new(signing_key(endpoint.secret), signed, hashlib.sha256).digest()
-        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return Payload(body, headers)
+
+
+def sign(body: bytes, message_id: UUID, secret: str | None, now: datetime) -> dict[str, str]:
+    """Return the headers of Standard Webhooks; without a secret there is no signature."""
+    stable_id, moment = f"msg_{message_id.hex}", str(int(now.timestamp()))
+    headers = {"webhook-id": stable_id, "webhook-timestamp": moment}
+    if secret is not None:
+        signed = f"{stable_id}.{moment}.".encode() + body
+        digest = hmac.new(signing_key(secret), signed, hashlib.sha256).digest()
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return headers
 
 
 def signing_key(secret: str) -> bytes:
@@ -89,10 +96,14 @@ def signing_key(secret: str) -> bytes:
     return secret.encode()
 
 
-_AGENT = f"Hasat/{__version__}"
+JSON_HEADERS: Mapping[str, str] = {
+    "Content-Type": "application/json; charset=utf-8",
+    "User-Agent": f"Hasat/{__version__}",
+}
 
 
-def _encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
+    """Serialize a body as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -102,17 +113,6 @@ def _header(text: str) -> str:
 
 
 _COLOURS = {"Critical": "#dc3545", "Warning": "#fd7e14", "Info": "#2EB67D"}
-_TITLES = {
-    "SyncCompleted": "✅ GİB Senkronizasyon Raporu",
-    "SyncFailed": "❌ GİB Senkronizasyon Hatası",
-    "SyncPartial": "⚠️ GİB Senkronizasyon Kısmi",
-    "RemovalGuardTriggered": "🛡️ Silme Koruması Tetiklendi",
-    "MvRefreshFailed": "🔄 Arşiv Yazılamadı",
-    "HealthStatusChanged": "💚 Sağlık Durumu Değişti",
-    "DatasetChanged": "📥 Veri Kümesi Değişti",
-    "Test": "👋 Deneme Mesajı",
-}
-_LISTS = {"EInvoice": "🧾 e-Fatura Kullanıcıları", "EDespatch": "📦 e-İrsaliye Kullanıcıları"}
 # Slack rejects a text block of more than 3,000 characters.
 _MAX_TEXT = 2_500
 
@@ -121,12 +121,15 @@ def slack_body(
     event: Event, at: datetime, endpoint: Endpoint, webhooks: Webhooks
 ) -> dict[str, Any]:
     """Return the body for an incoming webhook of Slack, in Turkish like the original's."""
-    title = _TITLES.get(event.kind, event.kind)
+    kind = TEST if event.kind == TEST.name else event_kinds().get(event.kind)
+    # A source may have been uninstalled since.
+    kind = kind or EventKind(event.kind, event.kind)
+    title = kind.title
     facts = [
         f"📅 *{at.astimezone(ISTANBUL):%d.%m.%Y %H:%M}*",
-        f"📍 *{_plain(webhooks.environment)}*",
-        f"⏱️ *{_plain(event.payload.get('Duration', '-'))}*",
-        f"🛠️ *Servis:* `{_plain(webhooks.service_name)}`",
+        f"📍 *{escape_slack(webhooks.environment)}*",
+        f"⏱️ *{escape_slack(event.payload.get('Duration', '-'))}*",
+        f"🛠️ *Servis:* `{escape_slack(webhooks.service_name)}`",
     ]
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": True}},
@@ -135,17 +138,17 @@ def slack_body(
     ]
     sections = [
         _counts(heading, event.payload[name])
-        for name, heading in _LISTS.items()
+        for name, heading in kind.counts.items()
         if isinstance(event.payload.get(name), Mapping)
-    ] or [_plain(event.summary)]
+    ] or [escape_slack(event.summary)]
     if error := event.payload.get("Error"):
-        sections.append(f"*❌ Hata:*\n```{_plain(error)}```")
+        sections.append(f"*❌ Hata:*\n```{escape_slack(error)}```")
     for text in sections:
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
         blocks.append({"type": "divider"})
     body: dict[str, Any] = {
         # Notifications and screen readers show this text instead of the blocks.
-        "text": f"{title}: {_plain(event.summary)}",
+        "text": f"{title}: {escape_slack(event.summary)}",
         "attachments": [{"color": _COLOURS[event.severity], "blocks": blocks}],
     }
     if endpoint.channel:
@@ -166,7 +169,7 @@ def _counts(heading: str, counts: Mapping[str, Any]) -> str:
     )
 
 
-def _plain(value: Any) -> str:
+def escape_slack(value: Any) -> str:
     """Escape a text so that Slack finds no link, mention or formatting in it."""
     text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"

@@ -17,7 +17,7 @@ SELECT h.dataset
 UPDATE deliver.delivery
    SET state = 'dead', settled_at = clock_timestamp(),
        last_error = %(error)s, last_error_data = NULL
- WHERE state = 'waiting' AND endpoint <> ALL (%(endpoints)s::text[])
+ WHERE state = 'waiting' AND endpoint <> ALL (%(endpoints)s::text[]) AND channel IS NULL
    AND waiting_since + %(max_age)s < clock_timestamp()
 
 -- name: delivered
@@ -28,16 +28,17 @@ UPDATE deliver.delivery
  WHERE id = %(id)s AND state = 'waiting'
 
 -- name: delivery_counts
--- The number of deliveries by endpoint and state, and the age of the oldest waiting one.
-SELECT endpoint,
+-- The number of deliveries by endpoint and state, and the age of the oldest waiting one; those of the
+-- watch lists together, whose names are private to their owners.
+SELECT CASE WHEN watchlist THEN 'watchlists' ELSE endpoint END AS endpoint,
        count(*) FILTER (WHERE state = 'waiting') AS waiting,
        count(*) FILTER (WHERE state = 'delivered') AS delivered,
        count(*) FILTER (WHERE state = 'dead') AS dead,
        coalesce(extract(epoch FROM clock_timestamp()
            - min(waiting_since) FILTER (WHERE state = 'waiting')), 0)::float8 AS oldest_seconds
-  FROM deliver.delivery
- GROUP BY endpoint
- ORDER BY endpoint
+  FROM (SELECT *, starts_with(endpoint, 'watchlist:') AS watchlist FROM deliver.delivery) AS d
+ GROUP BY 1
+ ORDER BY 1
 
 -- name: failed
 -- Record a failed attempt: the delivery is retried after a pause or becomes a dead letter.
@@ -103,13 +104,20 @@ SELECT d.id, e.message_id, d.endpoint, e.kind, e.severity, e.summary, e.payload,
    AND (%(endpoint)s::text IS NULL OR d.endpoint = %(endpoint)s)
    AND (%(state)s::text IS NULL OR d.state = %(state)s)
    AND (%(before)s::bigint IS NULL OR d.id < %(before)s)
+   AND (%(owner)s::text IS NULL OR e.owner = %(owner)s)
  ORDER BY d.id DESC
  LIMIT %(limit)s
 
 -- name: new_versions
 -- Versions that were not announced yet, oldest first.
 SELECT v.dataset, v.version, v.epoch, v.seq_before, v.seq, v.added, v.modified, v.removed,
-       v.records, encode(v.digest, 'hex') AS digest, v.committed_at
+       v.records, encode(v.digest, 'hex') AS digest, v.committed_at,
+       CASE WHEN v.seq - v.seq_before BETWEEN 1 AND %(max_keys)s THEN
+           (SELECT json_agg(json_build_object('key', c.key, 'changeType',
+                                (ARRAY['added', 'modified', 'removed'])[c.kind]) ORDER BY c.seq)
+              FROM feed.change AS c
+             WHERE c.dataset = v.dataset AND c.seq > v.seq_before AND c.seq <= v.seq)
+       END AS keys
   FROM deliver.seen_version AS s
   JOIN feed.version_dataset AS v ON v.dataset = s.dataset AND v.version > s.version
  ORDER BY v.version, v.dataset
