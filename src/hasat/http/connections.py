@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import unquote
 
-import h11
+import httptools
 import structlog
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from hasat.http.routes import PROBLEM_JSON
@@ -73,7 +75,6 @@ class ServerConfig(uvicorn.Config):
             http=Connection,
             ws="none",
             backlog=ACCEPTS_PER_TICK,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             **options,
         )
 
@@ -99,10 +100,11 @@ _full = OccasionalWarning("connections.full")
 _out_of_files = OccasionalWarning("connections.out_of_files")
 
 
-class Connection(H11Protocol):
-    """One connection, closed when its client is too slow or sends a malformed request."""
+class Connection(HttpToolsProtocol):
+    """One connection, closed when its client is too slow or sends a malformed request.
 
-    conn: "_StrictParser"
+    The parser reads ahead, so a request may begin to arrive while the one before is being answered.
+    """
 
     def __init__(
         self,
@@ -112,9 +114,13 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = _StrictParser(h11.SERVER, MAX_HEADER_BYTES)
         self._limits = config.limits
         self._made_at = self.loop.time()
+        self._reading: Literal["header", "body"] = "header"
+        # Bytes of a header, or of a body's framing and trailers, without an end so far.
+        self._header_bytes = 0
+        self._refusal: tuple[HTTPStatus, str] | None = None
+        self._started: RequestResponseCycle | None = None
         self._waits_for: tuple[object, ...] = ()
         self._waits_since = self._made_at
         self._resumed = 0
@@ -126,7 +132,7 @@ class Connection(H11Protocol):
     @property
     def is_waiting_for_client(self) -> bool:
         """Whether the server waits for the client, so that closing loses no work."""
-        return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+        return not self.pipeline and (self._reading == "body" or not self._is_answering)
 
     @property
     def host(self) -> str:
@@ -140,6 +146,11 @@ class Connection(H11Protocol):
     def _request(self) -> RequestResponseCycle | None:
         # uvicorn declares it without None, which it is before the first request.
         return self.cycle
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a response to a request is not complete."""
+        return self._request is not None and not self._request.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -156,6 +167,88 @@ class Connection(H11Protocol):
         self._resumed += 1
         super().resume_writing()
 
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            return
+        self._unset_keepalive_if_required()
+        self._header_bytes += len(data)
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self._fail(_MALFORMED)
+            return
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._fail(_TOO_LARGE)
+
+    def _fail(self, default: "_Refusal") -> None:
+        """Refuse what was received, and ignore what follows."""
+        self._refusal = self._refusal or default
+        self._refuse(*self._refusal)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse; a request for another protocol is one like any other (RFC 9110, section 7.8)."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if rest := data[upgrade.args[0] :]:
+                self._feed(rest)
+
+    def on_message_begin(self) -> None:
+        self._header_bytes = self._header_bytes or 1
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What follows a chunked body is no header: nothing has checked it.
+        if self._reading == "header":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start the request, or queue it behind the one that is being answered."""
+        method = self.parser.get_method()
+        version = self.parser.get_http_version()
+        if refusal := _find_fault(self.url, self.headers, version):
+            self._refusal = refusal
+            raise _RefusedError
+        raw_path, _, query = self.url.partition(b"?")
+        path = raw_path.decode("ascii")
+        self.scope["method"] = method.decode("ascii")
+        self.scope["http_version"] = version
+        self.scope["path"] = unquote(path) if "%" in path else path
+        self.scope["raw_path"] = raw_path
+        self.scope["query_string"] = query
+        self._reading, self._header_bytes = "body", 0
+        earlier = self._request
+        self.cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._started = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        self._header_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._reading, self._header_bytes = "header", 0
+        super().on_message_complete()
+
     def check_time(self) -> None:
         """Close the connection if its client exceeds a time-out; called every second."""
         waits_for, allowed = self._waiting()
@@ -168,7 +261,7 @@ class Connection(H11Protocol):
             return
         if waits_for[0] == "send":
             self.transport.abort()
-        elif waits_for[0] == "header" and not self.conn.trailing_data[0]:
+        elif waits_for[0] == "header" and not self._header_bytes:
             self.transport.close()
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The request's {waits_for[0]} took too long.")
@@ -176,85 +269,92 @@ class Connection(H11Protocol):
     def _waiting(self) -> tuple[tuple[object, ...], float]:
         """Return what the server waits for (changes with progress) and the time-out."""
         unsent = self.transport.get_write_buffer_size()
-        if not self.is_open or (unsent and self.conn.their_state is not h11.SEND_BODY):
+        if not self.is_open or (unsent and self._reading != "body"):
             return ("send", unsent, self._resumed), self._limits.send_timeout
-        if self.conn.their_state is h11.SEND_BODY:
+        if self._reading == "body" and not self.pipeline:
             return ("body", self.cycle), self._limits.body_timeout
-        if self.conn.their_state is h11.IDLE and (
-            self._request is None or self.conn.trailing_data[0]
-        ):
+        if not self._is_answering and (self._request is None or self._header_bytes):
             return ("header", self.cycle), self._limits.header_timeout
         return (), 0.0
 
-    def send_400_response(self, msg: str) -> None:
-        refusal = self.conn.refusal
-        if refusal is None:
-            self._refuse(HTTPStatus.BAD_REQUEST, msg)
-        else:
-            self._refuse(HTTPStatus(refusal.error_status_hint), f"{refusal}.")
-
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Send a problem if no response has begun, and close."""
-        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            body = json.dumps(
-                {
-                    "type": f"/problems/http-{status.value}",
-                    "title": status.phrase,
-                    "status": status.value,
-                    "detail": detail,
-                    "code": f"http-{status.value}",
-                }
-            ).encode()
-            headers = [
-                *self.server_state.default_headers,
-                (b"content-type", PROBLEM_JSON.encode()),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ]
-            reason = status.phrase.encode()
-            start = h11.Response(status_code=status.value, headers=headers, reason=reason)
-            for event in (start, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        if (request := self._request) is not None and not request.response_complete:
+        """Send a problem unless a response has begun, and close."""
+        request = self._request
+        if request is not None and not request.response_complete:
+            if self._reading == "header":
+                # The fault is in a later request; those before it are answered.
+                request.keep_alive = False
+                return
+            if self.pipeline:
+                self.pipeline.popleft()
+                last = self.pipeline[0][0] if self.pipeline else self._started
+                assert last is not None
+                last.keep_alive = False
+                return
+            if not request.response_started:
+                self._send_problem(status, detail)
             request.disconnected = True
             request.message_event.set()
+        elif self._reading == "header":
+            self._send_problem(status, detail)
         self.transport.close()
 
-    def shutdown(self) -> None:
-        if (request := self._request) is None or request.response_complete:
-            self.transport.close()
-        else:
-            request.keep_alive = False
+    def _send_problem(self, status: HTTPStatus, detail: str) -> None:
+        body = json.dumps(
+            {
+                "type": f"/problems/http-{status.value}",
+                "title": status.phrase,
+                "status": status.value,
+                "detail": detail,
+                "code": f"http-{status.value}",
+            }
+        ).encode()
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", PROBLEM_JSON.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+        lines += [name + b": " + value for name, value in headers]
+        self.transport.write(b"\r\n".join([*lines, b"", body]))
 
 
-class _StrictParser(h11.Connection):
-    """Rejects requests that a proxy and this server could parse differently (smuggling)."""
-
-    refusal: h11.RemoteProtocolError | None = None
-
-    def next_event(self) -> Any:
-        try:
-            event = super().next_event()
-            if isinstance(event, h11.Request):
-                _check(event)
-        except h11.RemoteProtocolError as error:
-            self.refusal = error
-            raise
-        return event
+class _RefusedError(Exception):
+    """Ends the parsing of a request that is refused."""
 
 
-def _check(request: h11.Request) -> None:
-    names = {name for name, _ in request.headers}
-    if b"transfer-encoding" in names:
-        if b"content-length" in names:
-            raise h11.RemoteProtocolError(
-                "Content-Length and Transfer-Encoding exclude each other", 400
-            )
-        if request.http_version < b"1.1":
-            raise h11.RemoteProtocolError("HTTP/1.0 has no Transfer-Encoding", 400)
-    size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+_Refusal = tuple[HTTPStatus, str]
+_MALFORMED: _Refusal = (HTTPStatus.BAD_REQUEST, "The request is not valid HTTP.")
+_TOO_LARGE: _Refusal = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header is too large.")
+
+
+def _find_fault(target: bytes, headers: list[tuple[bytes, bytes]], version: str) -> _Refusal | None:
+    """Return why a proxy and this server could read a request differently (smuggling)."""
+    size, hosts, lengths, coding = len(target), 0, 0, None
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            lengths += 1
+        elif name == b"transfer-encoding":
+            coding = value if coding is None else coding + b"," + value
     if size > MAX_HEADER_BYTES:
-        raise h11.RemoteProtocolError("The header is too large", 431)
+        return _TOO_LARGE
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return HTTPStatus.BAD_REQUEST, "The request needs exactly one Host header."
+    if not target.isascii():
+        return _MALFORMED
+    if coding is None:
+        return None if lengths <= 1 else _MALFORMED
+    if lengths:
+        return HTTPStatus.BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other."
+    if version == "1.0":
+        return HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding."
+    if coding.lower() != b"chunked":
+        return HTTPStatus.NOT_IMPLEMENTED, "The only Transfer-Encoding is chunked."
+    return None
 
 
 def close_longest_waiting(connections: Iterable[Connection]) -> bool:

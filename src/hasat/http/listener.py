@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Callable, Iterator
 
@@ -71,6 +72,20 @@ def bind(host: str, port: int) -> socket.socket:
             remedy=msg("Choose another address or port with --host and --port."),
         ) from error
     return listening
+
+
+_SHARED_SOCKET = "HASAT_LISTENING_FD"
+
+
+def share(listening: socket.socket) -> dict[str, str]:
+    """Return the environment in which a child process that inherits the socket finds it."""
+    return {_SHARED_SOCKET: str(listening.fileno())}
+
+
+def shared_socket() -> socket.socket | None:
+    """Return the socket that the parent process has bound, if it has."""
+    number = os.environ.pop(_SHARED_SOCKET, None)
+    return None if number is None else socket.socket(fileno=int(number))
 
 
 class Listener:

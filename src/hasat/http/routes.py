@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from hasat.errors import AuthenticationError, HasatError, NotAllowedError, UsageError
+from hasat.feed.lookups import RecordLookups
 from hasat.messages import DEFAULT_LANGUAGE, Language, msg, template
 from hasat.settings import Settings
 from hasat.settings.values import did_you_mean
@@ -57,6 +58,17 @@ class Caller:
     """Its own rate limit; None for `serve.requests_per_minute`."""
     kind: ActorKind = "key"
     """How it was authenticated, for the audit record."""
+    datasets: frozenset[str] | None = None
+    """The only datasets that it may read; None for all."""
+
+    def may_read(self, dataset: str) -> bool:
+        """Return whether it may read a dataset."""
+        return self.datasets is None or dataset in self.datasets
+
+    @property
+    def owned(self) -> str | None:
+        """Return the owner whose watch lists and deliveries it sees; None for those of all."""
+        return None if "operate" in self.scopes else self.bucket
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,15 @@ class Exchange:
     language: Language = DEFAULT_LANGUAGE
     caller: Caller | None = None
     allowance: Allowance | None = None
+    route: str | None = None
+    """The declared path of the route, where it is known without a search."""
+
+
+class DatasetNotAllowedError(NotAllowedError):
+    """The API key is restricted to other datasets."""
+
+    code = "dataset-not-allowed"
+    title = template("Dataset not allowed")
 
 
 class ParameterError(UsageError):
@@ -144,6 +165,13 @@ def _storable(text: str) -> str:
     return text
 
 
+async def _lookups(request: Request) -> RecordLookups:
+    lookups: RecordLookups = request.app.state.lookups
+    return lookups
+
+
+LookupsDep = Annotated[RecordLookups, Depends(_lookups)]
+"""The current records of any dataset."""
 StoreDep = Annotated[Store, Depends(_store)]
 ReadStoreDep = Annotated[Store, Depends(_reads)]
 """For routes that only read and whose response may be as old as a standby."""
@@ -219,6 +247,14 @@ def exchange_of(scope: Scope) -> Exchange:
     return exchange
 
 
+def header_of(scope: Scope, name: bytes) -> str:
+    """Return the first header with this name in lower case, or an empty text."""
+    for given, value in scope["headers"]:
+        if given == name:
+            return str(value, "latin-1")
+    return ""
+
+
 def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
     """Return a dependency that requires a scope and provides the caller.
 
@@ -248,6 +284,41 @@ def require(access: Access) -> Callable[[Request], Awaitable[Caller]]:
     return allowed_caller
 
 
+CallerDep = Annotated[Caller, Depends(require("read"))]
+
+
+def check_dataset_access(caller: Caller | None, dataset: str) -> None:
+    """Reject a caller whose key is restricted to other datasets."""
+    if caller is not None and not caller.may_read(dataset):
+        raise DatasetNotAllowedError(
+            msg("{caller!r} may not read {dataset}.", caller=caller.name, dataset=dataset),
+            remedy=msg(
+                "Its datasets: {datasets}. The operator changes them with `hasat keys datasets`.",
+                datasets=", ".join(sorted(caller.datasets or ())),
+            ),
+        )
+
+
+def reads(*datasets: str) -> Callable[[Endpoint], Endpoint]:
+    """Declare the datasets that a route reads, for keys that are restricted to some.
+
+    Without a name the route checks the datasets itself. A route below `/api/v1/DATASET` needs no
+    declaration; any other route that has none is closed to restricted keys.
+    """
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.__dict__["datasets"] = frozenset(datasets)
+        return endpoint
+
+    return mark
+
+
+def datasets_read_by(endpoint: object) -> frozenset[str] | None:
+    """Return the datasets that a route declares; None if it declares nothing."""
+    declared: frozenset[str] | None = getattr(endpoint, "datasets", None)
+    return declared
+
+
 def actor_of(request: HTTPConnection, kind: ActorKind | None = None) -> Actor:
     """Return the caller of a request for the audit record; `kind` replaces its own."""
     address = request.client.host if request.client else "unknown"
@@ -259,8 +330,8 @@ def actor_of(request: HTTPConnection, kind: ActorKind | None = None) -> Actor:
     return Actor(caller.name, kind or caller.kind, address, number)
 
 
-def audited(action: str) -> Any:
-    """Return a dependency for a route that changes state: the caller must be allowed to operate.
+def audited(action: str, access: Access = "operate") -> Any:
+    """Return a dependency for a route that changes state: the caller must have the scope.
 
     The route's function runs inside an audited action; a refusal is recorded too. It ends before
     the response is sent.
@@ -270,7 +341,7 @@ def audited(action: str) -> Any:
         named = "/".join(map(str, request.path_params.values()))
         store, actor = request.app.state.store, actor_of(request)
         async with audited_action(store, actor, action, named, path=request.url.path) as entry:
-            await require("operate")(request)
+            await require(access)(request)
             try:
                 yield entry
             except RequestValidationError as error:
@@ -330,25 +401,61 @@ def json_response(
 
 def conditional_json_response(
     request: Request,
-    content: str,
+    content: str | Callable[[], bytes],
     etag: str,
     headers: Mapping[str, str] | None = None,
     media: str = "application/json",
 ) -> Response:
-    """Return a JSON response with an ETag, or 304 if the caller has this version already."""
+    """Return a JSON response with an ETag, or 304 if the caller has this version already.
+
+    Content that costs something to make is a function.
+    """
     tag = f'W/"{etag}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
     if matches_etag(request.headers, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return json_response(content, headers, media)
+    body = content if isinstance(content, str) else content()
+    return Response(body, headers=headers, media_type=media)
 
 
 def matches_etag(headers: Headers, etag: str) -> bool:
     """Return whether `If-None-Match` of a request names this version (RFC 9110, section 13)."""
+    if "if-none-match" not in headers:
+        return False
     tags = ",".join(headers.getlist("if-none-match"))
     if tags.strip() == "*":
         return True
     return etag.removeprefix("W/") in {tag.removeprefix("W/") for tag in _ETAG.findall(tags)}
+
+
+@dataclass(frozen=True)
+class LeanPath:
+    """How a route responds when its path ends in a plain key and the request has no query.
+
+    Such requests skip the framework's routing and validation, which cost more than a lookup. The
+    middleware is the same, and the response is that of the route.
+    """
+
+    key: re.Pattern[str]
+    """The keys that no other route could mean, and that the route would not reject."""
+    respond: Callable[[Request, str], Awaitable[Response]]
+
+
+def lean(
+    key: str, respond: Callable[[Request, str], Awaitable[Response]]
+) -> Callable[[Endpoint], Endpoint]:
+    """Let a GET route, whose path ends in its only parameter, respond without the framework."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.__dict__["lean_path"] = LeanPath(re.compile(key), respond)
+        return endpoint
+
+    return mark
+
+
+def lean_path_of(endpoint: object) -> LeanPath | None:
+    """Return what `lean` has declared for a route."""
+    return getattr(endpoint, "lean_path", None)
 
 
 def body_limit(size: int) -> Callable[[Endpoint], Endpoint]:
