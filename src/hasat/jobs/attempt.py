@@ -15,6 +15,12 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from hasat.errors import HasatError, HeldError, NothingToDoError, OutOfQuotaError
+from hasat.feed.holds import (
+    GuardError,
+    close_approved,
+    remove_decided_inputs,
+    remove_stale_copies,
+)
 from hasat.jobs.catalogue import Job, Outcome, Run, RunOutcome
 from hasat.jobs.connection import DATABASE_ERRORS, Connection, RetryingPool
 from hasat.jobs.context import OnProgress, RunContext, Slot
@@ -135,14 +141,29 @@ class Attempt:
         ):
             log.info("run.started", attempt=self.run.attempt, trigger=self.run.trigger)
             result = await self._await_outcome(job.run(self.context))
+            await self._remove_old_input()
             log.info("run.finished", outcome=result.outcome, rows_changed=result.rows_changed)
         return result
 
+    async def _remove_old_input(self) -> None:
+        """Remove input that no hold needs; a failure does not fail the run."""
+        store, settings = self.context.store, self.context.settings
+        try:
+            await remove_stale_copies(store, settings, self.run.id)
+            await remove_decided_inputs(store, settings, self.run.id)
+        except (HasatError, OSError, psycopg.Error) as error:
+            log.warning("held_input.not_removed", error=str(error))
+
     async def _await_outcome(self, work: Awaitable[Outcome]) -> AttemptResult:
         try:
-            outcome = await work
+            try:
+                outcome = await work
+            except GuardError as error:
+                outcome = await self.context.hold(error)
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"the job returned {outcome!r} instead of an Outcome")
+            if self.context.approving is not None and outcome.kind in ("done", "nothing"):
+                await close_approved(self.context.store, self.context.approving)
             return self._result(outcome)
         except NothingToDoError as error:
             return AttemptResult("nothing", message=self._storable(str(error)))

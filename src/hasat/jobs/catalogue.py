@@ -30,6 +30,9 @@ Location = Annotated[str, LOCATION]
 """The type of a parameter that names a file or an address. A run on the command line may use both;
 a queued run opens only http(s) addresses, which must be public."""
 
+APPROVE = "approve"
+"""The parameter of a run that applies an approved hold: its id. Only an approval sets it."""
+
 OutcomeKind = Literal["done", "nothing", "held", "out_of_quota", "skipped"]
 RunOutcome = Literal[OutcomeKind, "failed", "set_aside", "interrupted"]
 Trigger = Literal["schedule", "hand", "retry"]
@@ -74,13 +77,10 @@ class Job:
     missed: Literal["once", "skip"] = "once"
     """Whether the newest missed time is run after an outage, or none."""
     source: str | None = None
+    page: str | None = None
+    """The page of the dashboard that starts it, if its runs need parameters."""
     wanted: "Callable[[Connection], Awaitable[bool]] | None" = field(default=None, hash=False)
     """Checked every few seconds: returns whether a run is needed although no time is due."""
-    machine: "Callable[[Connection, Mapping[str, Any]], Awaitable[str | None]] | None" = field(
-        default=None, hash=False
-    )
-    """Called with the parameters of a queued run: returns the only machine whose worker can execute
-    it, or None for any; raises if no worker can."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def check_params(job: Job, given: Mapping[str, Any]) -> None:
     """Raise UsageError for unknown parameters and for values that are invalid or not storable."""
     if unknown := unknown_params(job, given):
         known = sorted({*job.params, *(job.options or {})})
-        has = f"It has {', '.join(known)}." if known else "It has none."
+        has = msg("It has {names}.", names=", ".join(known)) if known else msg("It has none.")
         raise UsageError(
             msg("{job} has no parameter {unknown!r}.", job=job.name, unknown=unknown[0]),
             remedy=did_you_mean(unknown[0], known, otherwise=has),
@@ -210,14 +210,14 @@ def _all_text(value: Any) -> str:
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str) -> str:
     """Suggest the nearest known name; return other advice if none is near."""
     close = get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else otherwise
+    return msg("Did you mean {close!r}?", close=close[0]) if close else otherwise
 
 
 def _shown(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:
-        return "a number of thousands of digits"
+        return msg("a number of thousands of digits")
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
@@ -300,7 +300,9 @@ class Catalogue:
         if name not in self.jobs:
             raise NotFoundError(
                 msg("There is no job named {name!r}.", name=name),
-                remedy=did_you_mean(name, self.jobs, otherwise="`hasat jobs list` shows all jobs."),
+                remedy=did_you_mean(
+                    name, self.jobs, otherwise=msg("`hasat jobs list` shows all jobs.")
+                ),
             )
         return self.jobs[name]
 

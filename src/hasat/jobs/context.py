@@ -5,13 +5,24 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from hasat.clock import zone
 from hasat.errors import ConflictError
-from hasat.jobs.catalogue import Job, Outcome
+from hasat.feed.held_input import HeldInput, input_files
+from hasat.feed.holds import (
+    GuardError,
+    Hold,
+    describe_inputs,
+    get_hold,
+    held_inputs,
+    record_hold,
+    store_inputs,
+)
+from hasat.jobs.catalogue import APPROVE, Job, Outcome
 from hasat.jobs.connection import CONNECTION_ERRORS, Connection
 from hasat.messages import msg, stored
 from hasat.settings import Settings
@@ -121,12 +132,68 @@ class RunContext:
         )
         self.last_progress: Mapping[str, Any] | None = None
         self.unsaved_requests = 0
+        self._began = time.monotonic()
         self._write_progress = store_progress
         self._conclude = conclude
         self._on_progress = on_progress
         self._stored_at = float("-inf")
         self._slot = slot
         self._waiting_until: datetime | None = None
+
+    @property
+    def approving(self) -> int | None:
+        """The approved hold that this run applies, if any."""
+        hold = self.params.get(APPROVE)
+        return None if hold is None else int(hold)
+
+    async def approved_hold(self) -> Hold:
+        """Return the approved hold that this run applies."""
+        assert self.approving is not None
+        return await get_hold(self.store, self.approving)
+
+    @asynccontextmanager
+    async def inputs(self) -> AsyncIterator[dict[str, Path]]:
+        """Provide the stored input of the approved hold: private, verified copies by name."""
+        assert self.approving is not None
+        async with held_inputs(self.store, self.settings, self.approving, run=self.run_id) as files:
+            yield files
+
+    async def hold(self, error: GuardError) -> Outcome:
+        """Hold the run: store its input for an approval, and record the finding and the outcome.
+
+        An approval runs the job again with `approving` set, and `inputs` returns the files.
+        """
+        source = self.job.source or self.job.name
+        async with input_files(self.settings, self.run_id, error.inputs) as files:
+            described = await describe_inputs(self.settings, source, self.run_id, files)
+            outcome = await self._record_hold(error, described, only_repeat=True)
+            if outcome is None:
+                await store_inputs(self.store, self.settings, source, self.run_id, described, files)
+                outcome = await self._record_hold(error, described)
+        assert outcome is not None
+        return outcome
+
+    async def _record_hold(
+        self, error: GuardError, inputs: Mapping[str, HeldInput], *, only_repeat: bool = False
+    ) -> Outcome | None:
+        async with self.store.connection() as connection:
+            hold = await record_hold(
+                connection,
+                run=self.run_id,
+                job=self.job.name,
+                source=self.job.source,
+                params=self.params,
+                finding=error.finding,
+                inputs=inputs,
+                seconds=time.monotonic() - self._began,
+                only_repeat=only_repeat,
+            )
+            if hold is None:
+                return None
+            detail = {**error.finding.detail, "hold": hold}
+            outcome = Outcome("held", detail=detail, message=error.message)
+            await self.conclude(connection, outcome)
+        return outcome
 
     def trusts(self, param: str) -> bool:
         """Return whether a location parameter may be a file or a private address.

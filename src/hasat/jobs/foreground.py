@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from hasat.clock import zone
 from hasat.errors import DatabaseError
 from hasat.jobs.attempt import Attempt, AttemptResult, JobTask, StopReason
-from hasat.jobs.catalogue import Catalogue, Job, Run, check_params
+from hasat.jobs.catalogue import APPROVE, Catalogue, Job, Run, check_params
 from hasat.jobs.connection import CONNECTION_ERRORS, Connection, RetryingPool, open_retrying_pool
 from hasat.jobs.context import OnProgress
 from hasat.jobs.queue import PRIVATE_QUEUE_PREFIX, TASK, record_run
@@ -59,14 +59,20 @@ async def run_in_foreground(
     params: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     on_remark: OnRemark = lambda sentence: None,
+    *,
+    approving: int | None = None,
 ) -> Run:
     """Run a job and return the finished run; its outcome is 'skipped' if another run is open.
 
     Disabled jobs run too. A cancellation is recorded as outcome 'interrupted'.
+    `approving` is the hold that the run applies.
     """
     job = catalogue.get(name)
-    check_params(job, params or {})
     given = {**job.params, **(params or {})}
+    if approving is None:
+        check_params(job, params or {})
+    else:
+        given[APPROVE] = approving
     async with open_retrying_pool(store) as database:
         try:
             async with _registered(database) as worker_id:

@@ -1,7 +1,9 @@
-"""The platform's own jobs: archives of every dataset, and deletion of expired records."""
+"""The platform's own jobs: archives and rebuilds of datasets, deletion of expired records."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any, Literal
 
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
@@ -13,15 +15,19 @@ from hasat.feed.archive.catalog import (
     save_failure,
 )
 from hasat.feed.archive.writer import expire_archives, write_archives
+from hasat.feed.changes import expire_history
 from hasat.feed.dataset import Dataset
+from hasat.feed.rebuild import Rebuild, RebuildSummary
 from hasat.jobs.catalogue import Job, Outcome
 from hasat.jobs.connection import DATABASE_ERRORS, Connection
 from hasat.jobs.context import RunContext
 from hasat.jobs.queue import TASK
 from hasat.messages import join, msg, template
+from hasat.receipts.ledger import expire_receipts
 from hasat.store.queries import load_query
 
 ARCHIVES_JOB = "archive_datasets"
+REBUILD_JOB = "rebuild_dataset"
 
 
 def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
@@ -87,6 +93,58 @@ async def _archive(context: RunContext, dataset: Dataset, *, is_due: bool) -> li
     return []
 
 
+def rebuild_job(rebuilds: Mapping[str, tuple[Dataset, Rebuild]]) -> Job:
+    """Return the job that recomputes one of these datasets from its stored responses."""
+
+    async def run(context: RunContext) -> Outcome:
+        dataset, rebuild = rebuilds[context.params["dataset"]]
+        began = time.monotonic()
+
+        async def report(responses: int) -> None:
+            await context.progress(responses, None, msg("responses"))
+
+        done = await rebuild(
+            context.store,
+            context.settings,
+            dataset,
+            run=context.run_id,
+            approving=context.approving,
+            on_progress=report,
+        )
+        return Outcome(detail=_rebuild_detail(done, time.monotonic() - began))
+
+    return Job(
+        REBUILD_JOB,
+        run,
+        msg("Recomputes a dataset from its stored responses, without a request."),
+        options={"dataset": Literal[*sorted(rebuilds)]},
+        overlap="queue",
+    )
+
+
+def _rebuild_detail(done: RebuildSummary, seconds: float) -> dict[str, Any]:
+    return {
+        "answers": done.responses,
+        "unreadable": done.unreadable,
+        "notesPutBack": done.restored,
+        "requests": 0,
+        "seconds": round(seconds, 3),
+        "datasets": [
+            {
+                "dataset": one.dataset,
+                "how": one.how,
+                "records": one.records,
+                "digest": one.digest.hex(),
+                "repaired": one.repaired,
+                "added": one.changes.added,
+                "modified": one.changes.modified,
+                "removed": one.changes.removed,
+            }
+            for one in done.datasets
+        ],
+    }
+
+
 _UNCLAIMED = template("No worker started it for {days} days.")
 
 
@@ -105,20 +163,33 @@ async def _housekeeping(context: RunContext) -> Outcome:
             "SELECT jobs.forget_audit(%s)", [context.settings.jobs.keep_audit_days]
         )
         detail["forget_audit"] = cursor.rowcount
+    async with context.store.connection() as connection:
+        detail["expire_history"] = await expire_history(
+            connection, context.settings.history.retention
+        )
+        detail["expire_receipts"] = await expire_receipts(
+            connection, context.settings.receipts.retention
+        )
     rows = sum(detail.values())
     return Outcome("done" if rows else "nothing", rows_changed=rows, detail=detail)
 
 
 def platform_jobs(
-    datasets: Sequence[Dataset] = (), min_interval: timedelta = timedelta(hours=1)
+    datasets: Sequence[Dataset] = (),
+    min_interval: timedelta = timedelta(hours=1),
+    rebuilds: Mapping[str, tuple[Dataset, Rebuild]] | None = None,
 ) -> tuple[Job, ...]:
-    """Return the jobs of every installation; archives only if there are datasets."""
+    """Return the jobs of every installation; archives and rebuilds only of its datasets."""
     return (
         *([archive_job(datasets, min_interval)] if datasets else ()),
+        *([rebuild_job(rebuilds)] if rebuilds else ()),
         Job(
             name="housekeeping",
             run=_housekeeping,
-            summary=msg("Deletes expired runs and quarantined records; cleans up the queue."),
+            summary=msg(
+                "Deletes expired runs, quarantined records, past states and receipts; cleans up "
+                "the queue."
+            ),
             cron="15 4 * * *",
             options={},
         ),

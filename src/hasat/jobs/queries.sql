@@ -372,6 +372,13 @@ VALUES (%(job)s, %(params)s, %(trigger)s, %(scheduled_for)s, 'finished', 'skippe
 ON CONFLICT (job, scheduled_for) WHERE trigger = 'schedule' DO NOTHING
 RETURNING id;
 
+-- name: run_insert_held
+-- Insert the held run of a command that did its work without one.
+INSERT INTO jobs.run (job, params, trigger, state, outcome, started_at, finished_at, message, message_data)
+SELECT %(job)s, %(params)s, 'hand', 'finished', 'held', at, at, %(message)s, %(message_data)s
+  FROM clock_timestamp() AS at
+RETURNING id;
+
 -- name: run_refuse_again
 -- Count another due time that is skipped behind the same run, instead of inserting one run each.
 UPDATE jobs.run

@@ -23,7 +23,9 @@ from procrastinate.worker import Worker as ProcrastinateWorker
 from psycopg.types.json import Jsonb
 
 from hasat.errors import AlreadyRunningError, ConflictError
+from hasat.feed.holds import record_approver, waiting_hold
 from hasat.jobs.catalogue import (
+    APPROVE,
     Catalogue,
     Job,
     Run,
@@ -115,22 +117,28 @@ async def queue_run(
     *,
     trigger: Trigger = "hand",
     behind_others: bool = True,
+    approving: int | None = None,
 ) -> Run:
     """Queue a run for the next free worker; it waits while another run of the job is running.
 
     Without `behind_others`, a job with overlap `skip` is not queued while a run is open:
-    AlreadyRunningError names the run.
+    AlreadyRunningError names the run. A run that applies a hold is queued for the machine that
+    has its input.
     """
     job = catalogue.get(name)
-    # A scheduled run may have had unknown parameters from the settings; so may its retry.
-    check = check_params if trigger == "hand" else check_values
+    # A scheduled run may have had unknown parameters from the settings; so may its repetition.
+    check = check_params if trigger == "hand" and approving is None else check_values
     check(job, params or {})
-    check_locations(job, params or {})
+    if approving is None:
+        # A run that applies a hold reads its stored input only.
+        check_locations(job, params or {})
     given = {**job.params, **(params or {})} if trigger == "hand" else params
+    if approving is not None:
+        given = {**(given or {}), APPROVE: approving}
     async with store.connection() as connection:
         if not behind_others and job.overlap == "skip":
             await _check_not_busy(connection, job)
-        machine = await job.machine(connection, given or {}) if job.machine else None
+        machine = await _machine(connection, given or {})
         run_id = await enqueue(connection, job, trigger=trigger, params=given, machine=machine)
         if run_id is not None:
             await record_run(connection, run_id, job.name, given or {})
@@ -146,12 +154,21 @@ async def record_run(
     outcome: AuditOutcome = "done",
 ) -> None:
     """Record a request for a run in the audit; a run that applies a held run is its approval."""
-    if (held := params.get("approve")) is not None:
+    if (held := params.get(APPROVE)) is not None:
         await record_action(
             connection, held, action="hold.approve", outcome=outcome, job=job, run=run_id
         )
     else:
         await record_action(connection, run_id, outcome=outcome, job=job, params=dict(params))
+
+
+async def _machine(connection: Connection, params: Mapping[str, Any]) -> str | None:
+    """Return the only machine that can apply a hold, and record who approves it."""
+    if params.get(APPROVE) is None:
+        return None
+    hold = await waiting_hold(connection, int(params[APPROVE]))
+    await record_approver(connection, hold)
+    return hold.machine
 
 
 async def _check_not_busy(connection: Connection, job: Job) -> None:

@@ -5,13 +5,21 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from hasat.settings.aliases import legacy_names, retired
 from hasat.settings.dsn import compose_url
-from hasat.settings.legacy import CLIENTS, ENVIRONMENT, POSTGRES, client_field, retired
+from hasat.settings.legacy import CLIENTS, POSTGRES, client_field
+from hasat.settings.plugins import load_plugins
 from hasat.settings.tree import leaves, parse_value
 from hasat.settings.values import Findings, Given, Origin, did_you_mean
 
 # Not settings: the pipe between `hasat up` and its children, and variables of the tests.
-_NO_SETTINGS = ("HASAT_LANG", "HASAT_PARENT_FD", "HASAT_CHROMIUM", "HASAT_TEST_")
+_NO_SETTINGS = (
+    "HASAT_LANG",
+    "HASAT_PARENT_FD",
+    "HASAT_LISTENING_FD",
+    "HASAT_CHROMIUM",
+    "HASAT_TEST_",
+)
 
 _POSTGRES_PARTS = {
     "host": "POSTGRES_HOST",
@@ -20,28 +28,27 @@ _POSTGRES_PARTS = {
     "password": "POSTGRES_PASSWORD",
     "database": "POSTGRES_DB",
 }
-_DEFAULT_DATABASE = "api_football"
 _CLIENT = re.compile(r"authentication:clients:(\d+):(accesskey|secretkey|name|perminute)")
 _NOTIFY_ON = re.compile(r"webhooks:(slack|http):notifyon:(\d+)")
 
 
 def environment_layer(
-    environ: Mapping[str, str], key_variable: str | None, cwd: Path, found: Findings
+    environ: Mapping[str, str], named: Mapping[str, str], cwd: Path, found: Findings
 ) -> dict[str, Given]:
-    """Return the values in the environment; `key_variable` holds the football key."""
+    """Return the values in the environment; `named` has variables that other settings name."""
     variables = _Variables(environ, found)
     values: dict[str, Given] = {}
     for leaf in leaves().values():
         names = list(leaf.names)
-        if leaf.key == "football.api_key" and key_variable:
-            names.insert(1, key_variable)
+        if leaf.key in named:
+            names.insert(1, named[leaf.key])
         for name in names:
             value = variables.secret(name) if leaf.secret else variables.text(name)
             if value is not None:
                 given = Given(value, Origin("environment", variables.original_name(name)), cwd)
                 values |= parse_value(leaf, given, found)
                 break
-    _report_unknown(variables, {key_variable}, found)
+    _report_unknown(variables, set(named.values()), found)
     return values
 
 
@@ -102,7 +109,10 @@ class _Variables:
                 )
             return None
         parts = {part: self.secret(name) for part, name in _POSTGRES_PARTS.items()}
-        return compose_url({"database": _DEFAULT_DATABASE} | {k: v for k, v in parts.items() if v})
+        defaults = legacy_names().variable_defaults
+        return compose_url(
+            {part: parts[part] or defaults.get(name, "") for part, name in _POSTGRES_PARTS.items()}
+        )
 
     def _clients(self) -> list[dict[str, Any]] | None:
         clients: dict[int, dict[str, Any]] = {}
@@ -121,19 +131,23 @@ class _Variables:
         return [events[index] for index in sorted(events)] or None
 
 
-def _report_unknown(variables: _Variables, known: set[str | None], found: Findings) -> None:
+def _report_unknown(variables: _Variables, known: set[str], found: Findings) -> None:
     """Report unknown names: a problem for `HASAT_*`, a remark for those of the originals."""
     for leaf in leaves().values():
         known |= set(leaf.names)
         if leaf.secret:
             known |= {f"{name}_FILE" for name in leaf.names}
-    own = [name for name in known if name and name.startswith("HASAT_")]
+    own = [name for name in known if name.startswith("HASAT_")]
     dotnet = _dotnet_names()
     branches = {name.partition(":")[0] for name in dotnet}
     for name in sorted(variables.texts.keys() - known):
         folded = fold(name).removesuffix("_file")
         if name.startswith("HASAT_"):
-            if not name.startswith(_NO_SETTINGS):
+            if unusable := _broken_source(name):
+                found.remarks.append(
+                    f"{name} has no effect: the source {unusable} cannot be loaded."
+                )
+            elif not name.startswith(_NO_SETTINGS):
                 found.problems.append(f"{name}: there is no such setting{did_you_mean(name, own)}")
         elif because := retired(name):
             found.remarks.append(f"{name} has no effect: {because}")
@@ -144,6 +158,14 @@ def _report_unknown(variables: _Variables, known: set[str | None], found: Findin
             (found.problems if is_serious else found.remarks).append(
                 f"{name} has no effect: there is no such setting{meant}"
             )
+
+
+def _broken_source(variable: str) -> str | None:
+    """Return the source that the variable is meant for, if that source cannot be loaded."""
+    for source in load_plugins().broken:
+        if variable.startswith(f"HASAT_{source.name.upper()}_"):
+            return source.name
+    return None
 
 
 def without_settings(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
@@ -161,7 +183,12 @@ def without_settings(environ: Mapping[str, str], keep: Collection[str] = ()) -> 
 
 
 def _dotnet_names() -> dict[str, str]:
-    return {fold(name): name for names in ENVIRONMENT.values() for name in names if "__" in name}
+    return {
+        fold(name): name
+        for names in legacy_names().environment.values()
+        for name in names
+        if "__" in name
+    }
 
 
 def _is_part(folded: str, dotnet: Mapping[str, str]) -> bool:

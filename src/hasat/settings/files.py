@@ -5,20 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasat.settings.legacy import (
-    API_FILE,
-    FILE_VARIABLES,
-    JOB,
-    JOBS_FILE,
-    RATE_LIMITER_FILE,
-    RETIRED_FILES,
-    Inert,
-    Refused,
-    Shape,
-    Target,
-    client_field,
-    dotnet_sections,
-)
+from hasat.settings.aliases import dotnet_sections, legacy_names, legacy_shape
+from hasat.settings.legacy import JOB, Inert, ItemDefault, Refused, Shape, Target, client_field
+from hasat.settings.plugins import load_plugins
 from hasat.settings.tree import SCHEDULE, leaf_of, leaves, sections
 from hasat.settings.values import (
     Findings,
@@ -71,25 +60,35 @@ def tree_shape(prefix: str = "") -> Shape:
 
 def shape_of(name: str) -> Shape:
     """Return the keys that a file may have."""
-    if name.startswith("jobs/"):
-        return JOBS_FILE
-    if name == "api.yaml":
-        return API_FILE
-    if name == "rate_limiter.yaml":
-        return RATE_LIMITER_FILE
+    if legacy := legacy_shape("jobs/*.yaml" if name.startswith("jobs/") else name):
+        return legacy
     if name == "hasat.yaml":
         return {**tree_shape(), **_PLACES, **dotnet_sections()}
     section = name.removesuffix(".yaml")
     own = tree_shape(section)
-    # `gib.yaml` may name its section again, or use the names of the .NET service.
-    return {**own, section: own, **(dotnet_sections() if section != "tkgm" else {})}
+    variables = (
+        variable
+        for key, leaf in leaves().items()
+        if key.startswith(f"{section}.")
+        for variable in leaf.names
+    )
+    # The file may name its section again. Where the .NET service had such settings, it may use the
+    # sections of that service.
+    has_dotnet_names = any("__" in variable for variable in variables)
+    return {**own, section: own, **(dotnet_sections() if has_dotnet_names else {})}
 
 
 _PLACES = {
     name: Refused(f"it names the folder of the files; set HASAT_{name.upper()} instead.")
     for name in ("home", "config")
 }
-FILES = ("hasat.yaml", "gib.yaml", "tkgm.yaml", "webhooks.yaml", "api.yaml", "rate_limiter.yaml")
+
+
+def file_names() -> tuple[str, ...]:
+    """Return the files that are read from the configuration folder, besides those of jobs."""
+    sources = [f"{name}.yaml" for name, _ in load_plugins().sections()]
+    legacy = [file.name for file in legacy_names().files if "/" not in file.name]
+    return tuple(dict.fromkeys(("hasat.yaml", *sources, "webhooks.yaml", *legacy)))
 
 
 def _existing(
@@ -97,14 +96,14 @@ def _existing(
 ) -> list[tuple[str, Path]]:
     """Return the files to read by their name in the folder; variables may name other paths."""
     elsewhere = {
-        FILE_VARIABLES[variable]: (variable, absolute(environ[variable].strip(), cwd))
-        for variable in FILE_VARIABLES
+        name: (variable, absolute(environ[variable].strip(), cwd))
+        for variable, name in legacy_names().file_variables.items()
         if environ.get(variable, "").strip()
     }
     for variable, path in elsewhere.values():
         if not is_file(path) and not is_folder(path):
             found.problems.append(f"{variable} names {path}, which does not exist.")
-    files = {name: folder / name for name in FILES} if folder else {}
+    files = {name: folder / name for name in file_names()} if folder else {}
     jobs = elsewhere["jobs"][1] if "jobs" in elsewhere else folder and folder / "jobs"
     if jobs and is_folder(jobs):
         files |= {f"jobs/{path.name}": path for path in sorted(jobs.glob("*.yaml"))}
@@ -118,17 +117,23 @@ def _report_ignored_files(folder: Path, cwd: Path, found: Findings) -> None:
     """Report files that are probably meant for Hasat but are not read."""
     # The working directory's folder may belong to another program: nothing there is a mistake.
     doubts = found.remarks if folder == cwd / "config" else found.problems
-    stems = {name.removesuffix(".yaml"): name for name in FILES}
+    known, retired_files = file_names(), legacy_names().retired_files
+    stems = {name.removesuffix(".yaml"): name for name in known}
+    broken = {f"{name}.yaml": name for name in _broken_names()}
     for path in sorted([*folder.glob("*.y*ml"), *folder.glob("jobs/*.y*ml")]):
         label = shown(path, cwd)
-        is_ours = path.name in FILES or path.parent != folder
+        is_ours = path.name in known or path.parent != folder
         if is_ours and path.suffix == ".yaml" and not is_file(path):
             doubts.append(f"{label} is not a file or a link to one.")
-        elif path.name in RETIRED_FILES:
-            found.remarks.append(f"{label} has no effect: {RETIRED_FILES[path.name]}")
+        elif path.name in retired_files:
+            found.remarks.append(f"{label} has no effect: {retired_files[path.name]}")
+        elif path.name in broken and path.parent == folder:
+            found.remarks.append(
+                f"{label} has no effect: the source {broken[path.name]} cannot be loaded."
+            )
         elif path.suffix == ".yml" and (path.stem in stems or path.parent != folder):
             doubts.append(f"{label} is not read; rename it to {path.stem}.yaml.")
-        elif path.name not in FILES and path.parent == folder:
+        elif path.name not in known and path.parent == folder:
             meant = did_you_mean(path.stem, stems, cutoff=0.8)
             if meant != ".":
                 doubts.append(f"{label} is not read{meant}")
@@ -140,13 +145,14 @@ class _Document:
     def __init__(self, name: str, path: Path, label: str, found: Findings) -> None:
         self.name, self.label, self.values = name, label, Values()
         self._path, self._found = path, found
+        self._item_defaults: list[tuple[ItemDefault, Item]] = []
 
     def read(self, root: "Item") -> None:
         self._walk(root, shape_of(self.name), "")
         if any((leaf := leaf_of(key)) and leaf.secret for key in self.values):
             self._warn_if_open()
-        if self.name.startswith("jobs/"):
-            self._default_season()
+        for default, item in self._item_defaults:
+            self._complete_items(default, item)
 
     def _walk(self, item: "Item", shape: Shape, path: str) -> None:
         if item.unset:
@@ -162,6 +168,8 @@ class _Document:
                 self.problem(child, f"{name!r} cannot be set here: {target.because}")
             elif isinstance(target, Mapping):
                 self._walk(child, target, f"{path}.{name}".lstrip("."))
+            elif isinstance(target, ItemDefault):
+                self._item_defaults.append((target, child))
             elif target == "jobs":
                 self._jobs(child)
             elif not isinstance(target, Inert):
@@ -214,22 +222,25 @@ class _Document:
             if not isinstance(name, str) or not name:
                 self.problem(entry, "a job needs its job_id.")
                 continue
-            if "type" in fields and fields["type"].content == "live_loop":
+            kind = fields["type"].content if "type" in fields else None
+            if isinstance(kind, str) and (because := legacy_names().retired_job_types.get(kind)):
                 self._found.remarks.append(
-                    f"{self.label}:{entry.line}: the job {name} has no effect: "
-                    "live polling was given up; matches are followed by the stale_* jobs."
+                    f"{self.label}:{entry.line}: the job {name} has no effect: {because}"
                 )
                 continue
             self._walk(entry, _job_shape(name), f"the job {name}")
 
-    def _default_season(self) -> None:
-        """Apply the original's default season to leagues that name none."""
-        season = self.values.pop("season", None)
-        leagues = self.values.get("football.tracked_leagues")
-        if season and leagues and isinstance(leagues.value, list):
-            for league in leagues.value:
-                if isinstance(league, dict):
-                    league.setdefault("season", season.value)
+    def _complete_items(self, default: ItemDefault, item: "Item") -> None:
+        """Give the items of a list the field that they lack."""
+        if item.unset:
+            return
+        if not isinstance(item.content, str):
+            self.problem(item, f"{default.field} must be one value.")
+            return
+        given = self.values.get(default.key)
+        for one in given.value if given and isinstance(given.value, list) else ():
+            if isinstance(one, dict):
+                one.setdefault(default.field, item.content.strip())
 
     def _unknown(self, name: str, item: "Item", shape: Shape, path: str) -> None:
         # Comparing with every known name is slow.
@@ -237,6 +248,11 @@ class _Document:
         if meant == "." and self.name == "hasat.yaml":
             full = [repr(key) for key in leaves() if key.rpartition(".")[2] == name][:3]
             meant = f"; did you mean {' or '.join(full)}?" if full else "."
+        if not path and self.name == "hasat.yaml" and name in _broken_names():
+            self._found.remarks.append(
+                f"{self.label}:{item.line}: {name} has no effect: the source cannot be loaded."
+            )
+            return
         within = f" in {path}" if path else ""
         self.problem(item, f"there is no setting {name!r}{within}{meant}")
 
@@ -251,6 +267,10 @@ class _Document:
         self._found.problems.append(f"{self.label}:{item.line}: {sentence}")
 
 
+def _broken_names() -> set[str]:
+    return {source.name for source in load_plugins().broken}
+
+
 def _job_shape(job: str) -> Shape:
     def place(target: Target) -> Target:
         if isinstance(target, Mapping):
@@ -262,13 +282,13 @@ def _job_shape(job: str) -> Shape:
 
 def _add(values: Values, sources: dict[str, str], document: _Document, found: Findings) -> None:
     """Add a document's values; two files may agree on a setting, but not contradict each other."""
+    overridden = {file.overrides for file in legacy_names().files if file.name == document.name}
     for key, given in document.values.items():
         earlier = values.get(key)
         if earlier is None or earlier.value == given.value:
             values.setdefault(key, given)
             sources.setdefault(key, document.name)
-        elif (sources[key], document.name) == ("api.yaml", "rate_limiter.yaml"):
-            # In the original, the limits of api.yaml had no effect.
+        elif sources[key] in overridden:
             found.remarks.append(
                 f"{key}: {given.origin.where} counts, {earlier.origin.where} says otherwise."
             )

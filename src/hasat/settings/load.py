@@ -6,18 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hasat.errors import SettingsError
 from hasat.messages import msg
+from hasat.settings.aliases import legacy_names
 from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
-from hasat.settings.platform_sections import HmacClient
-from hasat.settings.source_sections import League
-from hasat.settings.tree import SCHEDULE, Settings, leaf_of, leaves, nested, parse_value
+from hasat.settings.plugins import load_plugins
+from hasat.settings.tree import (
+    SCHEDULE,
+    Settings,
+    leaf_of,
+    leaves,
+    nested,
+    parse_value,
+    plain_type,
+    settings_model,
+)
 from hasat.settings.types import Section
 from hasat.settings.values import (
     DEFAULT,
@@ -49,13 +58,16 @@ def load_settings(
     places = _folders(from_flags, environ, cwd, found)
     home, config = (places[key].value for key in ("home", "config"))
     from_files, files = files_layer(config, environ, cwd, found)
-    named = [
-        from_flags.get("football.api_key_env"),
-        _from_variable("HASAT_FOOTBALL_API_KEY_ENV", environ, cwd),
-        from_files.get("football.api_key_env"),
-    ]
-    key_variable = next((str(given.value) for given in named if given), None)
-    from_environment = environment_layer(environ, key_variable, cwd, found)
+    named: dict[str, str] = {}
+    for key, naming in legacy_names().variable_names.items():
+        given_name = (
+            from_flags.get(naming)
+            or _from_variable(leaves()[naming].names[0], environ, cwd)
+            or from_files.get(naming)
+        )
+        if given_name:
+            named[key] = str(given_name.value)
+    from_environment = environment_layer(environ, named, cwd, found)
     defaults = {
         key: Given(leaf.field.default, DEFAULT, home)
         for key, leaf in leaves().items()
@@ -120,10 +132,24 @@ def _folders(
 
 def _validate(given: Mapping[str, Given], found: Findings) -> Settings | None:
     try:
-        return Settings.model_validate(nested({k: _resolve_path(k, v) for k, v in given.items()}))
+        values = nested({k: _resolve_path(k, v) for k, v in given.items()})
+        settings = settings_model().model_validate(values)
     except ValidationError as error:
         found.problems.extend(describe_problems(error, given))
         return None
+    _check_sources(settings, given, found)
+    return settings
+
+
+def _check_sources(settings: Settings, given: Mapping[str, Given], found: Findings) -> None:
+    """Report names in `sources` that are not installed."""
+    plugins = load_plugins()
+    installed = [source.name for source in plugins.sources]
+    broken = {source.name for source in plugins.broken}
+    for name in settings.sources:
+        if name not in installed and name not in broken:
+            place, meant = given["sources"].where(), did_you_mean(name, installed)
+            found.problems.append(f"sources ({place}): no source is named {name!r}{meant}")
 
 
 def _resolve_path(key: str, given: Given) -> Any:
@@ -225,8 +251,10 @@ def _is_secret(key: str) -> bool:
 
 
 def _meant(key: str, name: str) -> str:
-    models: dict[str, type[Section]] = {
-        "football.tracked_leagues": League,
-        "authentication.clients": HmacClient,
-    }
-    return did_you_mean(name, list(models[key].model_fields)) if key in models else "."
+    """Suggest a field of the items of a list."""
+    leaf = leaf_of(key)
+    parts = get_args(plain_type(leaf.field.annotation)) if leaf else ()
+    item = plain_type(parts[0]) if parts else None
+    if isinstance(item, type) and issubclass(item, Section):
+        return did_you_mean(name, list(item.model_fields))
+    return "."

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import annotated_types
 from pydantic import SecretStr
 
-from hasat.settings.files import shape_of
-from hasat.settings.legacy import FILE_VARIABLES, JOB, RETIRED, RETIRED_FILES, Inert, Shape
+from hasat.settings.aliases import legacy_names, legacy_shape
+from hasat.settings.legacy import JOB, JOB_FILES, Inert, Shape
+from hasat.settings.plugins import load_plugins
 from hasat.settings.tree import SCHEDULE, Leaf, Settings, leaves, plain_type, sections
 from hasat.settings.types import Description, Section, format_duration
 from hasat.text import HIDDEN, mask_address
@@ -34,7 +35,7 @@ well. Unknown settings are errors, so that typing mistakes are noticed.
 
 - **Secrets** never come from flags and are never shown. For each of their variables there is a
   second one ending in `_FILE` that names a file with the value, e.g.
-  `API_FOOTBALL_KEY_FILE=/run/secrets/key`.
+  `HASAT_DATABASE_URL_FILE=/run/secrets/database`.
 - **Durations** are seconds (`600`), amounts (`10m`, `1h30m`, `200ms`) or `hh:mm:ss` (`00:10:00`).
 - **Lists** in flags and variables are separated by commas; structures are JSON.
 - **Relative paths** in a file start in that file's folder, in flags and variables where Hasat is
@@ -48,14 +49,12 @@ well. Unknown settings are errors, so that typing mistakes are noticed.
 | file | what it holds |
 |---|---|
 | `hasat.yaml` | any section, by its name |
-| `gib.yaml`, `tkgm.yaml`, `webhooks.yaml` | the section of that name, its keys at the top |
-| `api.yaml` | `api`, `rate_limits` and `logging` of the football collector |
-| `rate_limiter.yaml` | `rate_limiter` of the football collector; counts before `api.yaml` |
-| `jobs/*.yaml` | `jobs`, `season`, `tracked_leagues`, `fixtures_fetch_mode`, `injuries_...` |
+"""
 
-The same setting in two files is an error unless both say the same. `hasat.yaml`, `gib.yaml` and
-`webhooks.yaml` also understand the sections of the .NET service's `appsettings.json`
-(`GibEndpoints`, `ArchiveStorage`, ...). Examples of all files are in `deploy/config.example/`.
+_AFTER_FILES = """
+The same setting in two files is an error unless both say the same. `hasat.yaml`, and the files of
+sections with names that contain `__`, also understand the sections of `appsettings.json` of the
+.NET service (`ArchiveStorage`, ...). Examples of all files are in `deploy/config.example/`.
 
 An entry in `jobs` has `job_id`, `enabled`, `interval: {type: cron, cron: "0 6 * * *"}`, `params`
 and `mode`; in `hasat.yaml` the same is `jobs.schedule.JOB.enabled`, `.cron`, `.params` and `.mode`.
@@ -83,7 +82,9 @@ def describe_type(annotation: Any) -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield _INTRODUCTION
+    yield _INTRODUCTION.rstrip()
+    yield from _files()
+    yield _AFTER_FILES
     yield "## Where Hasat is"
     yield from _table([leaf for key, leaf in leaves().items() if "." not in key])
     for key, model in sections().items():
@@ -94,6 +95,17 @@ def _lines() -> Iterator[str]:
         own = [leaf for name, leaf in leaves().items() if name.rpartition(".")[0] == key]
         yield from _table(own)
     yield from _without_effect()
+
+
+def _files() -> Iterator[str]:
+    own = sorted([*(name for name, _ in load_plugins().sections()), "webhooks"])
+    named = ", ".join(f"`{name}.yaml`" for name in own)
+    yield f"| {named} | the section of that name, its keys at the top |"
+    descriptions: dict[str, list[str]] = {}
+    for file in legacy_names().files:
+        descriptions.setdefault(file.name, []).append(file.description)
+    for name, parts in descriptions.items():
+        yield f"| `{name}` | {', '.join(parts)} |"
 
 
 def _table(rows: list[Leaf]) -> Iterator[str]:
@@ -157,19 +169,20 @@ def _without_effect() -> Iterator[str]:
     yield ""
     yield "| name | why |"
     yield "|---|---|"
-    for name, because in {**RETIRED, **RETIRED_FILES}.items():
+    names = legacy_names()
+    for name, because in {**names.retired, **names.retired_files}.items():
         yield f"| `{name}` | {because} |"
-    for file in ("api.yaml", "rate_limiter.yaml", "jobs/daily.yaml"):
-        for path, because in _inert(shape_of(file)):
-            yield f"| `{path}` in `{file.replace('daily', '*')}` | {because} |"
+    for file in dict.fromkeys(file.name for file in names.files):
+        for path, because in _inert(legacy_shape(file)):
+            yield f"| `{path}` in `{file}` | {because} |"
     for path, because in _inert(JOB):
-        yield f"| `jobs[].{path}` in `jobs/*.yaml` | {because} |"
+        yield f"| `jobs[].{path}` in `{JOB_FILES}` | {because} |"
     yield ""
     yield "## Files that may be elsewhere"
     yield ""
     yield "| variable | instead of |"
     yield "|---|---|"
-    for name, file in FILE_VARIABLES.items():
+    for name, file in names.file_variables.items():
         yield f"| `{name}` | `{file}` |"
 
 

@@ -6,49 +6,64 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import Field, PrivateAttr, SecretStr
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.settings import types
+from hasat.settings.aliases import legacy_names
 from hasat.settings.dsn import password_in
-from hasat.settings.legacy import ENVIRONMENT
 from hasat.settings.platform_sections import (
+    Archives,
     Authentication,
     Database,
     Demo,
+    History,
     JobOverride,
     Jobs,
     Log,
     Mcp,
+    Nats,
+    Receipts,
     Replica,
     Serve,
+    Smtp,
+    Telegram,
+    Webhooks,
 )
-from hasat.settings.source_sections import Archives, Football, Gib, Nats, Tkgm, Webhooks
+from hasat.settings.plugins import Plugins, load_plugins
 from hasat.settings.types import Section
 from hasat.settings.values import DEFAULT, Findings, Given, Origin, default_home, did_you_mean
 
 _LONG = 12
 
+S = TypeVar("S", bound=Section)
+
 
 class Settings(Section):
-    """All settings."""
+    """The settings of the platform; `settings_model` adds the sections of the sources."""
 
     home: types.Folder = Field(
         default_factory=default_home, description="Where Hasat keeps its data."
     )
     config: types.Folder | None = Field(default=None, description="The folder of the YAML files.")
+    sources: tuple[types.Name, ...] = Field(
+        default=(), description="The sources that are active; by default all that are installed."
+    )
     database: Database = Database()
     serve: Serve = Serve()
     authentication: Authentication = Authentication()
     jobs: Jobs = Jobs()
     log: Log = Log()
-    gib: Gib = Gib()
-    tkgm: Tkgm = Tkgm()
-    football: Football = Football()
     archives: Archives = Archives()
+    history: History = History()
+    receipts: Receipts = Receipts()
     webhooks: Webhooks = Webhooks()
+    smtp: Smtp = Smtp()
+    telegram: Telegram = Telegram()
     nats: Nats = Nats()
     replica: Replica = Replica()
     mcp: Mcp = Mcp()
@@ -72,6 +87,21 @@ class Settings(Section):
     def remarks(self) -> tuple[str, ...]:
         """Settings without an effect; `hasat doctor` reports them."""
         return self._remarks
+
+    def section(self, kind: type[S]) -> S:
+        """Return the section that a source declares as `kind`."""
+        for name, field in type(self).model_fields.items():
+            if field.annotation is kind:
+                found = getattr(self, name)
+                assert isinstance(found, kind)
+                return found
+        raise SettingsError(
+            msg(
+                "There is no section {kind} in the settings: no installed source declares it.",
+                kind=kind.__name__,
+            ),
+            remedy=msg("Install the source's package; `hasat doctor` lists broken sources."),
+        )
 
     def origin(self, key: str) -> Origin:
         """Return the origin of one value."""
@@ -122,6 +152,7 @@ _SHORT = {
     "serve.port": ("HASAT_PORT",),
     "serve.allowed_hosts": ("HASAT_ALLOWED_HOSTS",),
     "database.binaries": ("HASAT_POSTGRES_BIN",),
+    "smtp.sender": ("HASAT_SMTP_FROM",),
 }
 
 
@@ -139,28 +170,80 @@ class Leaf:
     def names(self) -> tuple[str, ...]:
         """Its environment variables, in order of precedence."""
         own = "HASAT_" + self.key.replace(".", "_").upper()
-        return (own, *_SHORT.get(self.key, ()), *ENVIRONMENT.get(self.key, ()))
+        return (own, *_SHORT.get(self.key, ()), *legacy_names().environment.get(self.key, ()))
 
 
-@cache
+@dataclass(frozen=True)
+class Tree:
+    """The settings of this installation, with the sections of its sources."""
+
+    model: type[Settings]
+    leaves: Mapping[str, Leaf]
+    sections: Mapping[str, type[Section]]
+
+
+def settings_model() -> type[Settings]:
+    """Return the settings with the sections of the installed sources."""
+    return _tree(load_plugins()).model
+
+
 def leaves() -> Mapping[str, Leaf]:
     """Return every setting by its dotted key, in the order of the tree."""
-    return {leaf.key: leaf for leaf in _leaves_of(Settings, "")}
+    return _tree(load_plugins()).leaves
+
+
+def sections() -> Mapping[str, type[Section]]:
+    """Return every section by its dotted key."""
+    return _tree(load_plugins()).sections
 
 
 @cache
-def sections() -> Mapping[str, type[Section]]:
-    """Return every section by its dotted key."""
+def _tree(plugins: Plugins) -> Tree:
+    fields: dict[str, Any] = {}
+    for name, section in plugins.sections():
+        if name in fields or hasattr(Settings, name) or name in Settings.model_fields:
+            raise _collision(msg("settings section"), name)
+        if name == "hasat" or any(file.name == f"{name}.yaml" for file in legacy_names().files):
+            raise _collision(msg("settings file"), f"{name}.yaml")
+        try:
+            fields[name] = (section, section())
+        except ValidationError as error:
+            raise SettingsError(
+                msg(
+                    "The settings of the source {name} have no default: {keys}.",
+                    name=name,
+                    keys=", ".join(str(one["loc"][0]) for one in error.errors() if one["loc"]),
+                ),
+                remedy=msg("Uninstall the source, or report the problem to its author."),
+            ) from error
+    model = create_model("Settings", __base__=Settings, __module__=__name__, **fields)
+    leaves = {leaf.key: leaf for leaf in _leaves_of(model, "")}
+    owners: dict[str, str] = {}
+    for leaf in leaves.values():
+        for variable in leaf.names:
+            if owners.setdefault(variable, leaf.key) != leaf.key:
+                raise _collision(msg("variable"), variable)
+    return Tree(model, leaves, _sections_of(model))
+
+
+def _collision(kind: str, name: str) -> SettingsError:
+    return SettingsError(
+        msg("More than one {kind} is named {names}; names must be unique.", kind=kind, names=name),
+        remedy=msg("Uninstall one of the packages, or report the problem to its author."),
+    )
+
+
+def _sections_of(model: type[Section]) -> Mapping[str, type[Section]]:
     found: dict[str, type[Section]] = {}
 
-    def walk(model: type[Section], prefix: str) -> None:
-        for name, field in model.model_fields.items():
+    def walk(branch_model: type[Section], prefix: str) -> None:
+        for name, field in branch_model.model_fields.items():
             branch = field.annotation
             if isinstance(branch, type) and issubclass(branch, Section):
                 found[prefix + name] = branch
                 walk(branch, f"{prefix}{name}.")
 
-    walk(Settings, "")
+    walk(model, "")
     return found
 
 

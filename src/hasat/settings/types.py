@@ -3,9 +3,10 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from email.utils import parseaddr
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
 from hasat.clock import zone
 from hasat.errors import SettingsError
 from hasat.settings.dsn import database_url
+from hasat.settings.legacy import LegacyNames
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,27 @@ def check_secret_url(secret: SecretStr) -> SecretStr:
     """Check an address that is itself a secret, as Slack's are."""
     check_http_url(secret.get_secret_value())
     return secret
+
+
+def check_smtp_url(secret: SecretStr) -> SecretStr:
+    """Check the address of a mail server, which may have a user name and a password."""
+    try:
+        parts = urlsplit(secret.get_secret_value())
+        more = parts.path.strip("/") or parts.query or parts.fragment
+        usable = parts.scheme in ("smtp", "smtps") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable, more = False, ""
+    if more or not usable:
+        raise ValueError("is no address such as smtp://user:password@mail.example.com:587")
+    return secret
+
+
+def check_mailbox(text: str) -> str:
+    """Check an e-mail address, with or without a name."""
+    _, address = parseaddr(text)
+    if not text.isprintable() or not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+", address):
+        raise ValueError("is no e-mail address such as Hasat <hasat@example.com>")
+    return text
 
 
 def check_network(text: str) -> str:
@@ -234,6 +257,12 @@ Age = Annotated[
     up_to(timedelta(days=3650)),
     Description("a duration up to 3650d"),
 ]
+Retention = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    up_to(timedelta(days=18262)),
+    Description("a duration up to 18262d, 50 years"),
+]
 Moment = Annotated[AwareDatetime, Description("a time with its zone")]
 HttpUrl = Annotated[str, AfterValidator(check_http_url), Description("an http or https address")]
 ApiUrl = Annotated[
@@ -257,26 +286,23 @@ SecretUrl = Annotated[
     AfterValidator(check_secret_url),
     Description("an http or https address, kept secret"),
 ]
+SmtpUrl = Annotated[
+    SecretStr, AfterValidator(check_smtp_url), Description("an smtp:// or smtps:// address")
+]
+Mailbox = Annotated[str, AfterValidator(check_mailbox), Description("an e-mail address")]
 Network = Annotated[str, AfterValidator(check_network), Description("a network such as 10.0.0.0/8")]
 NatsName = Annotated[str, AfterValidator(check_nats_name), Description("letters, digits, _ and -")]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
     one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", warn="WARNING", information="INFO"),
 ]
-EventName = Literal[
-    "SyncCompleted",
-    "SyncFailed",
-    "SyncPartial",
-    "RemovalGuardTriggered",
-    "MvRefreshFailed",
-    "HealthStatusChanged",
-    "DatasetChanged",
-]
-Event = Annotated[EventName, one_of(*get_args(EventName))]
 
 
 class Section(BaseModel):
     """A section of the settings."""
+
+    legacy: ClassVar[LegacyNames] = LegacyNames()
+    """Names of earlier systems; read from the top section of a source."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hasat.messages import msg
+
 MAX_PROBLEMS = 50
 """How many problems are named; a file may have tens of thousands."""
 
@@ -15,7 +17,7 @@ Kind = Literal["flag", "environment", "file", "default"]
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a value: ``file`` and ``config/gib.yaml:3``, ``environment`` and a name."""
+    """The origin of a value: ``file`` and ``config/hasat.yaml:3``, ``environment`` and a name."""
 
     kind: Kind
     where: str = ""
@@ -71,7 +73,7 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
 
     folded = {_fold(candidate): candidate for candidate in known}
     close = get_close_matches(_fold(name), folded, n=1, cutoff=cutoff)
-    return f"; did you mean {folded[close[0]]!r}?" if close else "."
+    return msg("; did you mean {name!r}?", name=folded[close[0]]) if close else "."
 
 
 def _fold(name: str) -> str:
