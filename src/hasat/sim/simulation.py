@@ -28,7 +28,11 @@ COMMON_FAULTS = {
     "slow": "every response waits `seconds`",
     "error": "every response has the status `status` (500)",
     "reset": "the connection is cut in the middle of the response",
+    "garbage": "every response has a body that cannot be read",
 }
+
+
+_GARBAGE = b'{"\xff\x00": [<not JSON, no XML, no ZIP'
 
 
 @dataclass
@@ -95,6 +99,10 @@ class Simulator:
     summary: str
     build: Callable[["Simulation"], ASGIApp]
     faults: Mapping[str, str] = field(default_factory=dict)
+    settings: Callable[[str], Mapping[str, Any]] | None = None
+    """The settings with which its source uses a simulation at an address."""
+    command: Callable[[], Callable[..., None]] | None = None
+    """The command `hasat sim <name>`, if it has flags of its own; loaded on demand."""
 
 
 class Simulation:
@@ -139,6 +147,9 @@ class _FaultyApp:
             status = int(fault.options.get("status", 500))
             content = None if status == 204 else "simulated fault"
             await Response(content, status_code=status)(scope, receive, send)
+            return
+        if self._sim.faults.strikes("garbage"):
+            await Response(_GARBAGE, media_type="application/json")(scope, receive, send)
             return
         if self._sim.faults.strikes("reset"):
             await _cut_short(self._app, scope, receive, send)

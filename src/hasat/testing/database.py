@@ -5,6 +5,7 @@ on the machine) or a URL. The first two are started for the tests alone, shared 
 processes of the user and stopped by the last; the next run removes what a killed one left behind.
 """
 
+import hashlib
 import os
 import secrets
 import tempfile
@@ -144,7 +145,9 @@ async def throw_away_database(
 async def _template(
     admin: AsyncConnection[TupleRow], server_url: str, migrations: Sequence[MigrationSet]
 ) -> str:
-    name = f"hasat_template_{checksum_of(known_migrations(migrations))[:16]}"
+    declared = ";".join(f"{one.name}: {one.declared}" for one in migrations if one.declared)
+    made_of = f"{checksum_of(known_migrations(migrations))} {declared}"
+    name = f"hasat_template_{hashlib.sha256(made_of.encode()).hexdigest()[:16]}"
     if await _exists(admin, name):
         return name
     await admin.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK])

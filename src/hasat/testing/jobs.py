@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.errors import HasatError
+from hasat.feed.holds import GuardError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext
 from hasat.jobs.cron import Cron
 from hasat.settings import Settings
@@ -32,7 +33,10 @@ async def perform(
         store=store,
         local=due is None,
     )
-    return await job.run(context)
+    try:
+        return await job.run(context)
+    except GuardError as error:
+        return await context.hold(error)
 
 
 class SimulatedWorker:
@@ -48,7 +52,9 @@ class SimulatedWorker:
     ) -> None:
         self._catalogue = Catalogue.of(jobs, settings)
         self._crons: dict[str, Cron] = {
-            job.name: cron for job in self._catalogue if (cron := self._catalogue.cron(job))
+            job.name: cron
+            for job in self._catalogue
+            if job.enabled and (cron := self._catalogue.cron(job))
         }
         self._fired = dict.fromkeys(self._crons, start)
         self._runs = 0

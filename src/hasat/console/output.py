@@ -1,0 +1,115 @@
+"""Output of the commands: data on stdout, notes and progress on stderr."""
+
+import json as jsonlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from hasat.messages import language_of_environment, translate
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hasat.jobs.context import OnProgress
+
+_PIPE_WIDTH = 10_000
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the audit record.")
+]
+
+EXIT_CODES = """Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing to do, 4 held by the guard,
+5 out of quota, 130 interrupted."""
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal; progress is shown only there."""
+    return sys.stderr.isatty()
+
+
+def localize(text: str) -> str:
+    """Return a message in the language of the environment."""
+    return translate(text, language_of_environment(os.environ))
+
+
+def note(sentence: str) -> None:
+    """Print a note to stderr; notes are never part of the data."""
+    print(localize(sentence), file=sys.stderr, flush=True)
+
+
+def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None:
+    """Print data as one JSON document, or as the text that `human` renders."""
+    if json:
+        print(jsonlib.dumps(value, ensure_ascii=False, indent=2, default=_to_json))
+        return
+    # A pipe has no width: lines are not wrapped to that of the terminal.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    console = Console(highlight=False, soft_wrap=width is not None, width=width)
+    console.print(human(), markup=False)
+
+
+def table(*headings: str, numeric: bool = False) -> "Table":
+    """Return an empty table without borders; `numeric` right-aligns all but the first column."""
+    from rich.table import Table
+
+    empty = Table(box=None, pad_edge=False, padding=(0, 2) if numeric else (0, 1))
+    for number, heading in enumerate(headings):
+        empty.add_column(localize(heading), justify="right" if numeric and number else "left")
+    return empty
+
+
+@contextmanager
+def progress_bar(name: str) -> "Iterator[OnProgress | None]":
+    """Show a progress bar on stderr and yield its update function, or None without a terminal."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    if not is_terminal():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bars, _logs_above_bars():
+        bar = bars.add_task(name, total=None)
+
+        def on_progress(done: float, total: float | None, note: str) -> None:
+            bars.update(bar, completed=done, total=total, description=f"{name} {note}".strip())
+
+        yield on_progress
+
+
+@contextmanager
+def _logs_above_bars() -> Iterator[None]:
+    """Send log lines through the stderr that rich has replaced, so that bars do not break them."""
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(sys.__stderr__)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,142 @@
+"""The sources of this installation, found by their entry points."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from hasat.errors import SettingsError, UsageError
+from hasat.feed.dataset import Dataset
+from hasat.feed.rebuild import Rebuild
+from hasat.messages import add_translations, msg
+from hasat.settings import Settings
+from hasat.settings.events import PLATFORM_KINDS
+from hasat.settings.plugins import BrokenSource, Plugins, load_plugins
+from hasat.source.contract import Source
+
+if TYPE_CHECKING:
+    from hasat.sim import Simulator
+
+RESERVED_NAMES = frozenset(
+    {
+        *("archive", "audit", "config", "db", "demo", "doctor", "holds", "jobs", "keys", "mcp"),
+        *("quota", "rebuild", "receipt", "replica", "serve", "sim", "source", "up"),
+        *("watchlists", "webhooks", "worker"),
+    }
+)
+"""The commands of the platform; a source is a command too and cannot have one of these names."""
+
+
+def all_datasets() -> Sequence[Dataset]:
+    """Return every dataset of this installation, in the order of the sources."""
+    return [dataset for source in all_sources() for dataset in source.datasets]
+
+
+def all_rebuilds() -> Mapping[str, tuple[Dataset, Rebuild]]:
+    """Return every dataset that can be rebuilt, and how, by name."""
+    return {name: found for source in all_sources() for name, found in source.rebuilds.items()}
+
+
+def all_simulators() -> "Mapping[str, Simulator]":
+    """Return every simulator of this installation by name."""
+    found = [source.simulator() for source in all_sources() if source.simulator]
+    return {simulator.name: simulator for simulator in found}
+
+
+def simulator_named(name: str) -> "Simulator":
+    """Return one simulator by the name of its upstream."""
+    simulators = all_simulators()
+    if name not in simulators:
+        raise UsageError(
+            msg("There is no simulator named {name!r}.", name=name),
+            remedy=msg("Choose one of: {names}.", names=", ".join(sorted(simulators))),
+        )
+    return simulators[name]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The sources of this installation, and those that cannot be used."""
+
+    sources: tuple[Source, ...]
+    broken: tuple[BrokenSource, ...]
+
+
+def all_sources() -> Sequence[Source]:
+    """Return every source of this installation."""
+    return installed_sources().sources
+
+
+def active_sources(settings: Settings) -> Sequence[Source]:
+    """Return the sources that the setting `sources` names; every one if it names none."""
+    return [source for source in all_sources() if is_active(source, settings)]
+
+
+def is_active(source: Source, settings: Settings) -> bool:
+    """Return whether the operator wants the source; it may still lack a setting."""
+    return not settings.sources or source.name in settings.sources
+
+
+def missing_configuration(source: Source, settings: Settings) -> str | None:
+    """Return why a source is not configured, as a sentence; None if it is.
+
+    The jobs of such a source are disabled, and its checks do not run.
+    """
+    if not is_active(source, settings):
+        return msg("{name} is not one of the active sources (HASAT_SOURCES).", name=source.name)
+    return source.lacks(settings) if source.lacks is not None else None
+
+
+def installed_sources() -> Installed:
+    """Return the sources of the entry points; one that cannot be loaded does not stop others."""
+    return _installed(load_plugins())
+
+
+@cache
+def _installed(plugins: Plugins) -> Installed:
+    sources = [source for source in plugins.sources if isinstance(source, Source)]
+    broken = [
+        BrokenSource(source.name, msg("{value} is not a Source.", value=repr(source)))
+        for source in plugins.sources
+        if not isinstance(source, Source)
+    ]
+    check_collisions(sources)
+    for source in sources:
+        if source.translations is not None:
+            add_translations(source.name, source.translations)
+    return Installed(tuple(sources), (*plugins.broken, *broken))
+
+
+_COLLISION_REMEDY = msg("Uninstall one of the packages, or report the problem to its author.")
+
+
+def check_collisions(sources: Sequence[Source]) -> None:
+    """Raise SettingsError if a name is reserved, or names two sources, datasets or jobs."""
+    if reserved := sorted(source.name for source in sources if source.name in RESERVED_NAMES):
+        raise SettingsError(
+            msg(
+                "A source is named {names}, which is a command of Hasat.",
+                names=", ".join(reserved),
+            ),
+            remedy=_COLLISION_REMEDY,
+        )
+    named = {
+        msg("source"): [source.name for source in sources],
+        msg("dataset"): [dataset.name for source in sources for dataset in source.datasets],
+        msg("event"): [*(kind.name for kind in PLATFORM_KINDS), *_events(sources)],
+        msg("job"): [job.name for source in sources for job in source.all_jobs],
+    }
+    for kind, names in named.items():
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise SettingsError(
+                msg(
+                    "More than one {kind} is named {names}; names must be unique.",
+                    kind=kind,
+                    names=", ".join(duplicates),
+                ),
+                remedy=_COLLISION_REMEDY,
+            )
+
+
+def _events(sources: Sequence[Source]) -> Sequence[str]:
+    return [kind.name for source in sources for kind in source.events]
