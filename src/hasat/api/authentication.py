@@ -3,7 +3,7 @@
 Every path outside a short public list requires a known caller, whether or not its route says so;
 routes that change state require more with `require("operate")`.
 
-A signed request is one of the original GIB service. X-Signature is the hex form of
+A signed request is one of the original .NET service. X-Signature is the hex form of
 HMAC-SHA256(secret, "METHOD\\nPATH?QUERY\\nTIMESTAMP"): path and query as sent, without `?` when
 there is no query. The body is not signed and a request can be repeated within the tolerance, which
 is why a signature only grants `read`.
@@ -15,7 +15,9 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -126,11 +128,12 @@ class SignatureVerifier:
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 ANONYMOUS = frozenset(
     PROBES
-    | {"/openapi.json", "/docs", "/docs.css"}
+    | {"/openapi.json", "/docs", "/docs.css", "/.well-known/jwks.json"}
     | {"/login", "/logout", "/favicon.svg", "/favicon.ico"}
 )
 _ANONYMOUS_FOLDERS = ("/problems/", "/static/")
 LOCAL = Caller("local", "local", frozenset({"read", "operate"}), is_local=True, kind="local")
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"x-access-key"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
@@ -139,6 +142,7 @@ def is_public(path: str) -> bool:
     return path in ANONYMOUS or path == "/problems" or path.startswith(_ANONYMOUS_FOLDERS)
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is a loopback one."""
     name = host.strip("[]").rstrip(".").lower()
@@ -195,9 +199,9 @@ class HostMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            self._check_host(headers.getlist("host"))
+            self._check_host([str(v, "latin-1") for k, v in scope["headers"] if k == b"host"])
             if scope["method"] not in _SAFE:
+                headers = Headers(scope=scope)
                 _check_origin(headers.getlist("origin"), headers.get("host", ""))
         await self._app(scope, receive, send)
 
@@ -219,6 +223,14 @@ class HostMiddleware:
             )
 
 
+class AdmissionMetrics(Protocol):
+    """Counts who was admitted and who was not."""
+
+    def record_authentication(self, client: str, status: str, reason: str = "") -> None: ...
+
+    def record_rate_limited(self, by: str) -> None: ...
+
+
 class AuthenticationMiddleware:
     """Identifies the caller, applies the rate limit, and rejects unknown callers."""
 
@@ -229,14 +241,16 @@ class AuthenticationMiddleware:
         keys: KeyCache,
         signatures: SignatureVerifier,
         leases: DatabaseLeases,
-        record_rate_limited: Callable[[str], None],
+        metrics: AdmissionMetrics,
+        check_access: Callable[[Caller, str, str], None],
     ) -> None:
         self._app = app
+        self._check_access = check_access
         self._open = is_open(settings)
         self._cookie = login_cookie(settings)
         self._keys = keys
         self._signatures = signatures
-        self._record_rate_limited = record_rate_limited
+        self._metrics = metrics
         self._per_minute = settings.serve.requests_per_minute
         # Separate, so that a flood of addresses cannot evict the buckets of keys.
         self._callers = RateLimits(leases)
@@ -256,22 +270,29 @@ class AuthenticationMiddleware:
             exchange.caller = LOCAL if self._open else None
         else:
             try:
-                exchange.caller = await self._identify(scope, exchange)
+                exchange.caller = caller = await self._identify(scope, exchange)
             except AuthenticationError as error:
                 rejection = error
+                self._metrics.record_authentication("anonymous", "failure", error.code)
+            else:
+                status = "disabled" if caller is LOCAL else "success"
+                self._metrics.record_authentication(caller.name, status)
         await self._count(exchange, scope, rejected=rejection is not None)
         if rejection is not None:
             raise rejection
+        if exchange.caller is not None:
+            self._check_access(exchange.caller, exchange.path, exchange.method)
 
     async def _identify(self, scope: Scope, exchange: Exchange) -> Caller:
         """Return the caller; credentials are checked even where none are required."""
+        given = [(name, value) for name, value in scope["headers"] if name in _CREDENTIALS]
+        if self._open and not given:
+            return LOCAL
         headers = Headers(scope=scope)
         present = [
             name for name in ("authorization", "x-api-key", "x-access-key") if name in headers
         ]
         if not present:
-            if self._open:
-                return LOCAL
             if login := HTTPConnection(scope).cookies.get(self._cookie):
                 if exchange.method not in _SAFE:
                     check_same_site(headers)
@@ -320,7 +341,7 @@ class AuthenticationMiddleware:
                 allowance = await self._anonymous.draw(address, self._per_minute)
         exchange.allowance = allowance
         if allowance is not None and allowance.retry_after is not None:
-            self._record_rate_limited(counted_as)
+            self._metrics.record_rate_limited(counted_as)
             raise TooManyRequestsError(
                 msg("More than {limit} requests in a minute.", limit=allowance.limit),
                 retry_after=allowance.retry_after,

@@ -15,13 +15,16 @@ from hasat.errors import HasatError
 from hasat.jobs import Catalogue
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import join, msg
+from hasat.receipts.ledger import BrokenChainError, listed_keys, verify_chain
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
+from hasat.source.installed import installed_sources, missing_configuration
 from hasat.store import Store
 from hasat.store.home import free_bytes, is_shared, mount_of
 
 Grade = Literal["ok", "warning", "failure"]
 
+_CHECKED_RECEIPTS = 1_000
 _MIN_FREE_BYTES = 2_000_000_000
 _MAX_SKEW_SECONDS = 5.0
 
@@ -38,7 +41,19 @@ class Finding:
 
 def check_machine(settings: Settings) -> list[Finding]:
     """Check the settings, the home folder and the disks."""
-    return [_settings(settings), _home(settings), *_disks(settings)]
+    return [_settings(settings), *_broken_sources(), _home(settings), *_disks(settings)]
+
+
+def _broken_sources() -> list[Finding]:
+    return [
+        Finding(
+            "source",
+            "failure",
+            msg("The source {name} cannot be loaded: {reason}", name=one.name, reason=one.reason),
+            msg("Update or uninstall its package."),
+        )
+        for one in installed_sources().broken
+    ]
 
 
 def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
@@ -59,7 +74,7 @@ def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
 async def check_database(
     store: Store, settings: Settings, sources: Sequence[Source]
 ) -> list[Finding]:
-    """Check the database, its clock, locks, authentication, NATS and the sources."""
+    """Check the database, its clock, locks, authentication, receipts, NATS and the sources."""
     async with store.connection() as conn:
         row = await (await conn.execute("SHOW server_version")).fetchone()
     before = datetime.now(UTC)
@@ -112,15 +127,32 @@ async def check_database(
         found.append(Finding("locks", "warning", str(blockages), blockages.remedy))
     else:
         found.append(Finding("locks", "ok", msg("No session is stuck and no job is blocked")))
+    found.append(await _receipts(store))
     if streams := await load_sink_states(store, settings):
         if degraded := describe_degraded(streams):
             found.append(Finding("nats", "warning", degraded, REMEDY))
         else:
             found.append(Finding("nats", "ok", msg("NATS is up to date")))
     for source in sources:
+        if lacking := missing_configuration(source, settings):
+            found.append(Finding(source.name, "ok", msg("Not configured: {why}", why=lacking)))
+            continue
         report = {} if source.status is None else await source.status(store, settings)
         found += [Finding(source.name, "warning", text) for text in report.get("remarks", [])]
     return found
+
+
+async def _receipts(store: Store) -> Finding:
+    try:
+        count = await verify_chain(store, await listed_keys(store), newest=_CHECKED_RECEIPTS)
+    except BrokenChainError as error:
+        return Finding(
+            "receipts",
+            "failure",
+            error.message,
+            msg("Restore it from a backup; `hasat receipt check` checks all of them."),
+        )
+    return Finding("receipts", "ok", msg("The newest {count:,} receipts are intact", count=count))
 
 
 def check_python() -> Finding:

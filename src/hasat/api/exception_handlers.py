@@ -1,6 +1,7 @@
 """Handlers that turn exceptions of routes and of the framework into problems."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +33,7 @@ from hasat.http.routes import (
     exchange_of,
 )
 from hasat.messages import msg
+from hasat.source import Source
 from hasat.store import Store
 
 
@@ -85,16 +87,33 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             )
 
 
+class InvalidInputStatus:
+    """The status of a request with invalid values: 422, or what a source prefers for a dataset."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._by_base: dict[str, int] = {
+            f"/api/v1/{dataset.name}": source.invalid_input_status
+            for source in sources
+            for dataset in source.datasets
+        }
+
+    def of(self, path: str) -> int:
+        """Return the status for a path, declared or requested."""
+        base = "/".join(path.split("/")[:4])
+        return self._by_base.get(base, int(InvalidInputError.status))
+
+
 async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """Return a 422 with one entry for each invalid value; the values are not echoed."""
+    """Return a problem with one entry for each invalid value; the values are not echoed."""
     assert isinstance(error, RequestValidationError)
     exchange = exchange_of(request.scope)
+    statuses: InvalidInputStatus = request.app.state.invalid_input
     fields = [
         FieldProblem(place=place, field=field, message=message)
         for place, field, message in _fields(error.errors())
     ]
     return make_problem(
-        ProblemType.of(InvalidInputError),
+        replace(ProblemType.of(InvalidInputError), status=statuses.of(exchange.path)),
         exchange,
         "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
         remedy=msg("See `errors` for each value, and /docs for the parameters of this operation."),

@@ -16,12 +16,14 @@ from hasat.deliver.sink_state import describe_degraded, load_sink_states
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import failures
+from hasat.feed.holds import list_holds
 from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses, exchange_of
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.registry import Source
-from hasat.store import MigrationSet, Store
+from hasat.source import Source
+from hasat.source.installed import is_active, missing_configuration
+from hasat.store import Store
 from hasat.store.migrate import known_migrations
 from hasat.store.store import connect
 
@@ -53,8 +55,19 @@ SourcesDep = Annotated[Sequence[Source], Depends(_sources)]
 
 
 async def source_report(source: Source, store: Store, settings: Settings) -> Mapping[str, Any]:
-    """Return the status report of a source; its `checks` are part of /health."""
-    return {} if source.status is None else await source.status(store, settings)
+    """Return the status report of a source; its `checks` are part of /health.
+
+    A source that is not configured has no checks and no remarks, so that it degrades nothing.
+    """
+    lacking = missing_configuration(source, settings)
+    if source.status is None or not is_active(source, settings):
+        report: Mapping[str, Any] = {}
+    else:
+        report = await source.status(store, settings)
+    if lacking is None:
+        return report
+    shown = {name: part for name, part in report.items() if name not in ("checks", "remarks")}
+    return {**shown, "notConfigured": lacking}
 
 
 _TIMEOUT_SECONDS = 3.0
@@ -70,7 +83,7 @@ class Readiness:
     """Whether the database is usable; checked at most once a second."""
 
     def __init__(self, store: Store, sources: Sequence[Source]) -> None:
-        sets = [MigrationSet(s.name, s.migrations) for s in sources if s.migrations is not None]
+        sets = [source.migration_set for source in sources]
         self._needed = {(step.set_name, step.name) for step in known_migrations(sets)}
         self._store = store
         self._lock = asyncio.Lock()
@@ -194,7 +207,7 @@ async def ready(readiness: ReadinessDep) -> Ready:
 
 @router.get(
     "/health",
-    summary="Health, in the form of the original GIB service",
+    summary="Health, in the form of the original .NET service",
     responses={
         **declare_responses({"status": "Healthy", "checks": {"postgresql": {"status": "Healthy"}}}),
         503: {"model": Health, "description": "Unhealthy: the same form with the reason."},
@@ -238,11 +251,22 @@ async def _database_checks(
     checks: dict[str, Check] = {}
     for source in sources:
         checks |= await _checks_of(source, store, settings)
+    if waiting := await _holds(store):
+        checks["holds"] = waiting
     if lagging := await _lagging_archives(store):
         checks["archives"] = lagging
     if blocked := await _blocked_jobs(store):
         checks["jobs"] = blocked
     return checks
+
+
+async def _holds(store: Store) -> Check | None:
+    """Return the datasets whose newest run waits for a decision; None if there are none."""
+    found = await list_holds(store, state="waiting")
+    if not found:
+        return None
+    holds = "; ".join(f"{', '.join(one.datasets)} ({one.id})" for one in found)
+    return Check(status="Degraded", description=msg("Needs approval: {holds}.", holds=holds))
 
 
 async def _standby(reads: Store, exchange: Exchange) -> Check:
@@ -285,6 +309,8 @@ async def _nats_streams(store: Store, settings: Settings, *, with_error: bool) -
 
 async def _checks_of(source: Source, store: Store, settings: Settings) -> Mapping[str, Check]:
     """Return the checks of a source; an error in them is a failed check."""
+    if missing_configuration(source, settings):
+        return {}
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             report = await source_report(source, store, settings)

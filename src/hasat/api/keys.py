@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ from hasat.store.queries import load_query
 
 CACHE_SECONDS = 5.0
 LOGIN_LIFETIME = timedelta(hours=12)
-_MIN_RELOAD_SECONDS = 1.0
+MIN_RELOAD_SECONDS = 1.0
 _RECORD_USE_SECONDS = 60.0
 _TOKEN = re.compile(r"hsk_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -58,6 +58,8 @@ class ApiKey:
     digest: bytes = field(repr=False)
     per_minute: int | None = None
     made_from: str | None = None
+    datasets: list[str] | None = None
+    """The only datasets that it may read; None for all."""
 
     @property
     def state(self) -> str:
@@ -67,8 +69,11 @@ class ApiKey:
 
     def public(self) -> Mapping[str, Any]:
         """Return the fields that may be shown; the digest is not among them."""
-        shown = ("id", "name", "scope", "state", "per_minute", "created_at", "expires_at")
-        return {name: getattr(self, name) for name in (*shown, "last_used_at", "revoked_at")}
+        shown = ("id", "name", "scope", "datasets", "state", "per_minute", "created_at")
+        return {
+            name: getattr(self, name)
+            for name in (*shown, "expires_at", "last_used_at", "revoked_at")
+        }
 
 
 async def create_key(
@@ -78,11 +83,13 @@ async def create_key(
     lifetime: timedelta | None = None,
     made_from: str | None = None,
     per_minute: int | None = None,
+    datasets: Sequence[str] | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key; return it and its token, which is not stored.
 
-    A key made from another one (a login) expires with that one at the latest.
+    A key made from another one (a login) expires with that one at the latest, and reads the same.
     """
+    check_restriction(scope, datasets)
     if not 1 <= len(name.strip()) <= 100:
         raise UsageError(msg("The name of a key must have 1 to 100 characters."))
     key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
@@ -95,6 +102,7 @@ async def create_key(
         "lifetime": lifetime,
         "made_from": made_from,
         "per_minute": per_minute,
+        "datasets": None if datasets is None else sorted(set(datasets)),
     }
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
         await cursor.execute(load_query("hasat.api", "create_key"), values)
@@ -130,8 +138,35 @@ async def revoke_key(store: Store, key_id: str) -> ApiKey:
     )
 
 
+def check_restriction(scope: Access, datasets: Sequence[str] | None) -> None:
+    """Reject a restriction to no dataset, and one of a key that operates."""
+    if datasets is not None and not datasets:
+        raise UsageError(msg("A restricted key needs at least one dataset."))
+    if datasets is not None and scope == "operate":
+        raise UsageError(
+            msg("A key with the scope operate cannot be restricted to datasets."),
+            remedy=msg("Give the tenant a key with the scope read."),
+        )
+
+
 async def limit_key(store: Store, key: str, per_minute: int | None) -> ApiKey:
     """Change the rate limit of a key, given by id or unique name; None restores the default."""
+    values = {"id": await _find_id(store, key), "per_minute": per_minute}
+    return await _change_key(store, "set_key_limit", values, per_minute=per_minute)
+
+
+async def restrict_key(store: Store, key: str, datasets: Sequence[str] | None) -> ApiKey:
+    """Change which datasets a key may read, given by id or unique name; None for all."""
+    number = await _find_id(store, key)
+    [found] = [one for one in await list_keys(store) if one.id == number]
+    check_restriction(found.scope, datasets)
+    names = None if datasets is None else sorted(set(datasets))
+    return await _change_key(
+        store, "set_key_datasets", {"id": number, "datasets": names}, datasets=names
+    )
+
+
+async def _find_id(store: Store, key: str) -> str:
     known = await list_keys(store)
     active = [one for one in known if one.name == key and one.state == "active"]
     found = [one for one in known if one.id == key] or active
@@ -146,12 +181,15 @@ async def limit_key(store: Store, key: str, per_minute: int | None) -> ApiKey:
             msg("{count} keys have the name {key!r}.", count=len(found), key=key),
             remedy=msg("Use an id: {ids}.", ids=ids),
         )
-    values = {"id": found[0].id, "per_minute": per_minute}
+    return found[0].id
+
+
+async def _change_key(store: Store, query: str, values: Mapping[str, Any], **detail: Any) -> ApiKey:
     async with store.connection() as conn, conn.cursor(row_factory=class_row(ApiKey)) as cursor:
-        await cursor.execute(load_query("hasat.api", "set_key_limit"), values)
+        await cursor.execute(load_query("hasat.api", query), values)
         if (changed := await cursor.fetchone()) is None:
-            raise NotFoundError(msg("The key {id} was deleted in the meantime.", id=found[0].id))
-        await record_action(conn, changed.id, name=changed.name, per_minute=per_minute)
+            raise NotFoundError(msg("The key {id} was deleted in the meantime.", id=values["id"]))
+        await record_action(conn, changed.id, name=changed.name, **detail)
     return changed
 
 
@@ -207,7 +245,7 @@ class KeyCache:
         key = self._find(key_id, secret)
         if key is None:
             # Another process may have created it a moment ago.
-            await self._reload_if_older_than(_MIN_RELOAD_SECONDS)
+            await self._reload_if_older_than(MIN_RELOAD_SECONDS)
             key = self._find(key_id, secret)
         if key is None:
             raise KeyUnknownError(
@@ -230,6 +268,7 @@ class KeyCache:
             scopes,
             bucket=f"key:{key.made_from or key.id}",
             per_minute=key.per_minute,
+            datasets=None if key.datasets is None else frozenset(key.datasets),
         )
 
     def invalidate(self) -> None:

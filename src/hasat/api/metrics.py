@@ -1,12 +1,15 @@
 """Prometheus metrics of this process, the database, deliveries and quotas."""
 
 import asyncio
-from collections import defaultdict
+import os
+import time
+from collections import Counter as Counter_
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import psycopg
 import structlog
@@ -15,14 +18,20 @@ from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
-    Info,
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from psycopg.rows import class_row
 from starlette.datastructures import State
 from starlette.responses import Response
@@ -30,6 +39,7 @@ from starlette.responses import Response
 from hasat import __version__
 from hasat.api.diagnostics import disk_folders
 from hasat.api.health import SingleFlight
+from hasat.api.usage import total_usage
 from hasat.budget import Quota
 from hasat.deliver.outbox import count_deliveries
 from hasat.deliver.sink_state import load_sink_states
@@ -37,40 +47,53 @@ from hasat.errors import DatabaseError
 from hasat.http.routes import (
     declare_responses,
 )
+from hasat.jobs import Catalogue
 from hasat.jobs.recovery import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
-from hasat.sources.registry import Source, Traffic
-from hasat.sources.upstreams import read_all_quotas
+from hasat.source import Served, Source, Traffic
+from hasat.source.installed import is_active, missing_configuration
 from hasat.store import Store
 from hasat.store.home import free_bytes
 from hasat.store.queries import load_query
+from hasat.upstreams import read_all_quotas
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _TIMEOUT_SECONDS = 3.0
+COUNTERS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_DURATIONS = "http_server_request_duration_seconds"
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 log = structlog.get_logger(__name__)
 
 
 class HttpMetrics:
-    """Requests of this process by declared route, which bounds the number of labels."""
+    """Requests by declared route, which bounds the number of labels.
+
+    They are those of this process, or of all processes that share `serve.workers`: each then counts
+    in files of a folder that the supervisor has made, and those of a dead one stay in the sums.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.scrape: SingleFlight[bytes] = SingleFlight()
-        ProcessCollector(registry=self.registry)
-        Info("hasat", "The running version.", registry=self.registry).info({"version": __version__})
-        self._requests = Counter(
-            "hasat_http_requests_total",
-            "Requests served.",
-            ("route", "method", "status"),
+        self._started = time.monotonic()
+        self._durations = Histogram(
+            "http_server_request_duration_seconds",
+            "Time from the request to the end of its response.",
+            ("http_route", "http_request_method", "http_response_status_code"),
+            buckets=_BUCKETS,
             registry=self.registry,
         )
-        self._seconds = Histogram(
-            "hasat_http_request_seconds",
-            "Time from the request to the end of its response.",
-            ("route", "method"),
-            buckets=_BUCKETS,
+        self._active = Gauge(
+            "http_server_active_requests",
+            "Requests being served.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self._authentications = Counter(
+            "hasat_auth_requests_total",
+            "Requests by caller and outcome of the authentication: success, failure or disabled.",
+            ("client", "status", "reason"),
             registry=self.registry,
         )
         self._rate_limited = Counter(
@@ -79,33 +102,132 @@ class HttpMetrics:
             ("by",),
             registry=self.registry,
         )
+        # Finding the child of a metric costs more than counting.
+        self._duration_of = cache(self._durations.labels)
+        self._authentication_of = cache(self._authentications.labels)
 
     def record_rate_limited(self, by: str) -> None:
         """Count a request that got 429."""
         self._rate_limited.labels(by).inc()
 
+    def record_authentication(self, client: str, status: str, reason: str = "") -> None:
+        """Count a request whose caller was identified, or not."""
+        self._authentication_of(client, status, reason).inc()
+
+    def begin(self) -> None:
+        """Count a request that is being served, until it is recorded."""
+        self._active.inc()
+
     def record(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request and its duration."""
+        self._active.dec()
         method = method if method in _METHODS else "other"
-        self._requests.labels(route, method, str(status)).inc()
-        self._seconds.labels(route, method).observe(seconds)
+        self._duration_of(route, method, str(status)).observe(seconds)
 
-    def traffic(self) -> list[Traffic]:
-        """Return the totals of each route."""
-        totals: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0])
-        for sample in _samples(self._requests):
-            if sample.name.endswith("_total"):
-                total = totals[sample.labels["route"]]
-                total[0] += sample.value
-                total[1] += sample.value * (sample.labels["status"] >= "500")
-        for sample in _samples(self._seconds):
-            if sample.name.endswith("_sum"):
-                totals[sample.labels["route"]][2] += sample.value
-        return [Traffic(route, int(n), int(bad), s) for route, (n, bad, s) in totals.items()]
+    def served(self) -> Served:
+        """Return the figures that sources show in a form of their own."""
+        families = self.collect()
+        return Served(
+            _traffic(families),
+            {
+                (labels["client"], labels["status"], labels["reason"]): int(sample.value)
+                for family in families
+                for sample in family.samples
+                if sample.name == "hasat_auth_requests_total" and (labels := sample.labels)
+            },
+            time.monotonic() - self._started,
+        )
+
+    def collect(self) -> list[Metric]:
+        """Return what was counted, by all processes where there are several."""
+        if (folder := os.environ.get(COUNTERS_FOLDER)) is None:
+            return list(self.registry.collect())
+        for pid in _pids(folder):
+            if not Path(f"/proc/{pid}").exists():
+                mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
+        merged = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
+        return list(merged.collect())  # type: ignore[no-untyped-call]
+
+    def families(self) -> list[Metric]:
+        """Return all metrics of the server."""
+        served = self.served()
+        version = InfoMetricFamily("hasat", "The running version.", {"version": __version__})
+        uptime = GaugeMetricFamily(
+            "hasat_uptime_seconds",
+            "Time since this process started.",
+            served.uptime_seconds,
+        )
+        own = [version, uptime, *process_metrics(os.environ.get(COUNTERS_FOLDER))]
+        return [*own, *_requests(served.traffic), *self.collect()]
 
 
-def _samples(metric: Counter | Histogram) -> Iterator[Sample]:
-    return (sample for family in metric.collect() for sample in family.samples)
+def _traffic(families: Iterable[Metric]) -> list[Traffic]:
+    """Return the requests of each route, method and status."""
+    found: dict[tuple[str, str, str], Traffic] = {}
+    for family in families:
+        if family.name != _DURATIONS:
+            continue
+        for sample in family.samples:
+            labels = sample.labels
+            key = (
+                labels["http_route"],
+                labels["http_request_method"],
+                labels["http_response_status_code"],
+            )
+            one = found.setdefault(key, Traffic(key[0], key[1], int(key[2])))
+            if sample.name.endswith("_bucket"):
+                one.buckets[labels["le"]] = sample.value
+            elif sample.name.endswith("_sum"):
+                one.seconds = sample.value
+            elif sample.name.endswith("_count"):
+                one.requests = int(sample.value)
+    return list(found.values())
+
+
+def _requests(traffic: Iterable[Traffic]) -> Iterator[Metric]:
+    """Return counts by route, method and status, and durations by route and method."""
+    counts = CounterMetricFamily(
+        "hasat_http_requests", "Requests served.", labels=("route", "method", "status")
+    )
+    sums: dict[tuple[str, str], tuple[Counter_[str], list[float]]] = {}
+    for one in traffic:
+        counts.add_metric((one.route, one.method, str(one.status)), one.requests)
+        buckets, seconds = sums.setdefault((one.route, one.method), (Counter_(), []))
+        buckets.update(one.buckets)
+        seconds.append(one.seconds)
+    yield counts
+    durations = HistogramMetricFamily(
+        "hasat_http_request_seconds",
+        "Time from the request to the end of its response.",
+        labels=("route", "method"),
+    )
+    for labels, (buckets, seconds) in sums.items():
+        durations.add_metric(labels, list(buckets.items()), sum(seconds))
+    yield durations
+
+
+def _pids(folder: str) -> set[int]:
+    """Return the processes that have counted in a folder."""
+    names = (path.stem.rpartition("_")[2] for path in Path(folder).glob("*.db"))
+    return {int(name) for name in names if name.isdigit()}
+
+
+def process_metrics(folder: str | None) -> Iterable[Metric]:
+    """Return memory, processor time and files of this process, or the sums of those that serve."""
+    if folder is None:
+        return ProcessCollector(registry=None).collect()
+    found: dict[str, Metric] = {}
+    for pid in _pids(folder):
+        for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            known = found.setdefault(family.name, family)
+            if known is family:
+                continue
+            [one], [other] = known.samples, family.samples
+            total = one.value + other.value
+            if family.name == "process_start_time_seconds":
+                total = min(one.value, other.value)
+            known.samples = [one._replace(value=total)]
+    return found.values()
 
 
 @dataclass(frozen=True)
@@ -215,6 +337,63 @@ def _disk_space(settings: Settings) -> Metric:
     return family
 
 
+def _configured_sources(sources: Sequence[Source], settings: Settings) -> Metric:
+    family = GaugeMetricFamily(
+        "hasat_source_configured",
+        "Whether a source is active and has the settings it needs.",
+        labels=("source",),
+    )
+    for source in sources:
+        family.add_metric((source.name,), missing_configuration(source, settings) is None)
+    return family
+
+
+def _scheduled_sources(sources: Sequence[Source], catalogue: Catalogue) -> Metric:
+    family = GaugeMetricFamily(
+        "hasat_source_scheduled",
+        "Whether a source has an enabled job with a schedule.",
+        labels=("source",),
+    )
+    scheduled = {job.source for job in catalogue if job.enabled and job.cron}
+    for source in sources:
+        family.add_metric((source.name,), source.name in scheduled)
+    return family
+
+
+async def dataset_metrics(store: Store, sources: Sequence[str]) -> Iterable[Metric]:
+    """Return the size, changes and age of datasets, and holds; none without the database."""
+    names = ("source", "dataset")
+    records = GaugeMetricFamily("hasat_dataset_records", "Records of a dataset.", labels=names)
+    changes = CounterMetricFamily(
+        "hasat_dataset_changes", "Changes of a dataset since its first version.", labels=names
+    )
+    committed = GaugeMetricFamily(
+        "hasat_dataset_last_commit_timestamp_seconds",
+        "When a run last committed a dataset, changed or not, as Unix time.",
+        labels=names,
+    )
+    holds = GaugeMetricFamily(
+        "hasat_holds_waiting", "Held runs that need approval.", labels=("source",)
+    )
+    values = {"sources": list(sources)}
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS), store.connection() as conn:
+            cursor = await conn.execute(load_query("hasat.api", "dataset_totals"), values)
+            totals = await cursor.fetchall()
+            cursor = await conn.execute(load_query("hasat.api", "waiting_holds"), values)
+            waiting = await cursor.fetchall()
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.datasets_unreadable", reason=str(error))
+        return ()
+    for source, dataset, count, seq, at in totals:
+        records.add_metric((source, dataset), count)
+        changes.add_metric((source, dataset), seq)
+        committed.add_metric((source, dataset), at.timestamp())
+    for source, count in waiting:
+        holds.add_metric((source,), count)
+    return records, changes, committed, holds
+
+
 async def delivery_metrics(store: Store) -> Iterable[Metric]:
     """Return gauges of the deliveries; none if the database does not respond."""
     counts = GaugeMetricFamily(
@@ -262,6 +441,29 @@ async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
         age.add_metric((state.dataset,), state.lag_seconds)
         failing.add_metric((state.dataset,), float(state.error is not None))
     return lag, age, failing
+
+
+async def usage_metrics(store: Store) -> Iterable[Metric]:
+    """Return what each key used; nothing if the database does not respond."""
+    families = {
+        name: CounterMetricFamily(f"hasat_key_{metric}", text, labels=("key", "name"))
+        for name, metric, text in (
+            ("requests", "requests", "Requests of a key or signing client."),
+            ("refused", "rate_limited", "Requests of a key that were over its rate limit."),
+            ("failed", "failures", "Requests of a key that failed in Hasat."),
+            ("bytes", "response_bytes", "Bytes of the responses to a key."),
+        )
+    }
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            found = await total_usage(store)
+    except (DatabaseError, psycopg.Error, TimeoutError) as error:
+        log.warning("metrics.usage_unreadable", reason=str(error))
+        return ()
+    for one in found:
+        for name, family in families.items():
+            family.add_metric((one.caller, one.name or ""), getattr(one, name))
+    return families.values()
 
 
 async def quotas_for_metrics(store: Store, settings: Settings) -> list[Quota]:
@@ -342,13 +544,13 @@ class _Families(Collector):
         return self._families
 
 
-async def _source_metrics(source: Source, store: Store, traffic: list[Traffic]) -> Iterable[Metric]:
+async def _source_metrics(source: Source, store: Store, served: Served) -> Iterable[Metric]:
     """Return the metrics of a source; none if the database does not respond in time."""
     if source.metrics is None:
         return ()
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            return await source.metrics(store, traffic)
+            return await source.metrics(store, served)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
         log.warning("metrics.source_unreadable", source=source.name, reason=str(error))
         return ()
@@ -368,7 +570,7 @@ hasat_database_up 1.0
     responses=declare_responses(_EXAMPLE, media="text/plain"),
 )
 async def metrics(request: Request) -> Response:
-    """Counters of this process, and gauges from the database.
+    """Counters of this server (all processes of `serve.workers`), and gauges from the database.
 
     If the database does not respond, `hasat_database_up` is 0 and its gauges are missing.
     """
@@ -383,13 +585,23 @@ async def _scrape(state: State) -> bytes:
     registry = CollectorRegistry()
     counts = await read_run_counts(store)
     registry.register(RunMetrics(counts))
-    registry.register(_Families([_disk_space(state.settings)]))
+    configured = _configured_sources(state.sources, state.settings)
+    scheduled = _scheduled_sources(state.sources, state.catalogue)
+    registry.register(_Families([_disk_space(state.settings), configured, scheduled]))
     if counts is not None:
+        active = [one.name for one in state.sources if is_active(one, state.settings)]
+        registry.register(_Families(await dataset_metrics(store, active)))
         registry.register(_Families(await blockage_metrics(store)))
         registry.register(_Families(await delivery_metrics(store)))
         registry.register(_Families(await sink_metrics(store, state.settings)))
+        registry.register(_Families(await usage_metrics(store)))
+        served = http.served()
         for source in state.sources:
-            registry.register(_Families(await _source_metrics(source, store, http.traffic())))
+            # Figures of a source that is off would set off alerts about their age.
+            if not is_active(source, state.settings):
+                continue
+            registry.register(_Families(await _source_metrics(source, store, served)))
         quotas = await quotas_for_metrics(store, state.settings)
         registry.register(QuotaMetrics(quotas))
-    return generate_latest(http.registry) + generate_latest(registry)
+    registry.register(_Families(http.families()))
+    return generate_latest(registry)

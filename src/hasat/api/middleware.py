@@ -1,27 +1,36 @@
 """ASGI middleware around every request: logging, metrics, headers, body limits and HEAD."""
 
 import asyncio
+import os
 import re
-import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hasat.api.authentication import PROBES, is_loopback
 from hasat.api.metrics import HttpMetrics
 from hasat.api.problems import UnexpectedError, problem_response, to_hasat_error
-from hasat.http.routes import LANGUAGE, Exchange, body_limit_of
+from hasat.api.usage import UsageCounter
+from hasat.http.routes import (
+    LANGUAGE,
+    Exchange,
+    LeanPath,
+    body_limit_of,
+    exchange_of,
+    header_of,
+    lean_path_of,
+)
 from hasat.messages import Language, preferred_language
 
 UNMATCHED = "unmatched"
@@ -40,6 +49,7 @@ class RouteTable:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._cached: tuple[int, tuple[RouteContext, ...]] = (0, ())
+        self._lean: Mapping[str, tuple[str, LeanPath]] = {}
 
     def template(self, path: str, method: str) -> str:
         """Return the declared path of a request, such as `/api/v1/runs/{id}`."""
@@ -50,6 +60,18 @@ class RouteTable:
             if other_method == UNMATCHED:
                 other_method = route.path_format or UNMATCHED
         return other_method
+
+    def endpoint(self, path: str, method: str) -> object:
+        """Return the function that responds to a request; None if there is no such route."""
+        wanted = "GET" if method == "HEAD" else method
+        routes = self._matching(path)
+        return next((one.endpoint for one in routes if wanted in (one.methods or {wanted})), None)
+
+    @property
+    def lean_paths(self) -> Mapping[str, tuple[str, LeanPath]]:
+        """The declared paths that end in a key, with their lean paths, by what precedes the key."""
+        self._routes()
+        return self._lean
 
     def methods(self, path: str) -> Sequence[str]:
         """Return all methods that a path supports."""
@@ -76,6 +98,11 @@ class RouteTable:
                 if getattr(route, "path_regex", None) is not None
             )
             self._cached = (len(self._app.routes), routes)
+            self._lean = {
+                route.path_format.rpartition("/")[0]: (route.path_format, found)
+                for route in routes
+                if route.path_format and (found := lean_path_of(route.endpoint))
+            }
         return routes
 
 
@@ -127,12 +154,17 @@ class RequestMiddleware:
         metrics: HttpMetrics,
         routes: RouteTable,
         headers: Mapping[str, str] = SECURITY_HEADERS,
+        usage: UsageCounter | None = None,
     ) -> None:
         self._app = app
         self._metrics = metrics
+        self._usage = usage
         self._routes = routes
-        self._headers = headers
-        self._untrusted_headers = {k: v for k, v in headers.items() if k != _TRUSTED_ORIGINS_ONLY}
+        self._headers = [(k.lower().encode(), v.encode()) for k, v in headers.items()]
+        untrusted = _TRUSTED_ORIGINS_ONLY.lower().encode()
+        self._untrusted_headers = [one for one in self._headers if one[0] != untrusted]
+        # Bound here, because finding out where a logger is used costs as much as its line.
+        self._log = log.bind()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -142,20 +174,27 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         exchange = Exchange(_request_id(scope), scope["method"], scope["path"], _language(scope))
-        with structlog.contextvars.bound_contextvars(request_id=exchange.request_id):
+        tokens = structlog.contextvars.bind_contextvars(request_id=exchange.request_id)
+        try:
             # A copy: the app must not change the scope of the server.
             await self._handle({**scope, "hasat": exchange}, exchange, receive, send)
+        finally:
+            structlog.contextvars.reset_contextvars(**tokens)
 
     async def _handle(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
+        self._metrics.begin()
         status: int | None = None
+        size = 0
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
+            nonlocal status, size
+            if message["type"] == "http.response.body":
+                size += len(message.get("body", b""))
+            elif message["type"] == "http.response.start":
                 status = message["status"]
                 extra = self._headers if _is_trusted(scope) else self._untrusted_headers
-                _add_headers(MutableHeaders(scope=message), exchange, extra)
+                message["headers"] = _add_headers(message.get("headers", ()), exchange, extra)
             await send(message)
 
         try:
@@ -169,11 +208,13 @@ class RequestMiddleware:
         finally:
             seconds = time.perf_counter() - started
             self._record(scope, exchange, status or _CLIENT_CLOSED, seconds)
+            if self._usage is not None:
+                self._usage.record(exchange.caller, status or _CLIENT_CLOSED, size)
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
-        template = self._routes.template(exchange.path, exchange.method)
+        template = exchange.route or self._routes.template(exchange.path, exchange.method)
         self._metrics.record(template, exchange.method, status, seconds)
-        write = log.debug if exchange.path in PROBES else log.info
+        write = self._log.debug if exchange.path in PROBES else self._log.info
         write(
             "request",
             method=exchange.method,
@@ -191,15 +232,27 @@ def _is_trusted(scope: Scope) -> bool:
     return scope.get("scheme") == "https" or is_loopback(host)
 
 
-def _add_headers(headers: MutableHeaders, exchange: Exchange, extra: Mapping[str, str]) -> None:
-    """Add the headers of every response; those that the route has set stay."""
-    for name, value in extra.items():
-        headers.setdefault(name, value)
-    headers["X-Request-Id"] = exchange.request_id
+_OWN_HEADERS = frozenset(
+    {b"x-request-id", b"ratelimit-limit", b"ratelimit-remaining", b"ratelimit-reset"}
+)
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+
+def _add_headers(
+    given: RawHeaders, exchange: Exchange, extra: Sequence[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers of every response with those that the route has set."""
+    headers = [one for one in given if one[0] not in _OWN_HEADERS]
+    names = {name for name, _ in headers}
+    headers += [one for one in extra if one[0] not in names]
+    headers.append((b"x-request-id", exchange.request_id.encode()))
     if (allowance := exchange.allowance) is not None:
-        headers["RateLimit-Limit"] = str(allowance.limit)
-        headers["RateLimit-Remaining"] = str(allowance.remaining)
-        headers["RateLimit-Reset"] = str(allowance.reset_seconds)
+        headers += (
+            (b"ratelimit-limit", b"%d" % allowance.limit),
+            (b"ratelimit-remaining", b"%d" % allowance.remaining),
+            (b"ratelimit-reset", b"%d" % allowance.reset_seconds),
+        )
+    return headers
 
 
 def _log_error(error: Exception, exchange: Exchange) -> None:
@@ -213,17 +266,41 @@ def _log_error(error: Exception, exchange: Exchange) -> None:
 def _language(scope: Scope) -> Language:
     """Return the language of the requested page, else the one that Accept-Language prefers."""
     chosen: Language | None = scope.get(LANGUAGE)
-    return chosen or preferred_language(Headers(scope=scope).get("accept-language", ""))
+    return chosen or _preferred_language(header_of(scope, b"accept-language"))
+
+
+@lru_cache(maxsize=256)
+def _preferred_language(header: str) -> Language:
+    return preferred_language(header)
 
 
 def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _VALID_REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    given = header_of(scope, b"x-request-id")
+    return given if _VALID_REQUEST_ID.fullmatch(given) else os.urandom(8).hex()
 
 
 _MAX_DISCARDED_BYTES = 10_000_000
 _MAX_DISCARD_SECONDS = 2.0
 _STREAM_END_SECONDS = 1.0
+
+
+class LeanMiddleware:
+    """Passes requests that their route answers with a lean path directly to it."""
+
+    def __init__(self, app: ASGIApp, routes: RouteTable) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and not scope["query_string"]:
+            base, _, key = scope["path"].rpartition("/")
+            found = self._routes.lean_paths.get(base)
+            if found is not None and found[1].key.fullmatch(key):
+                exchange_of(scope).route, lean = found
+                response = await lean.respond(Request(scope, receive), key)
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class BodyLimitMiddleware:

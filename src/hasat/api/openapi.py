@@ -1,6 +1,6 @@
 """The OpenAPI document and the page at /docs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -60,7 +60,9 @@ _SECURITY_SCHEMES = {
 }
 
 
-def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
+def openapi_document_of(
+    app: FastAPI, *, open_to_all: bool, invalid_input_status: Callable[[str], int]
+) -> dict[str, Any]:
     """Return FastAPI's document with problems and security schemes on each operation."""
     if app.openapi_schema is None:
         document = get_openapi(
@@ -81,7 +83,7 @@ def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
         )
         schemas |= {**problem.pop("$defs"), "Problem": problem}
         for path, _, operation in _operations(document):
-            _declare_problems(path, operation)
+            _declare_problems(path, operation, invalid_input_status(path))
             if not is_public(path):
                 schemes: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
                 operation["security"] = [{}, *schemes] if open_to_all else schemes
@@ -89,7 +91,7 @@ def openapi_document_of(app: FastAPI, *, open_to_all: bool) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _declare_problems(path: str, operation: dict[str, Any]) -> None:
+def _declare_problems(path: str, operation: dict[str, Any], invalid_input: int) -> None:
     responses: dict[str, Any] = operation["responses"]
     common = {403, 429, 500}
     if not is_public(path):
@@ -102,7 +104,7 @@ def _declare_problems(path: str, operation: dict[str, Any]) -> None:
         # FastAPI's own format, which is never sent.
         del responses["422"]
     if operation.get("parameters") or "requestBody" in operation:
-        common.add(422)
+        common.add(invalid_input)
     for status in common:
         responses.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
     operation["responses"] = dict(sorted(responses.items()))

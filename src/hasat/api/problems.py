@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import psycopg
 from fastapi import APIRouter
@@ -170,6 +171,7 @@ def problem_response(error: Exception, exchange: Exchange) -> Response:
         known.message,
         remedy=known.remedy,
         headers=_headers(known),
+        extensions=known.extensions,
     )
 
 
@@ -226,6 +228,7 @@ def make_problem(
     remedy: str | None = None,
     errors: list[FieldProblem] | None = None,
     headers: Mapping[str, str] | None = None,
+    extensions: Mapping[str, Any] | None = None,
 ) -> Response:
     language = exchange.language
     detail = change_text(detail, mask_addresses)
@@ -242,7 +245,7 @@ def make_problem(
         errors=errors,
     )
     return JSONResponse(
-        problem.model_dump(by_alias=True, exclude_none=True),
+        {**problem.model_dump(by_alias=True, exclude_none=True), **(extensions or {})},
         status_code=problem_type.status,
         headers={
             "Cache-Control": "no-store",

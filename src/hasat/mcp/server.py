@@ -6,7 +6,7 @@ exactly what it may use.
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -21,10 +21,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hasat import __version__
 from hasat.errors import HasatError, NotAllowedError, UsageError
-from hasat.http.routes import Caller, actor_of, exchange_of
+from hasat.http.routes import (
+    Caller,
+    DatasetNotAllowedError,
+    actor_of,
+    check_dataset_access,
+    exchange_of,
+)
 from hasat.mcp.tools import PlatformTools
 from hasat.messages import msg
-from hasat.sources.registry import Source, Tool, ToolContext
+from hasat.source import Source, Tool, ToolContext
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
 
@@ -51,15 +57,24 @@ class ToolServers:
         reads = [tool for tool in tools if tool.access == "read"]
         self.reading = _Server("hasat", context.store, reads, refused=tools)
         self.operating = _Server("hasat-operating", context.store, tools)
+        named = [tool for tool in reads if "dataset" in inspect.signature(tool.run).parameters]
+        self.restricted = _Server("hasat-restricted", context.store, named, refused=tools)
+        """For keys that may read only some datasets: tools that are given the dataset."""
 
     @property
     def servers(self) -> tuple[MCPServer[Any], MCPServer[Any]]:
         return self.reading, self.operating
 
+    @property
+    def all(self) -> tuple[MCPServer[Any], ...]:
+        return (*self.servers, self.restricted)
+
     def for_caller(self, caller: Caller | None) -> MCPServer[Any]:
         """Return the server with the tools that a caller may use."""
         if caller is None or (caller.is_local and not self._local_operates):
             return self.reading
+        if caller.datasets is not None:
+            return self.restricted
         return self.operating if "operate" in caller.scopes else self.reading
 
 
@@ -104,6 +119,9 @@ class _Server(MCPServer[Any]):
             return await self._call(name, arguments, context)
 
     async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
+        caller = _caller(context)
+        if caller is not None and caller.datasets is not None:
+            _check_restricted(caller, name, arguments, refused=name in self._refused)
         if name in self._refused:
             raise _tool_error(
                 NotAllowedError(
@@ -140,10 +158,38 @@ def _name(tool: Tool) -> str:
     return name
 
 
+def _request(context: Any) -> Any:
+    """Return the HTTP request that calls a tool; None over stdio."""
+    inner = getattr(context, "_request_context", None)
+    return inner.request if inner is not None else None
+
+
+def _caller(context: Any) -> Caller | None:
+    request = _request(context)
+    return None if request is None else exchange_of(request.scope).caller
+
+
+def _check_restricted(
+    caller: Caller, name: str, arguments: dict[str, Any], *, refused: bool
+) -> None:
+    """Reject a call of a restricted key that does not name one of its datasets."""
+    try:
+        if refused:
+            raise DatasetNotAllowedError(
+                msg(
+                    "The key of {caller!r} is restricted to datasets; {path} is not part of them.",
+                    caller=caller.name,
+                    path=name,
+                )
+            )
+        check_dataset_access(caller, str(arguments.get("dataset", "")))
+    except DatasetNotAllowedError as error:
+        raise _tool_error(error) from error
+
+
 def _actor(context: Any) -> Actor:
     """Return who calls a tool: the caller of the HTTP request, else the user of this process."""
-    inner = getattr(context, "_request_context", None)
-    request = inner.request if inner is not None else None
+    request = _request(context)
     return command_actor("mcp") if request is None else actor_of(request, "mcp")
 
 
@@ -183,9 +229,12 @@ _TRANSPORT_SECURITY = TransportSecuritySettings(enable_dns_rebinding_protection=
 class _Dispatcher:
     """Passes each request to the server with the tools that its caller may use."""
 
-    def __init__(self, servers: ToolServers, reading: ASGIApp, operating: ASGIApp) -> None:
+    datasets: frozenset[str] = frozenset()
+    """A restricted key gets a server whose tools check the dataset."""
+
+    def __init__(self, servers: ToolServers, apps: Iterable[ASGIApp]) -> None:
         self._servers = servers
-        self._apps = {servers.reading.name: reading, servers.operating.name: operating}
+        self._apps = dict(zip((one.name for one in servers.all), apps, strict=True))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server = self._servers.for_caller(exchange_of(scope).caller)
@@ -195,31 +244,31 @@ class _Dispatcher:
 @asynccontextmanager
 async def serve_streamable(app: FastAPI, servers: ToolServers, path: str) -> AsyncIterator[None]:
     """Serve the streamable HTTP transport at `path`, without sessions: any process can respond."""
-    reading, operating = (
+    apps = [
         server.streamable_http_app(
             streamable_http_path=path,
             json_response=True,
             stateless_http=True,
             transport_security=_TRANSPORT_SECURITY,
         )
-        for server in servers.servers
-    )
-    _add(app, [path], _Dispatcher(servers, reading, operating))
+        for server in servers.all
+    ]
+    _add(app, [path], _Dispatcher(servers, apps))
     async with AsyncExitStack() as stack:
-        for server in servers.servers:
+        for server in servers.all:
             await stack.enter_async_context(server.session_manager.run())
         yield
 
 
 def add_sse(app: FastAPI, servers: ToolServers) -> None:
     """Serve the SSE transport at /sse, for older clients."""
-    reading, operating = (
+    apps = [
         server.sse_app(
             sse_path=SSE_PATH, message_path=_MESSAGES_PATH, transport_security=_TRANSPORT_SECURITY
         )
-        for server in servers.servers
-    )
-    _add(app, [SSE_PATH, _MESSAGES_PATH], _Dispatcher(servers, reading, operating))
+        for server in servers.all
+    ]
+    _add(app, [SSE_PATH, _MESSAGES_PATH], _Dispatcher(servers, apps))
 
 
 def _add(app: FastAPI, paths: Sequence[str], dispatcher: _Dispatcher) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -17,9 +17,13 @@ from hasat.feed.archive.catalog import (
     ArchivePendingError,
     NoArchiveError,
     find_archive,
+    find_delta,
     latest_archive,
+    latest_delta,
     list_archives,
+    list_deltas,
 )
+from hasat.feed.archive.cumulative import CumulativeDelta
 from hasat.feed.archive.manifest import MEDIA, Format, formats_of
 from hasat.feed.archive.storage import MissingError
 from hasat.feed.archive.versions import delta, list_versions, version_with_changes
@@ -89,6 +93,33 @@ _ARCHIVE = {
     "digest": "00" * 16,
     "sha256": "00" * 32,
     "lastSyncAt": "2026-02-19T15:03:40.118340",
+}
+_DELTA = {
+    "fileName": "einvoice_users_2026-02-19_150412_5f0c6d3e_7d.ndjson.gz",
+    "days": 7,
+    "format": "ndjson",
+    "sizeBytes": 40_213,
+    "sha256": "00" * 32,
+    "createdAt": "2026-02-19T15:04:12.000214",
+    "epoch": "5f0c6d3e-8f0e-4a55-9c39-0d6f2c7d1a10",
+    "from": {
+        "cursor": "UuW1wF0rVZ…",
+        "head": 112,
+        "version": 5,
+        "digest": "00" * 16,
+        "committedAt": "2026-02-12T15:03:40.118340",
+    },
+    "to": {
+        "cursor": "QuX9aB1sWa…",
+        "head": 437,
+        "version": 12,
+        "digest": "00" * 16,
+        "committedAt": "2026-02-19T15:03:40.118340",
+        "count": 1_048_576,
+    },
+    "added": 120,
+    "modified": 160,
+    "removed": 31,
 }
 _VERSION = {
     "version": 12,
@@ -212,6 +243,57 @@ def archive_router(dataset: Dataset) -> APIRouter:
         }
 
     @router.get(
+        "/deltas",
+        summary=f"Cumulative deltas of {name}",
+        responses=declare_responses([_DELTA]),
+    )
+    async def deltas(response: Response, store: ReadStoreDep) -> list[dict[str, Any]]:
+        """The net changes of the last 1, 7 and 30 days as files, newest first.
+
+        A delta turns the state of `from`, and every state between it and `to`, into that of `to`.
+        """
+        with suppress(UnavailableError):
+            await _set_last_sync(response, store, name)
+        return [delta.summary() for delta in await list_deltas(store, name)]
+
+    @router.get(
+        "/deltas/last/{days}",
+        summary=f"The newest cumulative delta of {name}",
+        responses=file_responses,
+        response_class=Response,
+    )
+    async def last_days(
+        request: Request,
+        store: StoreDep,
+        storage: StorageDep,
+        days: Annotated[Literal["1", "7", "30"], Path(examples=["7"])],
+        form: Annotated[Literal["ndjson", "parquet"], Query(alias="format")] = "ndjson",
+    ) -> Response:
+        """Of the last 1, 7 or 30 days; continue with `changes?after=` and `X-Hasat-Cursor`."""
+        delta = await latest_delta(store, storage, name, int(days), form)
+        return await _download(request, storage, delta)
+
+    @router.get(
+        "/deltas/files/{fileName}",
+        summary=f"One cumulative delta of {name}",
+        responses=file_responses,
+        response_class=Response,
+    )
+    async def named_delta(
+        request: Request,
+        store: StoreDep,
+        storage: StorageDep,
+        file_name: Annotated[str, Path(alias="fileName", examples=[_DELTA["fileName"]])],
+    ) -> Response:
+        """The file, or a range of it. It never changes, so it may be cached for as long as it
+        exists.
+        """
+        delta = await find_delta(store, storage, name, file_name)
+        response = await _download(request, storage, delta)
+        response.headers["Cache-Control"] = "private, max-age=604800, immutable"
+        return response
+
+    @router.get(
         "/deltas/{version}",
         summary=f"Changes of one version of {name}",
         responses={
@@ -266,6 +348,8 @@ async def _download(request: Request, storage: Storage, archive: Archive) -> Res
         "X-Hasat-Epoch": str(archive.epoch),
         "X-Hasat-Sha256": archive.sha256.hex(),
     }
+    if isinstance(archive, CumulativeDelta):
+        headers["X-Hasat-From"] = str(archive.from_cursor)
     if matches_etag(request.headers, etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{archive.name}"'

@@ -43,7 +43,7 @@ _RECORD = {
     "object": "42",
     "reason": "The list was cleaned up",
     "outcome": "done",
-    "detail": {"caller": "key:k3v7qzt2ma", "job": "gib_sync", "run": 43},
+    "detail": {"caller": "key:k3v7qzt2ma", "job": "rates_sync", "run": 43},
 }
 
 

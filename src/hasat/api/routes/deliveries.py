@@ -1,13 +1,24 @@
 """Deliveries and dead letters."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hasat.deliver.outbox import get_delivery, list_deliveries, replay
+from hasat.deliver.outbox import Delivery, get_delivery, list_deliveries, replay
+from hasat.deliver.watchlists.messages import WATCHLIST_KINDS, WatchMessage
 from hasat.errors import ConflictError, DatabaseError, NotFoundError
-from hasat.http.routes import StorableText, StoreDep, audited, declare_responses, reject_parameters
+from hasat.http.routes import (
+    CallerDep,
+    StorableText,
+    StoreDep,
+    audited,
+    declare_responses,
+    reads,
+    reject_parameters,
+)
+from hasat.source import Source
 
 router = APIRouter(tags=["operation"])
 
@@ -17,7 +28,7 @@ _DELIVERY = {
     "endpoint": "http",
     "event": "SyncCompleted",
     "severity": "Info",
-    "summary": "GIB mükellef listesi senkronizasyonu başarıyla tamamlandı. Süre: 00:00:41.007",
+    "summary": "Liste senkronizasyonu başarıyla tamamlandı. Süre: 00:00:41.007",
     "at": "2026-11-02T06:04:11.000214Z",
     "state": "dead",
     "failedAttempts": 12,
@@ -46,15 +57,22 @@ class ReplayRequest(BaseModel):
     summary="Deliveries",
     responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
+@reads()
 async def deliveries(
     store: StoreDep,
+    caller: CallerDep,
     endpoint: Endpoint = None,
     state: Literal["waiting", "delivered", "dead"] | None = None,
     before: Before = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Newest first; `before` continues after the last one of a page."""
-    found = await list_deliveries(store, endpoint=endpoint, state=state, before=before, limit=limit)
+    """Newest first; `before` continues after the last one of a page.
+
+    A key without the scope operate sees the deliveries of its own watch lists.
+    """
+    found = await list_deliveries(
+        store, endpoint=endpoint, state=state, before=before, owner=caller.owned, limit=limit
+    )
     return {"deliveries": [one.public() for one in found]}
 
 
@@ -65,9 +83,20 @@ async def deliveries(
         {**_DELIVERY, "payload": {"Duration": "00:00:41.007"}}, NotFoundError
     ),
 )
-async def delivery(number: Number, store: StoreDep) -> dict[str, Any]:
-    found = await get_delivery(store, number)
-    return {**found.public(), "payload": found.payload}
+@reads()
+async def delivery(
+    number: Number, request: Request, store: StoreDep, caller: CallerDep
+) -> dict[str, Any]:
+    found = await get_delivery(store, number, caller.owned)
+    return {**found.public(), "payload": published_payload(found, request.app.state.sources)}
+
+
+def published_payload(delivery: Delivery, sources: Sequence[Source]) -> Mapping[str, Any]:
+    """Return the payload of a delivery; the changes of a watch list as its webhooks get them."""
+    if delivery.kind not in WATCHLIST_KINDS:
+        return delivery.payload
+    datasets = {one.name: one for source in sources for one in source.datasets}
+    return WatchMessage.read(delivery.payload, datasets).public()
 
 
 @router.get(
@@ -75,12 +104,17 @@ async def delivery(number: Number, store: StoreDep) -> dict[str, Any]:
     summary="Dead letters",
     responses=declare_responses({"deliveries": [_DELIVERY]}, DatabaseError),
 )
+@reads()
 async def dead_letters(
-    store: StoreDep, endpoint: Endpoint = None, before: Before = None, limit: Limit = 100
+    store: StoreDep,
+    caller: CallerDep,
+    endpoint: Endpoint = None,
+    before: Before = None,
+    limit: Limit = 100,
 ) -> dict[str, Any]:
     """Newest first; they are not retried until they are replayed."""
     found = await list_deliveries(
-        store, endpoint=endpoint, state="dead", before=before, limit=limit
+        store, endpoint=endpoint, state="dead", before=before, owner=caller.owned, limit=limit
     )
     return {"deliveries": [one.public() for one in found]}
 

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
 
+from hasat.api.exports import MEDIA, declare_formats, export
+from hasat.api.routes.change_tables import change_cells, change_pages, change_table
+from hasat.api.routes.datasets import FormatDep, one_page
 from hasat.api.routes.feed_pages import (
     change_json,
     fetch_page,
@@ -66,7 +69,7 @@ def _change_responses() -> dict[int | str, dict[str, Any]]:
     declared = declare_responses(_EXAMPLE, ExpiredError, ArchivePendingError, UsageError)
     declared[200]["content"]["application/x-ndjson"] = {"example": _LINES}
     declared[200]["content"]["text/event-stream"] = {"example": _EVENT}
-    return declared
+    return declare_formats(declared)
 
 
 ByCursor = Annotated[FeedRequest, Depends(page_query)]
@@ -175,17 +178,21 @@ def feed_router(dataset: Dataset) -> APIRouter:
         "/{key:path}/history",
         summary=f"History of one record of {name}",
         response_class=Response,
-        responses=declare_responses({"key": "1234567890", "history": []}, NotFoundError),
+        responses=declare_formats(
+            declare_responses({"key": "1234567890", "history": []}, NotFoundError)
+        ),
     )
-    async def record_history(key: StorableText, store: ReadStoreDep) -> Response:
-        """Every stored change of the record, oldest first.
+    async def record_history(
+        key: StorableText, store: ReadStoreDep, format_: FormatDep
+    ) -> Response:
+        """Every change of the record, oldest first, as far back as `history.retention` reaches.
 
         Each has the body before and after it, and the fields that a modification changed.
         """
         dataset.check_keys([key])
         async with store.connection() as conn:
             head = await head_of(conn, name)
-            found = await history(conn, name, key)
+            found = await history(conn, dataset, key)
             if not found and not await record_exists(conn, dataset, key):
                 raise NotFoundError(
                     msg(
@@ -194,14 +201,21 @@ def feed_router(dataset: Dataset) -> APIRouter:
                     )
                 )
         assert head.committed_at is not None
-        content = {
-            "key": key,
-            "history": [
-                {**serialize_change(dataset, change, frozenset({"before"})), "after": change.body}
-                for change in found
-            ],
-        }
-        return json_response(dumps(content), {"X-Last-Sync-At": local_time(head.committed_at)})
+        headers = {"X-Last-Sync-At": local_time(head.committed_at), "Vary": "Accept"}
+        entries = [
+            {**serialize_change(dataset, change, frozenset({"before"})), "after": change.body}
+            for change in found
+        ]
+        if format_ == "json":
+            return json_response(dumps({"key": key, "history": entries}), headers)
+        if format_ == "ndjson":
+            lines = "".join(f"{dumps(entry)}\n" for entry in entries)
+            return json_response(lines, headers, MEDIA["ndjson"])
+        table = change_table(dataset, format_, with_cursor=False)
+        texts = [one._replace(body=None if one.body is None else dumps(one.body)) for one in found]
+        async with store.connection() as conn:
+            rows = await change_cells(conn, dataset, texts, table)
+        return await export(table, format_, one_page(rows), headers)
 
     return router
 
@@ -245,6 +259,14 @@ async def _changes_by_cursor(
         headers["X-Last-Sync-At"] = local_time(page.committed_at)
         stream = stream_lines(source, archives, dataset, feed_request, page)
         return StreamingResponse(stream, headers=headers, media_type="application/x-ndjson")
+    if feed_request.format != "json":
+        page = await wait_for_page(
+            source, notifier, dataset, feed_request, feed_request.limit or MAX_PAGE_SIZE
+        )
+        headers["X-Last-Sync-At"] = local_time(page.committed_at)
+        table = change_table(dataset, feed_request.format)
+        pages = change_pages(source, dataset, feed_request, page, table)
+        return await export(table, feed_request.format, pages, headers)
     page = await wait_for_page(
         source, notifier, dataset, feed_request, feed_request.limit or DEFAULT_PAGE_SIZE
     )

@@ -7,15 +7,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from hasat.api.exception_handlers import check_restart_archive
 from hasat.api.routes.feed_requests import MAX_PAGE_SIZE, FeedRequest
-from hasat.clock import local_time
 from hasat.errors import HasatError, UnavailableError
 from hasat.feed.archive import Storage
-from hasat.feed.changes import Change, ExpiredError, Page, changes_after
+from hasat.feed.changes import (
+    Change,
+    ExpiredError,
+    Page,
+    changes_after,
+    format_change_time,
+    publish_change,
+)
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
@@ -88,7 +93,7 @@ def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> st
     For a flat dataset the text of the body is copied without parsing.
     """
     if dataset.flat and not include and change.body != "{}":
-        at = _format_time(change.changed_at)
+        at = format_change_time(change.changed_at)
         own = f'"seq":{change.seq},"changeType":"{change.kind}","changedAt":"{at}"'
         fields = (
             dumps(dataset.change_fields(change.key, None)) if change.body is None else change.body
@@ -102,12 +107,7 @@ def change_json(dataset: Dataset, change: Change, include: frozenset[str]) -> st
 
 def serialize_change(dataset: Dataset, change: Change, include: frozenset[str]) -> dict[str, Any]:
     """Return a change as the API publishes it."""
-    published = {
-        "seq": change.seq,
-        "changeType": change.kind,
-        "changedAt": _format_time(change.changed_at),
-        **dataset.change_fields(change.key, change.body),
-    }
+    published = publish_change(dataset, change)
     if "record" in include:
         published["key"] = change.key
         published["body"] = change.body
@@ -116,9 +116,6 @@ def serialize_change(dataset: Dataset, change: Change, include: frozenset[str]) 
         published["fields"] = change.fields
     return published
 
-
-# The changes of a run share one time.
-_format_time = lru_cache(maxsize=64)(local_time)
 
 HEARTBEAT_SECONDS = 15.0
 _RECONNECT_MILLISECONDS = 2000

@@ -13,6 +13,7 @@ import structlog
 from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from hasat.api.exports import MEDIA
 from hasat.clock import parse_local_time
 from hasat.errors import DatabaseError, UsageError
 from hasat.feed.cursor import Cursor
@@ -26,11 +27,14 @@ MAX_PAGE_SIZE = 1000
 MAX_WATCHED_KEYS = 10_000
 DEFAULT_PAGE_SIZE = 100
 
-FeedFormat = Literal["json", "ndjson", "events"]
+FeedFormat = Literal["json", "ndjson", "events", "csv", "xlsx", "parquet"]
 _FORMAT_BY_MEDIA: dict[str, FeedFormat] = {
     "text/event-stream": "events",
     "application/x-ndjson": "ndjson",
     "application/ndjson": "ndjson",
+    MEDIA["csv"]: "csv",
+    MEDIA["xlsx"]: "xlsx",
+    MEDIA["parquet"]: "parquet",
 }
 
 
@@ -97,7 +101,7 @@ async def page_query(
         Query(
             ge=1,
             le=MAX_PAGE_SIZE,
-            description=f"Maximum number of changes; default {DEFAULT_PAGE_SIZE}, for NDJSON all.",
+            description=f"Maximum number of changes; default {DEFAULT_PAGE_SIZE}, for files all.",
         ),
     ] = None,
     wait: Annotated[

@@ -119,7 +119,7 @@ class NewRun(BaseModel):
     )
 
 
-_RUN = {
+RUN = {
     "id": 17,
     "job": "daily_standings",
     "params": {"at_once": False, "only_league_id": 39},
@@ -139,16 +139,16 @@ _RUN = {
     "progress": None,
 }
 _JOB = {
-    "name": "daily_standings",
-    "summary": "Tables of leagues with newly finished matches.",
-    "source": "football",
+    "name": "rates_sync",
+    "summary": "Updates the rates of the day.",
+    "source": "rates",
     "enabled": True,
     "cron": "10 */2 * * *",
     "zone": "Europe/Istanbul",
     "overlap": "skip",
     "parameters": [{"name": "at_once", "takes": "true or false", "default": False}],
     "nextDue": "2026-11-02T05:10:00Z",
-    "lastRun": _RUN,
+    "lastRun": RUN,
 }
 
 
@@ -167,7 +167,7 @@ async def jobs(request: Request, store: StoreDep) -> JobsResponse:
     responses={
         202: {
             "description": "Queued; `Location` is the run.",
-            "content": {"application/json": {"example": _RUN}},
+            "content": {"application/json": {"example": RUN}},
             "headers": {"Location": {"schema": {"type": "string"}}},
         },
         **{
@@ -195,7 +195,7 @@ async def queue(
     return RunResponse.model_validate(run)
 
 
-@router.get("/runs", summary="Runs, newest first", responses=declare_responses({"runs": [_RUN]}))
+@router.get("/runs", summary="Runs, newest first", responses=declare_responses({"runs": [RUN]}))
 async def runs(
     store: StoreDep,
     job: Annotated[StorableText | None, Query(max_length=100, description="Only this job.")] = None,
@@ -213,7 +213,7 @@ async def runs(
     return RunsResponse(runs=[RunResponse.model_validate(run) for run in found])
 
 
-@router.get("/runs/{number}", summary="One run", responses=declare_responses(_RUN, NotFoundError))
+@router.get("/runs/{number}", summary="One run", responses=declare_responses(RUN, NotFoundError))
 async def run(number: Number, store: StoreDep) -> RunResponse:
     """With its progress while it is running, and its outcome."""
     return RunResponse.model_validate(await get_run(store, number))

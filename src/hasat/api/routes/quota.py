@@ -9,7 +9,7 @@ from hasat.budget import Quota, read_quota, reopen
 from hasat.budget.quota import EndpointUse, Forecast, LaneUse, OutcomeUse, Spender, Windows
 from hasat.errors import DatabaseError, NotFoundError
 from hasat.http.routes import CamelModel, SettingsDep, StoreDep, audited, declare_responses
-from hasat.sources.upstreams import read_all_quotas
+from hasat.upstreams import read_all_quotas
 
 router = APIRouter(tags=["operation"])
 
@@ -35,7 +35,7 @@ _EXAMPLE = {
     "upstreams": [
         {
             "windows": {
-                "upstream": "football",
+                "upstream": "rates",
                 "zone": "UTC",
                 "now": "2026-11-02T18:20:00Z",
                 "shadow": False,

@@ -1,4 +1,4 @@
-"""/api/v1/status: database, sources and jobs, with the fields of the original GIB service."""
+"""/api/v1/status: database, sources and jobs, with the fields of the original .NET service."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ router = APIRouter(tags=["operation"])
 
 
 class OriginalStatus(CamelModel):
-    """The fields of the original GIB service; null until the source `gib` reports them."""
+    """The fields of the original .NET service; null until a source reports them."""
 
     last_sync_at: datetime | None = None
     e_invoice_user_count: int | None = None
@@ -69,7 +69,7 @@ _EXAMPLE = {
     "name": "Hasat",
     "version": __version__,
     "database": {"version": "18.1", "embedded": True},
-    "sources": [{"name": "gib", "title": "Taxpayer lists of the revenue administration"}],
+    "sources": [{"name": "rates", "title": "Exchange rates"}],
     "jobs": [
         {
             "name": "housekeeping",
