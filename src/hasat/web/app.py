@@ -12,19 +12,20 @@ from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.http.routes import LANGUAGE, PROBLEM_JSON, audited
+from hasat.http.routes import LANGUAGE, PROBLEM_JSON, audited, exchange_of, reads
 from hasat.jobs import Catalogue
+from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.store.audit import describe_action
+from hasat.web.forms import read_form
 from hasat.web.labels import LABELS
 from hasat.web.live import LivePages
 from hasat.web.localization import request_language
 from hasat.web.login import LOGIN_PATH, add_login
-from hasat.web.page import Action, Page, PageContext, PageRequest
-from hasat.web.pages import ACTIONS, PAGES
 from hasat.web.rendering import Renderer, StaticFiles, json_response
+from hasat.web.site import build_site
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -38,19 +39,24 @@ def add_pages(
 ) -> None:
     """Add the pages, their JSON, forms, live updates and static files to the app."""
     zone = ZoneInfo(settings.jobs.timezone)
-    context = PageContext(store, settings, catalogue, sources, zone)
-    static_files = StaticFiles()
-    renderer = Renderer(context, PAGES, static_files)
-    live = app.state.live = LivePages(renderer, PAGES, app.state.notifier)
-    for page in PAGES:
+    context = PageContext(store, settings, catalogue, sources, zone, app.state.listed)
+    site = build_site(sources)
+    static_files = StaticFiles(site.static)
+    renderer = Renderer(context, site, static_files)
+    live = app.state.live = LivePages(renderer, site.pages, app.state.notifier)
+    for page in site.pages:
         # JSON first: its path matches the page's pattern too.
-        app.get(page.json_path, include_in_schema=False)(_json_endpoint(context, page))
+        app.get(page.json_path, include_in_schema=False)(
+            _with_datasets(_json_endpoint(context, page), page)
+        )
         app.get(page.path, include_in_schema=False)(_page_endpoint(renderer, page))
-    for action in ACTIONS:
-        dependencies = [audited(action.audit)]
+    for action in site.actions:
+        dependencies = [audited(action.audit, action.access)]
         endpoint = _form_endpoint(context, action)
+        if action.access == "read":
+            endpoint = reads()(endpoint)
         app.post(action.path, include_in_schema=False, dependencies=dependencies)(endpoint)
-    app.get("/live", include_in_schema=False)(live.respond)
+    app.get("/live", include_in_schema=False)(_live_endpoint(live))
     add_login(app, renderer)
     for path in ("/static/{name:path}", "/favicon.svg", "/favicon.ico"):
         app.get(path, include_in_schema=False)(static_files.respond)
@@ -59,7 +65,24 @@ def add_pages(
 
 def _page_endpoint(renderer: Renderer, page: Page) -> Endpoint:
     async def respond(request: Request) -> Response:
+        caller = exchange_of(request.scope).caller
+        if page.path == "/" and caller is not None and caller.datasets is not None:
+            # The overview shows all datasets; a restricted key begins with its own lists.
+            return RedirectResponse("/watchlists", 303)
         return await renderer.respond(request, page)
+
+    return reads()(respond) if page.path == "/" else _with_datasets(respond, page)
+
+
+def _with_datasets(endpoint: Endpoint, page: Page) -> Endpoint:
+    """Declare what a page reads, for keys that are restricted to some datasets."""
+    return endpoint if page.datasets is None else reads(*page.datasets)(endpoint)
+
+
+def _live_endpoint(live: LivePages) -> Endpoint:
+    @reads()
+    async def respond(request: Request) -> Response:
+        return await live.respond(request)
 
     return respond
 
@@ -73,7 +96,7 @@ def _json_endpoint(context: PageContext, page: Page) -> Endpoint:
 
 def _form_endpoint(context: PageContext, action: Action) -> Endpoint:
     async def respond(request: Request) -> Response:
-        page_request = await PageRequest.from_form(context, request)
+        page_request = await read_form(context, request)
         describe_action(reason=page_request.text("reason"))
         return RedirectResponse(await action.execute(page_request), 303)
 

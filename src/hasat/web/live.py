@@ -20,11 +20,16 @@ from starlette.routing import compile_path
 
 from hasat.errors import HasatError, NotFoundError, TooManyRequestsError
 from hasat.feed.notifier import ChangeNotifier
-from hasat.http.routes import dumps
+from hasat.http.routes import (
+    Caller,
+    DatasetNotAllowedError,
+    check_dataset_access,
+    dumps,
+)
 from hasat.messages import Language, msg
+from hasat.pages import Page, PageRequest
 from hasat.store.queries import load_query
 from hasat.web.localization import request_language
-from hasat.web.page import Page, PageRequest
 from hasat.web.rendering import Renderer
 
 TICK_SECONDS = 2.0
@@ -63,6 +68,21 @@ class OpenPage:
         changed.set()
 
 
+def _tenant(caller: Caller | None) -> str:
+    """Return what tells the content of two callers apart; operators see the same."""
+    return "" if caller is None or caller.owned is None else caller.bucket
+
+
+def check_page_access(page: Page, caller: Caller | None) -> None:
+    """Reject a caller whose key may not read what a page shows."""
+    if caller is None or caller.datasets is None:
+        return
+    if page.datasets is None:
+        raise DatasetNotAllowedError(msg("{caller!r} may not open this page.", caller=caller.name))
+    for dataset in page.datasets:
+        check_dataset_access(caller, dataset)
+
+
 class LivePages:
     """The event streams of this process; it polls only while a page is open."""
 
@@ -77,9 +97,12 @@ class LivePages:
 
     async def respond(self, request: Request) -> Response:
         """Stream the live parts of the page at `at` whenever they change."""
-        may_operate = PageRequest.from_http(self._renderer.context, request).may_operate
+        page_request = PageRequest.from_http(self._renderer.context, request)
         open_page = self.open(
-            request.query_params.get("at", ""), request_language(request), may_operate=may_operate
+            request.query_params.get("at", ""),
+            request_language(request),
+            may_operate=page_request.may_operate,
+            caller=page_request.caller,
         )
         return StreamingResponse(
             self.events(open_page),
@@ -87,10 +110,17 @@ class LivePages:
             media_type="text/event-stream",
         )
 
-    def open(self, address: str, language: Language, *, may_operate: bool) -> OpenPage:
+    def open(
+        self,
+        address: str,
+        language: Language,
+        *,
+        may_operate: bool,
+        caller: Caller | None = None,
+    ) -> OpenPage:
         """Return the page at an address, shared by all readers of the same content."""
         at = urlsplit(address)
-        key = (at.path, at.query, language, may_operate)
+        key = (at.path, at.query, language, may_operate, _tenant(caller))
         if key not in self.open_pages:
             if len(self.open_pages) >= _MAX_PAGES:
                 raise TooManyRequestsError(
@@ -99,7 +129,8 @@ class LivePages:
             for pattern, page in self._patterns:
                 if match := pattern.match(at.path):
                     values = {**dict(parse_qsl(at.query)), **match.groupdict()}
-                    request = PageRequest(self._renderer.context, values, may_operate)
+                    check_page_access(page, caller)
+                    request = PageRequest(self._renderer.context, values, may_operate, caller)
                     self.open_pages[key] = OpenPage(page, request, language)
                     break
             else:
@@ -160,7 +191,12 @@ class LivePages:
             if everything or not open_page.parts:
                 # The data of a page is the same in all languages.
                 request = open_page.request
-                key = (open_page.page.path, request.may_operate, *sorted(request.values.items()))
+                key = (
+                    open_page.page.path,
+                    request.may_operate,
+                    _tenant(request.caller),
+                    *sorted(request.values.items()),
+                )
                 try:
                     if key not in loaded:
                         loaded[key] = await open_page.page.load(request)

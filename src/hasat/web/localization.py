@@ -1,6 +1,7 @@
 """The reader's language: which one it is, and how it writes texts, numbers, times and durations."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 
 from starlette.requests import Request
@@ -30,6 +31,7 @@ class Localizer:
 
     language: Language
     zone: tzinfo = UTC
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: LABELS)
 
     def __call__(self, text: str, /, **params: object) -> str:
         """Translate an English template of the catalogue and fill in its parameters."""
@@ -37,7 +39,7 @@ class Localizer:
 
     def label(self, kind: str, value: str, **params: object) -> str:
         """Return the label of a value, or the value itself if it has none."""
-        text = LABELS[kind].get(value)
+        text = self.labels[kind].get(value)
         return value if text is None else self(text, **params)
 
     def is_translated(self, text: str) -> bool:

@@ -1,15 +1,18 @@
 """Login with an API key, where the server requires authentication."""
 
+import asyncio
+
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
 from hasat.api.authentication import is_open, login_cookie
-from hasat.api.keys import LOGIN_LIFETIME, KeyCache, log_in, log_out
+from hasat.api.keys import LOGIN_LIFETIME, MIN_RELOAD_SECONDS, KeyCache, log_in, log_out
 from hasat.api.rate_limits import RateLimits
 from hasat.errors import AuthenticationError
 from hasat.http.routes import actor_of
+from hasat.pages import PageRequest
 from hasat.store.audit import audited
-from hasat.web.page import PageRequest
+from hasat.web.forms import read_form
 from hasat.web.rendering import Renderer
 
 LOGIN_PATH = "/login"
@@ -41,7 +44,11 @@ def add_login(app: FastAPI, renderer: Renderer) -> None:
             if allowance is not None and allowance.retry_after is not None:
                 raise
         async with audited(store, actor_of(request), "login"):
-            return await log_in(store, keys, key)
+            login = await log_in(store, keys, key)
+        if settings.serve.workers > 1:
+            # The browser may be sent to a process that has just read the keys.
+            await asyncio.sleep(MIN_RELOAD_SECONDS)
+        return login
 
     @app.get(LOGIN_PATH, include_in_schema=False)
     async def show(request: Request) -> Response:
@@ -50,7 +57,7 @@ def add_login(app: FastAPI, renderer: Renderer) -> None:
 
     @app.post(LOGIN_PATH, include_in_schema=False)
     async def submit(request: Request) -> Response:
-        page_request = await PageRequest.from_form(context, request)
+        page_request = await read_form(context, request)
         target = _local_path(page_request.text("to") or "/")
         try:
             login = await audited_login(request, page_request.text("key"))
@@ -70,7 +77,7 @@ def add_login(app: FastAPI, renderer: Renderer) -> None:
 
     @app.post("/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
-        await PageRequest.from_form(context, request)
+        await read_form(context, request)
         await log_out(store, request.cookies.get(cookie, ""), actor_of(request).address)
         response = RedirectResponse(LOGIN_PATH, 303)
         response.delete_cookie(cookie, httponly=True, samesite="lax")

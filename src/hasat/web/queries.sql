@@ -1,5 +1,5 @@
 -- name: delivery_counts
--- Pending deliveries and dead letters of each endpoint.
+-- Pending deliveries and dead letters of each endpoint; not those of watch lists, which have a page.
 SELECT name, coalesce(w.waiting, 0), coalesce(d.dead, 0), w.oldest
   FROM (SELECT unnest(%(names)s::text[]) AS name
         UNION
@@ -11,6 +11,7 @@ SELECT name, coalesce(w.waiting, 0), coalesce(d.dead, 0), w.oldest
                FROM deliver.delivery WHERE state = 'waiting' GROUP BY endpoint) AS w ON w.endpoint = name
   LEFT JOIN (SELECT endpoint, count(*) AS dead
                FROM deliver.delivery WHERE state = 'dead' GROUP BY endpoint) AS d ON d.endpoint = name
+ WHERE NOT starts_with(name, 'watchlist:')
  ORDER BY name
 
 -- name: consumers
@@ -23,63 +24,6 @@ SELECT CASE WHEN k.id IS NULL THEN 'stream' ELSE 'key' END AS kind, coalesce(k.n
   LEFT JOIN serve.api_key AS k ON p.sink = 'key:' || k.id
  WHERE k.revoked_at IS NULL
  ORDER BY kind, name, p.sink, p.dataset
-
--- name: football_leagues
--- The tracked seasons: coverage according to /leagues, and the stored data.
-SELECT s.league_id, s.season, l.name, l.country, listed.covered,
-       coalesce(f.matches, 0) AS matches, counted.matches AS expected, coalesce(f.finished, 0) AS finished,
-       coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
-       EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
-       EXISTS (SELECT FROM core.injuries AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS injuries,
-       EXISTS (SELECT FROM core.top_scorers AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS top_scorers,
-       EXISTS (SELECT FROM core.team_statistics AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS team_statistics
-  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
-  LEFT JOIN core.leagues AS l ON l.league_id = s.league_id
-  LEFT JOIN LATERAL (
-       SELECT jsonb_object_agg(c.endpoint, c.covered) AS covered
-         FROM mart.season_coverage AS c
-        WHERE c.league_id = s.league_id AND c.season = s.season
-       ) AS listed ON true
-  LEFT JOIN LATERAL (
-       SELECT count(*) AS matches,
-              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
-              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')
-                                 AND t.details_at >= x.changed_at - interval '1 minute') AS detailed,
-              count(i.fixture_id) AS inferred
-         FROM core.fixtures AS x
-         LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id
-         LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = x.fixture_id
-        WHERE x.league_id = s.league_id AND x.season = s.season
-       ) AS f ON true
-  LEFT JOIN football.season_listed AS counted ON counted.league_id = s.league_id AND counted.season = s.season
- ORDER BY s.no
-
--- name: football_matches
--- The matches of a day with their inferred states. The day's end is computed here: date.max has no next
--- day in Python.
-SELECT f.fixture_id, f.body #>> '{league,name}' AS league, f.date,
-       f.body #>> '{teams,home,name}' AS home, f.body #>> '{teams,away,name}' AS away,
-       f.goals_home, f.goals_away, f.status_short AS status, f.elapsed,
-       i.inferred_status AS inferred, i.reason
-  FROM core.fixtures AS f
-  LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = f.fixture_id
- WHERE f.date >= %(day)s::date::timestamp AT TIME ZONE %(zone)s
-   AND f.date < (%(day)s::date + 1)::timestamp AT TIME ZONE %(zone)s
-   AND (%(league)s::bigint IS NULL OR f.league_id = %(league)s)
- ORDER BY f.date, f.league_id, f.fixture_id
- LIMIT %(limit)s
-
--- name: football_standings
--- The standings of a season.
-SELECT group_name AS "group", rank, body #>> '{team,name}' AS team,
-       core.whole(body #> '{all,played}') AS played, core.whole(body #> '{all,win}') AS won,
-       core.whole(body #> '{all,draw}') AS drawn, core.whole(body #> '{all,lose}') AS lost,
-       core.whole(body #> '{all,goals,for}') AS scored,
-       core.whole(body #> '{all,goals,against}') AS conceded, points, body ->> 'form' AS form
-  FROM core.standings
- WHERE league_id = %(league)s AND season = %(season)s
- ORDER BY group_name, rank
- LIMIT 200
 
 -- name: heads
 -- Head and stored totals of each dataset.

@@ -5,13 +5,15 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime
 from importlib.resources.abc import Traversable
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, PrefixLoader, StrictUndefined
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -19,10 +21,10 @@ from hasat import __version__
 from hasat.errors import NotFoundError
 from hasat.http.routes import Caller
 from hasat.messages import LANGUAGES, Language, msg
+from hasat.pages import Page, PageContext, PageRequest
 from hasat.web.charts import day_chart, timeline
-from hasat.web.labels import LABELS
 from hasat.web.localization import COOKIE, Localizer, request_language
-from hasat.web.page import Page, PageContext, PageRequest, to_json
+from hasat.web.site import Site
 
 _YEAR_SECONDS = 365 * 86400
 _LANGUAGE_NAMES = {"en": "English", "tr": "Türkçe"}
@@ -34,14 +36,11 @@ _CACHE_BRIEFLY = "public, max-age=300"
 class Renderer:
     """Renders a page as HTML, its live parts alone, or its data as JSON."""
 
-    def __init__(
-        self, context: PageContext, pages: Sequence[Page], static_files: "StaticFiles"
-    ) -> None:
+    def __init__(self, context: PageContext, site: Site, static_files: "StaticFiles") -> None:
         self.context = context
-        paths = {page.name: page.path for page in pages}
-        self._navigation = [(name, paths[name]) for name in LABELS["page"] if name in paths]
+        self._site = site
         self._templates = Environment(
-            loader=PackageLoader("hasat.web"),
+            loader=_loader(site.templates),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -86,10 +85,16 @@ class Renderer:
         json_path = page.json_path.format_map(request.path_params) if page else None
         content = self._templates.get_template(f"{template}.html").render(
             layout="base.html",
-            t=Localizer(language, self.context.zone),
+            t=self._localizer(language),
             request=page_request,
             section=page.section if page else "",
-            navigation=self._navigation,
+            title=self._site.title(page.section) if page else "",
+            navigation=[
+                entry
+                for entry in self._site.navigation
+                if page_request.may_operate or not entry.for_operators
+                if self._site.is_open(entry, caller)
+            ],
             languages=[
                 (one, _LANGUAGE_NAMES[one], f"?{urlencode({**query, 'lang': one})}")
                 for one in LANGUAGES
@@ -110,8 +115,11 @@ class Renderer:
     def live_parts(self, page: Page, request: PageRequest, language: Language, data: Any) -> str:
         """Render the parts of a page that an open page updates."""
         return self._templates.get_template(f"{page.name}.html").render(
-            layout="bare.html", t=Localizer(language, self.context.zone), request=request, data=data
+            layout="bare.html", t=self._localizer(language), request=request, data=data
         )
+
+    def _localizer(self, language: Language) -> Localizer:
+        return Localizer(language, self.context.zone, self._site.labels)
 
 
 @dataclass(frozen=True)
@@ -122,10 +130,14 @@ class _StaticFile:
 
 
 class StaticFiles:
-    """The folder `static`, read once; an address contains the file's digest and never expires."""
+    """Folders of static files, read once; an address has the file's digest and never expires."""
 
-    def __init__(self) -> None:
-        self._files: Mapping[str, _StaticFile] = dict(_read(files("hasat.web") / "static", ""))
+    def __init__(self, folders: Mapping[str, Traversable]) -> None:
+        self._files: Mapping[str, _StaticFile] = {
+            file_name: file
+            for name, folder in folders.items()
+            for file_name, file in _read(folder, f"{name}/" if name else "")
+        }
 
     def has(self, name: str) -> bool:
         """Whether a file exists: scripts are missing where they could not be built."""
@@ -158,9 +170,33 @@ def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, _StaticFile]]
             yield name, _StaticFile(content, media_type, hashlib.sha256(content).hexdigest()[:12])
 
 
+def _loader(folders: Mapping[str, Traversable]) -> BaseLoader:
+    """Return a loader of the platform's templates, and of a source's by `<source>/<name>`."""
+    loaders = {
+        name: DictLoader({one.name: one.read_text("utf-8") for one in folder.iterdir()})
+        for name, folder in folders.items()
+    }
+    return ChoiceLoader([loaders.pop(""), PrefixLoader(loaders)])
+
+
 def json_response(data: Any) -> Response:
     """Return the data of a page as JSON."""
     return JSONResponse(to_json(data), headers={"Vary": "Accept"})
+
+
+def to_json(value: Any) -> Any:
+    """Convert a page's data to JSON values: fields in camel case, keys of mappings unchanged."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {to_camel(one.name): to_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {to_camel(name): to_json(one) for name, one in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_json(one) for one in value]
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
 
 
 def prefers_json(accept: str) -> bool:

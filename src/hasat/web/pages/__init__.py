@@ -1,29 +1,50 @@
-"""The pages and their forms, one module per section."""
+"""The pages of the platform and their forms, one module per section."""
 
-from hasat.web.page import Action, Page
+from hasat.messages import template
+from hasat.pages import Action, NavigationEntry, Page
 from hasat.web.pages import (
     audit,
     changes,
     delivery,
     doctor,
-    football,
+    keys,
     overview,
-    parcels,
     quota,
+    receipts,
+    records,
     runs,
-    taxpayers,
+    watchlists,
 )
 
 PAGES: tuple[Page, ...] = (
     *overview.PAGES,
     *quota.PAGES,
     *runs.PAGES,
+    *records.PAGES,
     *changes.PAGES,
-    *taxpayers.PAGES,
-    *parcels.PAGES,
-    *football.PAGES,
+    *watchlists.PAGES,
     *delivery.PAGES,
+    *keys.PAGES,
+    *receipts.PAGES,
     *audit.PAGES,
     *doctor.PAGES,
 )
-ACTIONS: tuple[Action, ...] = (*quota.ACTIONS, *runs.ACTIONS, *parcels.ACTIONS, *delivery.ACTIONS)
+ACTIONS: tuple[Action, ...] = (
+    *quota.ACTIONS,
+    *runs.ACTIONS,
+    *watchlists.ACTIONS,
+    *delivery.ACTIONS,
+)
+NAVIGATION: tuple[NavigationEntry, ...] = (
+    NavigationEntry("overview", template("Overview"), "/", 10),
+    NavigationEntry("quota", template("Quota"), "/quota", 20),
+    NavigationEntry("runs", template("Runs and jobs"), "/runs", 30),
+    NavigationEntry("records", template("Records"), "/records", 35),
+    NavigationEntry("changes", template("Changes"), "/changes", 40),
+    NavigationEntry("watchlists", template("Watch lists"), "/watchlists", 75),
+    NavigationEntry("delivery", template("Delivery"), "/delivery", 80),
+    NavigationEntry("keys", template("API keys"), "/keys", 85),
+    NavigationEntry("receipts", template("Receipts"), "/receipts", 87),
+    NavigationEntry("audit", template("Audit log"), "/audit", 90, for_operators=True),
+    NavigationEntry("doctor", template("Diagnostics"), "/doctor", 100, for_operators=True),
+)

@@ -7,8 +7,8 @@ from typing import Any
 
 from hasat.errors import NotAllowedError
 from hasat.messages import msg, restored
+from hasat.pages import Page, PageRequest
 from hasat.store.audit import ACTIONS, AuditRecord, list_audit
-from hasat.web.page import Page, PageRequest
 
 _PAGE_SIZE = 50
 
@@ -62,7 +62,9 @@ async def audit(request: PageRequest) -> AuditPage:
     return AuditPage(
         actor=actor,
         action=action,
-        actions=ACTIONS,
+        actions=sorted(
+            [*ACTIONS, *(code for one in request.context.sources for code in one.actions)]
+        ),
         records=[_row(one) for one in shown],
         older_than=shown[-1].id if len(found) > _PAGE_SIZE else None,
     )

@@ -11,10 +11,10 @@ from psycopg.rows import dict_row
 from hasat.errors import NotFoundError
 from hasat.feed.changes import KINDS, Change, history
 from hasat.feed.dataset import Dataset
-from hasat.http.routes import dumps
+from hasat.http.routes import check_dataset_access, dumps
 from hasat.messages import msg
+from hasat.pages import Page, PageContext, PageRequest
 from hasat.store.queries import load_query
-from hasat.web.page import Page, PageContext, PageRequest
 
 _PAGE_SIZE = 50
 _MAX_SIMILAR = 20
@@ -80,16 +80,19 @@ async def changes(request: PageRequest) -> Changes:
     """Load the newest changes of a dataset, or those before a sequence number."""
     context = request.context
     names = [
-        DatasetName(one.name, source.name) for source in context.sources for one in source.datasets
+        DatasetName(one.name, source.name)
+        for source in context.sources
+        for one in source.datasets
+        if request.may_read(one.name)
     ]
     chosen = (
         request.text("dataset")
-        or await _latest_dataset(context)
+        or await _latest_dataset(context, [one.name for one in names])
         or (names[0].name if names else "")
     )
     if not names:
         return Changes([], "", None, None, None, None, [], None)
-    dataset = find_dataset(context, chosen)
+    dataset = _readable_dataset(request, chosen)
     values = {"dataset": dataset.name, "before": request.number("before"), "limit": _PAGE_SIZE + 1}
     async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(load_query("hasat.web", "newest_changes"), values)
@@ -111,13 +114,13 @@ async def changes(request: PageRequest) -> Changes:
 
 async def record(request: PageRequest) -> Record:
     """Load one record by its key."""
-    dataset, key = find_dataset(request.context, request.text("dataset")), request.text("key")
+    dataset, key = _readable_dataset(request, request.text("dataset")), request.text("key")
     async with request.store.connection() as conn:
         found = await conn.execute(
             sql.SQL("SELECT body FROM {} WHERE key = %s").format(dataset.table), [key]
         )
         row = await found.fetchone()
-        found_history = await history(conn, dataset.name, key)
+        found_history = await history(conn, dataset, key)
         similar: list[str] = []
         if row is None and not found_history and key:
             pattern = key.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
@@ -143,16 +146,22 @@ def find_dataset(context: PageContext, name: str) -> Dataset:
     return known[name]
 
 
-async def _latest_dataset(context: PageContext) -> str | None:
-    """Return the dataset with the latest commit."""
+def _readable_dataset(request: PageRequest, name: str) -> Dataset:
+    """Return a dataset that the caller may read."""
+    check_dataset_access(request.caller, name)
+    return find_dataset(request.context, name)
+
+
+async def _latest_dataset(context: PageContext, names: Sequence[str]) -> str | None:
+    """Return that of the datasets with the latest commit."""
     async with context.store.connection() as conn:
         cursor = await conn.execute(
-            "SELECT dataset FROM feed.head WHERE seq > 0"
-            " ORDER BY committed_at DESC, seq DESC LIMIT 1"
+            "SELECT dataset FROM feed.head WHERE seq > 0 AND dataset = ANY (%s)"
+            " ORDER BY committed_at DESC, seq DESC LIMIT 1",
+            [list(names)],
         )
         row = await cursor.fetchone()
-    known = {one.name for source in context.sources for one in source.datasets}
-    return row[0] if row and row[0] in known else None
+    return row[0] if row else None
 
 
 def _change(row: dict[str, Any]) -> Change:
@@ -241,6 +250,6 @@ def _text(value: Any) -> str | None:
 
 
 PAGES = (
-    Page("/changes", "changes", changes, "changes"),
-    Page("/changes/record", "record", record, "changes"),
+    Page("/changes", "changes", changes, "changes", datasets=()),
+    Page("/changes/record", "record", record, "changes", datasets=()),
 )

@@ -10,8 +10,8 @@ from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.outbox import list_deliveries, replay
 from hasat.deliver.sink_state import SinkState, load_sink_states
 from hasat.errors import HasatError
+from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.store.queries import load_query
-from hasat.web.page import Action, Page, PageContext, PageRequest
 
 _MAX_DELIVERIES = 25
 
@@ -47,6 +47,8 @@ class Consumer:
 class DeliveryPage:
     """The data of the page."""
 
+    of_platform: bool
+    """Whether it shows everything; else only the deliveries of the caller's watch lists."""
     enabled: bool
     error: str | None
     """The error in the webhook settings, if any."""
@@ -69,13 +71,18 @@ async def delivery(request: PageRequest) -> DeliveryPage:
         endpoints = endpoints_of(context.settings)
     except HasatError as error:
         endpoints, problem = (), str(error)
+    owner = request.owned
+    if owner is not None:
+        # The platform's endpoints and the other consumers are no business of a tenant.
+        endpoints = ()
     known = {one.name: one for one in endpoints}
-    counts = await _endpoint_counts(context, list(known))
+    counts = await _endpoint_counts(context, list(known)) if owner is None else []
     nats = context.settings.nats
     return DeliveryPage(
+        of_platform=owner is None,
         enabled=context.settings.webhooks.enabled,
         error=problem,
-        nats=urlsplit(nats.url.get_secret_value()).hostname if nats.url else None,
+        nats=urlsplit(nats.url.get_secret_value()).hostname if nats.url and not owner else None,
         endpoints=[
             EndpointRow(
                 name,
@@ -89,11 +96,15 @@ async def delivery(request: PageRequest) -> DeliveryPage:
         ],
         dead=[
             one.public()
-            for one in await list_deliveries(store, state="dead", limit=_MAX_DELIVERIES)
+            for one in await list_deliveries(
+                store, state="dead", owner=owner, limit=_MAX_DELIVERIES
+            )
         ],
-        recent=[one.public() for one in await list_deliveries(store, limit=_MAX_DELIVERIES)],
-        streams=[one for one in await load_sink_states(store, context.settings) if one.is_degraded],
-        consumers=await _consumers(context),
+        recent=[
+            one.public() for one in await list_deliveries(store, owner=owner, limit=_MAX_DELIVERIES)
+        ],
+        streams=await _degraded_streams(context) if owner is None else [],
+        consumers=await _consumers(context) if owner is None else [],
         replayed=request.number("replayed"),
     )
 
@@ -113,9 +124,14 @@ async def _endpoint_counts(
         return await cursor.fetchall()
 
 
+async def _degraded_streams(context: PageContext) -> Sequence[SinkState]:
+    states = await load_sink_states(context.store, context.settings)
+    return [one for one in states if one.is_degraded]
+
+
 async def _consumers(context: PageContext) -> Sequence[Consumer]:
     return await context.store.rows(Consumer, load_query("hasat.web", "consumers"))
 
 
-PAGES = (Page("/delivery", "delivery", delivery, "delivery"),)
+PAGES = (Page("/delivery", "delivery", delivery, "delivery", datasets=()),)
 ACTIONS = (Action("/delivery/replay", "delivery.replay", resend),)

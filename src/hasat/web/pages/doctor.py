@@ -7,10 +7,10 @@ from hasat.api import diagnostics
 from hasat.api.diagnostics import Finding
 from hasat.deliver.outbox import list_deliveries
 from hasat.errors import NotAllowedError
+from hasat.feed.holds import list_holds
 from hasat.jobs.runs import count_live_workers
 from hasat.messages import msg
-from hasat.web.page import Page, PageRequest
-from hasat.web.summaries import list_open_holds
+from hasat.pages import Page, PageRequest
 
 _WORST_FIRST = ("failure", "warning", "ok")
 
@@ -46,8 +46,8 @@ async def doctor(request: PageRequest) -> Doctor:
                 msg("Start one: `hasat worker`."),
             )
         )
-    if waiting := await list_open_holds(context):
-        held_runs = ", ".join(str(one.run) for one in waiting)
+    if waiting := await list_holds(request.store, state="waiting"):
+        held_runs = ", ".join(str(one.id) for one in waiting)
         found.append(
             Finding(
                 "guard",
@@ -65,9 +65,6 @@ async def doctor(request: PageRequest) -> Doctor:
                 msg("Resend them on the Delivery page."),
             )
         )
-    for source in context.sources:
-        if source.lacks is not None and (lacking := source.lacks(settings)):
-            found.append(Finding(source.name, "warning", lacking))
     return Doctor(sorted(found, key=lambda one: _WORST_FIRST.index(one.grade)))
 
 

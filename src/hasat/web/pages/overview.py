@@ -10,21 +10,19 @@ import psycopg
 
 from hasat.api.health import source_report
 from hasat.budget import Quota
+from hasat.demo.scenes import ScheduledScene, schedule_scenes
 from hasat.errors import HasatError
+from hasat.feed.holds import list_holds
 from hasat.jobs.runs import ScheduledJob, count_live_workers, list_runs, schedule_overview
 from hasat.messages import msg
-from hasat.sources.registry import Source
-from hasat.sources.upstreams import read_all_quotas
+from hasat.pages import Page, PageContext, PageRequest
+from hasat.pages.summaries import QuotaSummary, RunSummary, summarize_quota, summarize_run
+from hasat.source import Source
+from hasat.source.installed import missing_configuration
 from hasat.store.queries import load_query
-from hasat.web.demo_scenes import ScheduledScene, schedule_scenes
-from hasat.web.page import Page, PageContext, PageRequest
-from hasat.web.summaries import (
-    QuotaSummary,
-    RunSummary,
-    list_open_holds,
-    summarize_quota,
-    summarize_run,
-)
+from hasat.upstreams import read_all_quotas
+
+CardState = Literal["fresh", "needs_approval", "stale", "empty", "off"]
 
 _MAX_RUNS = 8
 _CHECK_TIMEOUT_SECONDS = 3.0
@@ -47,7 +45,7 @@ class SourceCard:
 
     name: str
     title: str
-    state: Literal["fresh", "stale", "empty", "off"]
+    state: CardState
     reason: str | None
     datasets: Sequence[DatasetRow]
     last_run: RunSummary | None
@@ -82,9 +80,17 @@ async def overview(request: PageRequest) -> Overview:
         quota.windows.upstream: quota
         for quota in await read_all_quotas(store, context.settings, outcomes=False)
     }
-    waiting = await list_open_holds(context)
+    waiting = await list_holds(store, state="waiting", limit=100)
     cards = [
-        await _card(context, source, jobs, heads, quotas, len(waiting), now)
+        await _card(
+            context,
+            source,
+            jobs,
+            heads,
+            quotas,
+            sum(hold.source == source.name for hold in waiting),
+            now,
+        )
         for source in context.sources
     ]
     running = await list_runs(store, unfinished=True, limit=20)
@@ -94,7 +100,7 @@ async def overview(request: PageRequest) -> Overview:
         workers=await count_live_workers(store, context.settings),
         scenes=schedule_scenes(context.settings, now),
         sources=cards,
-        held=[one.run for one in waiting],
+        held=[hold.id for hold in waiting],
         running=[summarize_run(run, now) for run in running],
         recent=[summarize_run(run, now) for run in recent if run.state == "finished"][:_MAX_RUNS],
     )
@@ -115,7 +121,7 @@ async def _card(
     due = [entry for entry in own if entry.next_due is not None]
     upcoming = min(due, key=lambda entry: entry.next_due or now, default=None)
     datasets = [line for line in heads if line.source == source.name]
-    state, reason = await _state(context, source, own, datasets)
+    state, reason = await _state(context, source, own, datasets, held_runs)
     return SourceCard(
         name=source.name,
         title=source.title,
@@ -125,7 +131,7 @@ async def _card(
         last_run=summarize_run(last, now) if last else None,
         next_job=upcoming.job.name if upcoming else None,
         next_due=upcoming.next_due if upcoming else None,
-        held_runs=held_runs if source.name == "gib" else 0,
+        held_runs=held_runs,
         quota=summarize_quota(quotas[source.name]) if source.name in quotas else None,
     )
 
@@ -135,9 +141,12 @@ async def _state(
     source: Source,
     jobs: Sequence[ScheduledJob],
     datasets: Sequence[DatasetRow],
-) -> tuple[Literal["fresh", "stale", "empty", "off"], str | None]:
-    if source.lacks is not None and (lacking := source.lacks(context.settings)):
+    held_runs: int,
+) -> tuple[CardState, str | None]:
+    if lacking := missing_configuration(source, context.settings):
         return "off", lacking
+    if held_runs:
+        return "needs_approval", None
     if not any(line.committed_at for line in datasets):
         return "empty", None
     for check in (await _checks(context, source)).values():

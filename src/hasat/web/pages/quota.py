@@ -6,11 +6,11 @@ from datetime import date
 
 from hasat.budget import Quota, read_quota, reopen
 from hasat.budget.quota import EndpointUse, LaneUse, OutcomeUse, Spender, Windows
-from hasat.sources.upstreams import read_all_quotas
+from hasat.pages import Action, Page, PageContext, PageRequest
+from hasat.pages.summaries import QuotaSummary, summarize_quota
 from hasat.store.queries import load_query
+from hasat.upstreams import read_all_quotas
 from hasat.web.charts import DayUsage
-from hasat.web.page import Action, Page, PageContext, PageRequest
-from hasat.web.summaries import QuotaSummary, summarize_quota
 
 _MAX_ENDPOINTS = 100
 

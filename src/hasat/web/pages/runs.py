@@ -6,17 +6,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.errors import NotFoundError
+from hasat.feed.holds import Hold, find_hold, reject_hold
 from hasat.jobs import Run
+from hasat.jobs.approvals import queue_approval
+from hasat.jobs.catalogue import APPROVE
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
+from hasat.pages import Action, Page, PageContext, PageRequest
+from hasat.pages.summaries import RunSummary, summarize_run
 from hasat.settings.reference import plain
-from hasat.sources.gib.sync.held import reject as reject_hold
-from hasat.sources.gib.sync.job import NAME as GIB_SYNC
 from hasat.store.queries import load_query
 from hasat.web.charts import min_gap
-from hasat.web.page import Action, Page, PageContext, PageRequest
-from hasat.web.summaries import HoldSummary, RunSummary, get_hold, summarize_run
 
 HOURS = (1, 6, 24, 72)
 _PAGE_SIZE = 30
@@ -33,6 +34,7 @@ class JobRow:
     cron: str | None
     zone: str | None
     enabled: bool
+    page: str | None
     next_due: datetime | None
     last_run: RunSummary | None
 
@@ -93,7 +95,7 @@ class RunPage:
     detail: Mapping[str, Any]
     error: str | None
     costs: Sequence[Cost]
-    hold: HoldSummary | None
+    hold: Hold | None
 
 
 async def runs(request: PageRequest) -> Runs:
@@ -130,7 +132,7 @@ async def run_page(request: PageRequest) -> RunPage:
     return RunPage(
         now=now,
         run=summarize_run(run, now),
-        repeatable=run.job in context.catalogue.jobs and "approve" not in run.params,
+        repeatable=run.job in context.catalogue.jobs and APPROVE not in run.params,
         attempt=run.attempt,
         worker=run.worker,
         scheduled_for=run.scheduled_for,
@@ -138,7 +140,7 @@ async def run_page(request: PageRequest) -> RunPage:
         detail=run.detail,
         error=run.error,
         costs=await _costs(context, run.id, run.started_at, run.finished_at or now),
-        hold=await get_hold(context, run.id),
+        hold=await find_hold(store, run.id),
     )
 
 
@@ -152,6 +154,7 @@ def _job_row(entry: ScheduledJob, now: datetime) -> JobRow:
         cron=job.cron,
         zone=job.zone,
         enabled=job.enabled,
+        page=job.page,
         next_due=entry.next_due,
         last_run=summarize_run(entry.last_run, now) if entry.last_run else None,
     )
@@ -190,9 +193,8 @@ async def stop(request: PageRequest) -> str:
 
 
 async def approve(request: PageRequest) -> str:
-    """Queue the run that applies the held lists, on the machine that stores them."""
-    number = _number(request)
-    run = await queue_run(request.store, request.context.catalogue, GIB_SYNC, {"approve": number})
+    """Queue the run that applies the held input, on the machine that stores it."""
+    run = await queue_approval(request.store, request.context.catalogue, _number(request))
     return f"/runs/{run.id}"
 
 

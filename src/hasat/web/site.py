@@ -1,0 +1,72 @@
+"""The pages of an installation: those of the platform and those of its sources."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from hasat.errors import SettingsError
+from hasat.http.routes import Caller
+from hasat.messages import msg
+from hasat.pages import Action, NavigationEntry, Page
+from hasat.source import Source
+from hasat.web.labels import LABELS
+from hasat.web.pages import ACTIONS, NAVIGATION, PAGES
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that the pages consist of; `folders` of a source are named by the source."""
+
+    pages: Sequence[Page]
+    actions: Sequence[Action]
+    navigation: Sequence[NavigationEntry]
+    labels: Mapping[str, Mapping[str, str]]
+    templates: Mapping[str, Traversable]
+    static: Mapping[str, Traversable]
+
+    def title(self, section: str) -> str:
+        """Return the label of a section; empty if it is not in the navigation."""
+        return next((one.label for one in self.navigation if one.section == section), "")
+
+    def is_open(self, entry: NavigationEntry, caller: Caller | None) -> bool:
+        """Return whether a caller's key may read what the page of an entry shows."""
+        if caller is None or caller.datasets is None:
+            return True
+        page = next((one for one in self.pages if one.path == entry.path), None)
+        if page is None or page.datasets is None:
+            return False
+        return all(caller.may_read(dataset) for dataset in page.datasets)
+
+
+def build_site(sources: Sequence[Source]) -> Site:
+    """Combine the pages of the platform with those of the sources."""
+    pages, actions, navigation = [*PAGES], [*ACTIONS], [*NAVIGATION]
+    labels = {kind: dict(texts) for kind, texts in LABELS.items()}
+    templates = {"": files("hasat.web") / "templates"}
+    static = {"": files("hasat.web") / "static"}
+    for source in sources:
+        labels["action"] |= source.actions
+        if source.pages is None:
+            continue
+        own = source.pages()
+        pages += [replace(page, name=f"{source.name}/{page.name}") for page in own.pages]
+        actions += own.actions
+        navigation += own.navigation
+        templates[source.name] = own.templates
+        if own.static is not None:
+            static[source.name] = own.static
+        for kind, texts in own.labels.items():
+            labels.setdefault(kind, {}).update(texts)
+    _check_paths([page.path for page in pages])
+    _check_paths([action.path for action in actions])
+    ordered = sorted(navigation, key=lambda entry: entry.order)
+    return Site(pages, actions, ordered, labels, templates, static)
+
+
+def _check_paths(paths: Sequence[str]) -> None:
+    if duplicates := sorted({path for path in paths if paths.count(path) > 1}):
+        raise SettingsError(
+            msg("More than one page has the address {paths}.", paths=", ".join(duplicates)),
+            remedy=msg("Uninstall one of the packages, or report the problem to its author."),
+        )
