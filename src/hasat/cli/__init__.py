@@ -9,31 +9,35 @@ import typer.main
 from typer.core import TyperGroup
 
 from hasat import __version__
-from hasat.cli import context, output
+from hasat.cli.source_commands import source_command, source_command_names
+from hasat.console import context, output
+from hasat.console.help import localize_help, localize_panels
 from hasat.errors import HasatError
 from hasat.messages import change_text
 from hasat.text import mask_addresses
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
 
-_COMMANDS = {
+COMMANDS = {
     "archive": "commands.archive:app",
     "audit": "commands.access:audit",
     "config": "commands.config:app",
     "db": "commands.db:app",
     "demo": "commands.demo:demo",
     "doctor": "commands.doctor:doctor",
-    "football": "sources.football:app",
-    "gib": "sources.gib:app",
+    "holds": "commands.holds:app",
     "jobs": "commands.jobs:app",
     "keys": "commands.access:app",
     "mcp": "commands.processes:mcp",
     "quota": "commands.quota:quota",
+    "rebuild": "commands.jobs:rebuild",
+    "receipt": "commands.receipt:app",
     "replica": "commands.replica:replica",
     "serve": "commands.processes:serve",
     "sim": "commands.sim:app",
-    "tkgm": "sources.tkgm:app",
+    "source": "new_source:app",
     "up": "commands.processes:up",
+    "watchlists": "commands.watchlists:app",
     "webhooks": "commands.webhooks:app",
     "worker": "commands.processes:worker",
 }
@@ -42,21 +46,32 @@ _COMMANDS = {
 class _LazyGroup(TyperGroup):
     """A group that imports the module of a command when the command is called."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        localize_help(self)
+        super().format_help(ctx, formatter)
+
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted({*COMMANDS, *source_command_names()})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        found = getattr(import_module(f"hasat.cli.{module}"), attribute)
-        if isinstance(found, typer.Typer):
-            group = typer.main.get_group(found)
-            group.name = cmd_name
-            return group
-        single = typer.Typer()
-        single.command()(found)
-        return typer.main.get_group(single).commands[cmd_name]
+        # A platform command does not load the sources.
+        known = cmd_name in COMMANDS
+        command = _platform_command(cmd_name) if known else source_command(cmd_name)
+        if command is not None:
+            localize_help(command)
+        return command
+
+
+def _platform_command(cmd_name: str) -> Any:
+    module, _, attribute = COMMANDS[cmd_name].partition(":")
+    found = getattr(import_module(f"hasat.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = cmd_name
+        return group
+    single = typer.Typer()
+    single.command()(found)
+    return typer.main.get_group(single).commands[cmd_name]
 
 
 app = typer.Typer(
@@ -105,6 +120,7 @@ def _show_version(on: bool) -> None:
 
 def main() -> None:
     """Run the command line; report an error as one sentence, its remedy and an exit code."""
+    localize_panels()
     try:
         app()
     except HasatError as error:

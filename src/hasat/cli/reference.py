@@ -6,7 +6,8 @@ from typing import Any
 import typer.main
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from hasat.cli import app, output
+from hasat.cli import app
+from hasat.console import output
 
 _HEAD = f"""# Commands
 

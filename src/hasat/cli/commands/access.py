@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -9,13 +10,23 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from hasat.api.keys import CACHE_SECONDS, ApiKey, create_key, limit_key, list_keys, revoke_key
-from hasat.cli import context, output
-from hasat.cli.runtime import run_with_store, with_audit
+from hasat.api.keys import (
+    CACHE_SECONDS,
+    ApiKey,
+    create_key,
+    limit_key,
+    list_keys,
+    restrict_key,
+    revoke_key,
+)
+from hasat.api.usage import MAX_DAYS, list_usage
 from hasat.clock import zone
+from hasat.console import context, output
+from hasat.console.runtime import run_with_store, with_audit
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.settings.types import parse_duration
+from hasat.source.installed import all_datasets
 from hasat.store.audit import list_audit
 
 app = typer.Typer(help="Manage the keys of the HTTP API.", no_args_is_help=True)
@@ -43,12 +54,16 @@ def create(
         str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d or 12h.")
     ] = None,
     per_minute: PerMinute = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="The only dataset that it may read; may be repeated."),
+    ] = None,
     json: output.JsonFlag = False,
 ) -> None:
     """Create an API key. It is printed once and cannot be shown again.
 
     Examples: `hasat keys create grafana` · `hasat keys create ops --scope operate --expires 90d` ·
-    `hasat keys create loader --per-minute 6000`
+    `hasat keys create loader --per-minute 6000` · `hasat keys create erp --dataset einvoice`
     """
     lifetime = None
     if expires is not None:
@@ -61,10 +76,13 @@ def create(
         if not lifetime:
             raise UsageError(msg("--expires must be longer than zero."))
 
+    datasets = _known_datasets(dataset) if dataset else None
     create = with_audit(
         "key.create",
         name,
-        lambda store: create_key(store, name, scope, lifetime, per_minute=per_minute),
+        lambda store: create_key(
+            store, name, scope, lifetime, per_minute=per_minute, datasets=datasets
+        ),
     )
     key, token = run_with_store(context.get_settings(ctx), create)
     if not json:
@@ -112,6 +130,70 @@ def limit(
             f"Running servers apply it within {CACHE_SECONDS:.0f} seconds."
         ),
     )
+
+
+@app.command()
+def datasets(
+    ctx: typer.Context,
+    key: Annotated[str, typer.Argument(help="The id, or the name if only one active key has it.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DATASET]...", help="The only datasets that it may read."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="It may read all datasets.")] = False,
+    json: output.JsonFlag = False,
+) -> None:
+    """Restrict an API key to some datasets; running servers apply it within seconds.
+
+    Examples: `hasat keys datasets erp einvoice edespatch` · `hasat keys datasets erp --all`
+    """
+    if bool(names) == everything:
+        raise UsageError(msg("Name the datasets that the key may read, or use --all."))
+    wanted = _known_datasets(names) if names else None
+    change = with_audit("key.datasets", key, lambda store: restrict_key(store, key, wanted))
+    changed = run_with_store(context.get_settings(ctx), change)
+    output.emit(
+        changed.public(),
+        json=json,
+        human=lambda: Text(
+            f"Key {changed.id} of {changed.name!r} may read "
+            f"{', '.join(changed.datasets or ()) or 'all datasets'}. "
+            f"Running servers apply it within {CACHE_SECONDS:.0f} seconds."
+        ),
+    )
+
+
+@app.command("usage")
+def show_usage(
+    ctx: typer.Context,
+    days: Annotated[int, typer.Option(min=1, max=MAX_DAYS, help="Days, today included.")] = 30,
+    json: output.JsonFlag = False,
+) -> None:
+    """Show the requests of each key and signing client by day, newest first.
+
+    Examples: `hasat keys usage` · `hasat keys usage --days 7 --json`
+    """
+    settings = context.get_settings(ctx)
+    found = run_with_store(
+        settings, lambda store: list_usage(store, settings.jobs.timezone, days=days)
+    )
+
+    def human() -> RenderableType:
+        if not found:
+            return Text("No results.")
+        table = output.table("day", "key", "caller", "requests", "refused", "failed", "bytes")
+        for one in found:
+            counts = (one.requests, one.refused, one.failed, one.bytes)
+            table.add_row(
+                one.day.isoformat(),
+                Text(one.name or ""),
+                Text(one.caller),
+                *(f"{count:,}" for count in counts),
+            )
+        return table
+
+    rows = [{**asdict(one), "day": one.day.isoformat()} for one in found]
+    output.emit(rows, json=json, human=human)
 
 
 @app.command()
@@ -183,6 +265,16 @@ def audit(
     output.emit([document(one) for one in found], json=json, human=human)
 
 
+def _known_datasets(names: Sequence[str]) -> Sequence[str]:
+    known = {dataset.name for dataset in all_datasets()}
+    if unknown := sorted(set(names) - known):
+        raise UsageError(
+            msg("There is no dataset {dataset!r}.", dataset=unknown[0]),
+            remedy=msg("Known datasets: {datasets}.", datasets=", ".join(sorted(known))),
+        )
+    return names
+
+
 def _parse_limit(text: str) -> int | None:
     if text == "default":
         return None
@@ -206,12 +298,18 @@ def _table(keys: Sequence[ApiKey], default: int) -> RenderableType:
     if not keys:
         return Text("There are no keys. Create one with `hasat keys create NAME`.")
     table = output.table(
-        "id", "name", "scope", "state", "per minute", "created", "last used", "expires"
+        "id", "name", "scope", "datasets", "state", "per minute", "created", "last used", "expires"
     )
     for key in keys:
         days = (_format_day(time) for time in (key.created_at, key.last_used_at, key.expires_at))
         table.add_row(
-            key.id, Text(key.name), key.scope, key.state, _format_limit(key, default), *days
+            key.id,
+            Text(key.name),
+            key.scope,
+            ", ".join(key.datasets or ()) or "all",
+            key.state,
+            _format_limit(key, default),
+            *days,
         )
     return table
 

@@ -7,14 +7,14 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from hasat.cli import context, output
-from hasat.cli.runtime import open_migrated_store, run_with_store, with_audit
+from hasat.console import context, output
+from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, storage_of, write_archives
 from hasat.feed.archive.catalog import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
-from hasat.sources.registry import all_datasets
+from hasat.source.installed import all_datasets
 
 app = typer.Typer(help="Archives: whole datasets as files.", no_args_is_help=True)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hasat.cli import context, output
+from hasat.console import context, output
 from hasat.errors import SettingsError, UsageError
 from hasat.messages import msg
 
@@ -32,8 +32,8 @@ def show(
 ) -> None:
     """Show the settings in force; secrets are hidden.
 
-    Examples: `hasat config show serve gib.batch_size` · `hasat config show --origin` ·
-    `hasat config show --json football.rate_limiter`
+    Examples: `hasat config show serve jobs.timezone` · `hasat config show --origin` ·
+    `hasat config show --json webhooks`
     """
     from hasat.settings.reference import as_text, shown_values
 

@@ -1,6 +1,7 @@
 """`hasat db`: connect to the database, migrate it, back it up, stop it."""
 
 import asyncio
+import secrets
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +9,16 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hasat.cli import context, output
-from hasat.cli.runtime import open_migrated_store, source_migrations
+from hasat.console import context, output
+from hasat.console.runtime import open_migrated_store, source_migrations
 from hasat.errors import HasatError, UsageError
 from hasat.feed.archive import write_archives
 from hasat.feed.changes import is_filled
 from hasat.messages import msg
+from hasat.receipts.carrying import CarriedReceipts, export_receipts, import_receipts
 from hasat.settings import Settings
-from hasat.sources.registry import all_datasets
+from hasat.source.installed import all_datasets
+from hasat.store import Store
 from hasat.store.audit import (
     AuditEntry,
     carry_over,
@@ -151,22 +154,42 @@ async def _backup(settings: Settings, file: Path) -> int:
 
 
 async def _restore(settings: Settings, file: Path, *, replace: bool) -> None:
-    """Restore a backup and keep the audit records that are newer than it."""
+    """Restore a backup and keep the audit records and receipts that are newer than it."""
     entry = AuditEntry(command_actor(), "database.restore", file.name)
     async with reach(settings) as reached:
         async with await connect(reached.url) as connection:
             records = await read_all(connection)
+            receipts = await export_receipts(connection, _receipts_file(settings))
         try:
             binaries = settings.database.binaries
             await restore(reached, file, binaries, source_migrations(), replace=replace)
         except HasatError as error:
+            if receipts is not None:
+                receipts.file.unlink()
             await _record_refusal(reached.url, entry, error)
             raise
         async with open_migrated_store(settings) as store:
             await carry_over(store, records)
+            await _carry_receipts(store, receipts)
             async with store.connection() as connection:
                 await entry.write(connection)
         await _archive_all(settings)
+
+
+def _receipts_file(settings: Settings) -> Path:
+    return settings.home / f"receipts-before-restore-{secrets.token_hex(4)}.tsv"
+
+
+async def _carry_receipts(store: Store, receipts: CarriedReceipts | None) -> None:
+    if receipts is None:
+        return
+    if await import_receipts(store, receipts):
+        receipts.file.unlink()
+        return
+    output.note(
+        f"The receipts of the replaced database do not continue those of the backup; they are in "
+        f"{receipts.file}."
+    )
 
 
 async def _record_refusal(url: str, entry: AuditEntry, error: HasatError) -> None:

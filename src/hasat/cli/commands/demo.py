@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -18,16 +17,19 @@ import typer
 import yaml
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hasat.cli import context, output
 from hasat.cli.commands.processes import announce, run_up
-from hasat.cli.runtime import build_catalogue
+from hasat.console import context, output
+from hasat.console.runtime import build_catalogue
 from hasat.errors import ConflictError, UnavailableError
-from hasat.jobs import Catalogue, Run
-from hasat.messages import msg
+from hasat.jobs import Run
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.settings.environment import without_settings
 from hasat.store import Store
 from hasat.store.locks import try_lock
+
+if TYPE_CHECKING:
+    from hasat.demo import DemoFolder, Loading
 
 # Other variables are ignored, so that the demo never uses the database of a real installation.
 _ENVIRONMENT = (
@@ -37,17 +39,7 @@ _ENVIRONMENT = (
     "HASAT_LOG_FORMAT",
     "HASAT_POSTGRES_BIN",
 )
-# A match takes two minutes here, so hourly jobs run every minute.
-_FREQUENT_JOBS = (
-    "gib_sync",
-    "daily_fixtures_by_date",
-    "fixture_details_recent_finalize",
-    "daily_standings",
-)
-_EVERY_MINUTE = "* * * * *"
-_HOURS_UNTIL_PROBABLY_OVER = 0.05
-_FIRST_JOBS = ("gib_sync", "fixtures_backfill_league_season", "standings_backfill_league_season")
-_JOBS_AFTER_MATCHES = ("injuries_hourly", "top_scorers_daily", "team_statistics_refresh")
+_SETTINGS_FILE = "hasat.yaml"
 _POLL_SECONDS = 1.0
 # A stopped scan resumes at the next start, so there is no need to wait for it.
 _DRAIN_SECONDS = 3
@@ -61,7 +53,8 @@ def demo(ctx: typer.Context) -> None:
 
     Examples: `hasat demo` · `hasat --home OTHER --set serve.port=9000 demo`
     """
-    from hasat.demo import DemoProgress, demo_settings, workers_file
+    from hasat.demo import DemoFolder
+    from hasat.demo.upstreams import DemoProgress, demo_settings
     from hasat.http.listener import local_address
 
     flags = context.get_flags(ctx)
@@ -79,12 +72,10 @@ def demo(ctx: typer.Context) -> None:
     port = _port(home)
     upstreams = f"http://127.0.0.1:{port}"
     now = datetime.now(UTC)
-    progress = DemoProgress.read(home, now)
+    progress = DemoProgress.read(home)
     progress.write(home)
-    (home / "workers.json").write_text(json.dumps(workers_file(upstreams)), "utf-8")
-    _write_settings(
-        home / "config", demo_settings(upstreams, home, progress), now, progress.elapsed
-    )
+    folder = DemoFolder(home, now - progress.elapsed, now)
+    _write_settings(home / "config", demo_settings(upstreams, folder), folder)
     settings = context.get_settings(ctx)
     lock.write_text(local_address(settings), "utf-8")
     output.note(msg("Starting the demo: PostgreSQL, the API, a worker and simulated upstreams."))
@@ -119,9 +110,9 @@ def _port(home: Path) -> int:
     from hasat.http.listener import bind
 
     try:
-        workers = json.loads((home / "workers.json").read_text("utf-8"))["workers"]
-        earlier = urlsplit(workers[0]["url"]).port or 0
-    except (OSError, ValueError, LookupError):
+        settings = yaml.safe_load((home / "config" / _SETTINGS_FILE).read_text("utf-8"))
+        earlier = urlsplit(settings["webhooks"]["endpoints"][0]["url"]).port or 0
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         earlier = 0
     with contextlib.suppress(UnavailableError), bind("127.0.0.1", earlier) as free:
         return int(free.getsockname()[1])
@@ -129,36 +120,33 @@ def _port(home: Path) -> int:
         return int(free.getsockname()[1])
 
 
-def _write_settings(
-    folder: Path, upstreams: Mapping[str, Any], now: datetime, elapsed: timedelta
-) -> None:
+def _write_settings(path: Path, upstreams: Mapping[str, Any], folder: "DemoFolder") -> None:
     """Write the settings of the demo for its child processes and for other commands."""
-    folder.mkdir(parents=True, exist_ok=True)
-    hours = {
-        "threshold_hours": _HOURS_UNTIL_PROBABLY_OVER,
-        "safety_lag_hours": _HOURS_UNTIL_PROBABLY_OVER,
+    from hasat.demo import demo_parts
+
+    path.mkdir(parents=True, exist_ok=True)
+    schedule = {
+        name: dict(job) for part in demo_parts().values() for name, job in part.schedule.items()
     }
-    schedule: dict[str, Any] = {name: {"cron": _EVERY_MINUTE} for name in _FREQUENT_JOBS}
-    schedule["auto_finish_stale_fixtures"] = {"cron": _EVERY_MINUTE, "params": hours}
-    schedule["daily_standings"]["params"] = {"at_once": True}
     settings = {
         **upstreams,
         "demo": {
-            "began": (now - elapsed).isoformat(timespec="seconds"),
-            "started": now.isoformat(timespec="seconds"),
+            "began": folder.began.isoformat(timespec="seconds"),
+            "started": folder.now.isoformat(timespec="seconds"),
         },
         "jobs": {"schedule": schedule, "drain_seconds": _DRAIN_SECONDS},
     }
     text = yaml.safe_dump(settings, sort_keys=False)
-    path = folder / "hasat.yaml"
-    path.touch(mode=0o600)
-    path.write_text(f"# Overwritten by every `hasat demo`.\n{text}", "utf-8")
+    file = path / _SETTINGS_FILE
+    file.touch(mode=0o600)
+    file.write_text(f"# Overwritten by every `hasat demo`.\n{text}", "utf-8")
 
 
 def _print_scenes(settings: Settings, upstreams: str) -> None:
     """Print the scenes, and the commands to look at them."""
+    from hasat.demo import demo_parts
+    from hasat.demo.scenes import schedule_scenes
     from hasat.http.listener import local_address
-    from hasat.web.demo_scenes import schedule_scenes
 
     zone = ZoneInfo(settings.jobs.timezone)
     where = local_address(settings)
@@ -174,83 +162,75 @@ def _print_scenes(settings: Settings, upstreams: str) -> None:
     bin_folder = shlex.quote(str(Path(sys.executable).parent))
     home = shlex.quote(str(settings.home))
     output.note(f"  export HASAT_HOME={home} HASAT_CONFIG={home}/config PATH={bin_folder}:$PATH")
-    fault = f"{upstreams}/gib/_sim/faults/half-list"
-    output.note(msg("Break something: {command}", command=f"curl -X PUT {fault}"))
-    output.note(msg("Repair it: {command}", command=f"curl -X DELETE {fault}"))
+    for name, part in demo_parts().items():
+        if part.fault_to_try is not None:
+            fault = f"{upstreams}/{name}/_sim/faults/{part.fault_to_try}"
+            output.note(msg("Break something: {command}", command=f"curl -X PUT {fault}"))
+            output.note(msg("Repair it: {command}", command=f"curl -X DELETE {fault}"))
     output.note("")
 
 
 async def _load(store: Store, settings: Settings) -> None:
     """Queue the first runs and show their progress."""
-    from hasat.demo import MATCHES, PARCELS, TAXPAYERS
+    from hasat.demo import demo_parts
     from hasat.jobs.connection import CONNECTION_ERRORS
     from hasat.jobs.queue import queue_run
     from hasat.jobs.runs import get_run
 
     catalogue = build_catalogue(settings)
-    scan = await _scan(store, settings, catalogue)
-    for name in _FIRST_JOBS:
-        await queue_run(store, catalogue, name)
-    expected = {"taxpayers": TAXPAYERS, "parcels": PARCELS, "matches": MATCHES}
-    counts = dict.fromkeys(expected, 0)
-    later = [*_JOBS_AFTER_MATCHES]
-    with _bars(expected) as show:
-        while not (counts["taxpayers"] and counts["matches"] and scan.state == "finished"):
+    loading = {name: part.loading for name, part in demo_parts().items()}
+    runs: dict[str, Run] = {}
+    for name, one in loading.items():
+        if (run := await one.start(store, settings, catalogue)) is not None:
+            runs[name] = run
+    counts = dict.fromkeys(loading, 0)
+    later = {name: [*one.then] for name, one in loading.items()}
+
+    def is_loaded(name: str) -> bool:
+        return runs[name].state == "finished" if name in runs else counts[name] > 0
+
+    with _bars(loading) as show:
+        while not all(map(is_loaded, loading)):
             await asyncio.sleep(_POLL_SECONDS)
             # The demo survives a restart of its database.
             with contextlib.suppress(*CONNECTION_ERRORS):
-                counts, scan = await _count_records(store), await get_run(store, scan.id)
-                while later and counts["matches"] == MATCHES:
-                    await queue_run(store, catalogue, later.pop())
+                counts = await _count_records(store, loading)
+                runs = {name: await get_run(store, run.id) for name, run in runs.items()}
+                for name, jobs in later.items():
+                    while jobs and counts[name] == loading[name].expected:
+                        await queue_run(store, catalogue, jobs.pop(0))
             show(counts)
-    if scan.outcome != "done":
-        output.note(
-            msg(
-                "The scan of the town ended as {outcome}; see `hasat jobs show {run}`. "
-                "The next start resumes it.",
-                outcome=scan.outcome,
-                run=scan.id,
+    for run in runs.values():
+        if run.outcome != "done":
+            output.note(
+                msg(
+                    "The run of {job} ended as {outcome}; see `hasat jobs show {run}`. "
+                    "The next start resumes it.",
+                    job=run.job,
+                    outcome=run.outcome,
+                    run=run.id,
+                )
             )
-        )
+    loaded = [
+        msg("{count} {label}", count=counts[name], label=one.label) for name, one in loading.items()
+    ]
     output.note(
-        msg(
-            "Loaded {taxpayers} taxpayers, {parcels} parcels, {matches} matches. "
-            "From now on only changes are loaded.",
-            **counts,
-        )
+        msg("Loaded {records}. From now on only changes are loaded.", records=join(loaded, ", "))
     )
 
 
-async def _scan(store: Store, settings: Settings, catalogue: Catalogue) -> Run:
-    """Return the run that scans the town, from an earlier start if that did not fail."""
-    from hasat.demo import AREA
-    from hasat.jobs.queue import queue_run
-    from hasat.jobs.runs import list_runs
-    from hasat.sources.tkgm.source import NAME
-
-    town = {"area": json.loads((settings.home / AREA).read_text("utf-8"))}
-    for earlier in await list_runs(store, job=NAME):
-        if earlier.params == town and earlier.outcome in {None, "done"}:
-            return earlier
-    return await queue_run(store, catalogue, NAME, town)
-
-
-async def _count_records(store: Store) -> dict[str, int]:
+async def _count_records(store: Store, loading: "Mapping[str, Loading]") -> dict[str, int]:
+    counts = {}
     async with store.connection() as conn:
-        cursor = await conn.execute(
-            "SELECT (SELECT count(*) FROM core.einvoice),"
-            " (SELECT count(DISTINCT key) FROM tkgm.told),"
-            " (SELECT count(*) FROM core.fixtures)"
-        )
-        row = await cursor.fetchone()
-    assert row is not None
-    return dict(zip(("taxpayers", "parcels", "matches"), row, strict=True))
+        for name, one in loading.items():
+            row = await (await conn.execute(one.count)).fetchone()
+            assert row is not None
+            counts[name] = int(row[0])
+    return counts
 
 
 @contextmanager
-def _bars(
-    expected: Mapping[str, int],
-) -> Iterator[Callable[[Mapping[str, int]], None]]:
+def _bars(loading: "Mapping[str, Loading]") -> Iterator[Callable[[Mapping[str, int]], None]]:
     """Show one bar for each count and yield their update function; no bars without a terminal."""
     if not output.is_terminal():
         yield lambda counts: None
@@ -261,14 +241,9 @@ def _bars(
         TextColumn("{task.completed:,}"),
     )
     with Progress(*columns, console=output.stderr()) as bars:
-        labels = {
-            "taxpayers": msg("taxpayers"),
-            "parcels": msg("parcels"),
-            "matches": msg("matches"),
-        }
         ids = {
-            name: bars.add_task(output.localize(labels[name]), total=total)
-            for name, total in expected.items()
+            name: bars.add_task(output.localize(one.label), total=one.expected)
+            for name, one in loading.items()
         }
 
         def show(counts: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hasat.api import diagnostics
 from hasat.api.diagnostics import Finding, Grade
-from hasat.cli import context, output
+from hasat.console import context, output
 from hasat.errors import HasatError, SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -51,7 +51,7 @@ async def _examine(ctx: typer.Context) -> list[Finding]:
 
 
 async def _jobs(settings: Settings) -> Finding:
-    from hasat.cli.runtime import build_catalogue
+    from hasat.console.runtime import build_catalogue
 
     return diagnostics.check_jobs(build_catalogue(settings), settings)
 
@@ -72,8 +72,8 @@ async def _port(settings: Settings) -> Finding:
 
 
 async def _database(settings: Settings) -> list[Finding]:
-    from hasat.cli.runtime import open_migrated_store
-    from hasat.sources.registry import all_sources
+    from hasat.console.runtime import open_migrated_store
+    from hasat.source.installed import all_sources
 
     async with open_migrated_store(settings) as store:
         return await diagnostics.check_database(store, settings, all_sources())

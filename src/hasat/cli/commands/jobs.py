@@ -1,4 +1,4 @@
-"""`hasat jobs`: the schedule, the runs, and running a job now."""
+"""`hasat jobs`: the schedule, the runs, and running a job now; `hasat rebuild`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -11,15 +11,16 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hasat.cli import context, output
-from hasat.cli.runtime import (
+from hasat.clock import zone
+from hasat.console import context, output
+from hasat.console.rebuild import rebuild_dataset
+from hasat.console.runtime import (
     archive_without_workers,
     build_catalogue,
     open_migrated_store,
     run_with_store,
     with_audit,
 )
-from hasat.clock import zone
 from hasat.errors import UsageError
 from hasat.jobs import Job, Run, run_in_foreground
 from hasat.jobs.catalogue import unknown_params
@@ -32,6 +33,7 @@ from hasat.jobs.runs import (
 )
 from hasat.messages import msg
 from hasat.settings import Settings
+from hasat.source.installed import all_sources
 from hasat.store import Store
 
 app = typer.Typer(help="The schedule, the runs, and running a job now.", no_args_is_help=True)
@@ -108,7 +110,7 @@ def run_now(
     5 when out of quota and 1 when failed. With --queue a worker runs it; exits 3 if a run of the
     job is already queued or running, unless its runs wait for each other.
 
-    Examples: `hasat jobs run housekeeping` · `hasat jobs run gib_sync --queue` ·
+    Examples: `hasat jobs run housekeeping` · `hasat jobs run archives --queue` ·
     `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs run --json`
     """
     settings = context.get_settings(ctx)
@@ -121,7 +123,7 @@ def run_now(
     chosen = {key: _parse_value(text) for key, text in context.parse_pairs(param or []).items()}
 
     catalogue = build_catalogue(settings)
-    params = _with_league(settings, catalogue.get(name), chosen)
+    params = with_defaults(settings, catalogue.get(name), chosen)
     if queue:
         _emit_queued(
             settings,
@@ -259,6 +261,23 @@ def stop(
     )
 
 
+def rebuild(
+    ctx: typer.Context,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Such as fixtures.")],
+    json: output.JsonFlag = False,
+) -> None:
+    """Rebuild a dataset from stored responses, without requests to its upstream.
+
+    Datasets made of the same responses are rebuilt together. If the result equals what was
+    published, damaged tables are repaired and consumers do not notice. Exits with 3 if there are no
+    responses, with 4 if they contain far fewer records than published: the guard holds the run, and
+    `hasat holds approve` applies it.
+
+    Example: `hasat rebuild fixtures --json`
+    """
+    rebuild_dataset(context.get_settings(ctx), dataset, json=json)
+
+
 def _emit_queued(
     settings: Settings, queue: Callable[[Store], Awaitable[Run]], *, json: bool
 ) -> None:
@@ -286,12 +305,12 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _with_league(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Add ONLY_LEAGUE_ID to the parameters of a job that has that parameter."""
-    league = settings.football.only_league_id
-    if league is None or unknown_params(job, ["only_league_id"]):
-        return dict(chosen)
-    return {"only_league_id": league, **chosen}
+def with_defaults(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the parameters that the settings of the job's source give to a manual run."""
+    source = next((one for one in all_sources() if one.name == job.source), None)
+    given = source.manual_params(settings) if source else {}
+    known = {name: value for name, value in given.items() if not unknown_params(job, [name])}
+    return {**known, **chosen}
 
 
 def _details(run: Run, settings: Settings) -> Table:

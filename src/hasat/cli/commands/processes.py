@@ -2,20 +2,25 @@
 
 import asyncio
 import signal
+import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasat.cli import context, output
-from hasat.cli.runtime import build_catalogue, health_checks, open_migrated_store
-from hasat.cli.supervisor import Parent, Supervisor
+from hasat.console import context, output
+from hasat.console.runtime import build_catalogue, open_migrated_store
+from hasat.console.supervisor import Parent, Supervisor
 from hasat.errors import DatabaseAwayError
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import Store
+
+if TYPE_CHECKING:
+    from hasat.deliver.events import Health
 
 HostFlag = Annotated[str | None, typer.Option(help="Address to listen on (HASAT_HOST).")]
 PortFlag = Annotated[
@@ -36,12 +41,29 @@ def up(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None
     context.run_async(run_up(settings, context.get_flags(ctx)))
 
 
-def serve(ctx: typer.Context, host: HostFlag = None, port: PortFlag = None) -> None:
+def serve(
+    ctx: typer.Context,
+    host: HostFlag = None,
+    port: PortFlag = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Processes that serve the port (HASAT_SERVE_WORKERS)."),
+    ] = None,
+) -> None:
     """Serve the API and the dashboard; runs no jobs.
 
     Examples: `hasat serve` · `hasat serve --host 0.0.0.0` (needs a key: `hasat keys create NAME`)
     """
-    context.run_async(_serve(_settings(ctx, host, port)))
+    import uvloop
+
+    from hasat.http.listener import shared_socket
+
+    settings = _settings(ctx, host, port, workers)
+    listening = shared_socket()
+    if listening is None and settings.serve.workers > 1:
+        context.run_async(_serve_with_workers(settings, context.get_flags(ctx)))
+    else:
+        context.run_async(_serve(settings, listening), uvloop.new_event_loop)
 
 
 def worker(ctx: typer.Context) -> None:
@@ -72,8 +94,14 @@ def mcp(
     context.run_async(offer(settings, operate))
 
 
-def _settings(ctx: typer.Context, host: str | None = None, port: int | None = None) -> Settings:
-    for key, value in (("serve.host", host), ("serve.port", port)):
+def _settings(
+    ctx: typer.Context,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | None = None,
+) -> Settings:
+    given = {"serve.host": host, "serve.port": port, "serve.workers": workers}
+    for key, value in given.items():
         if value is not None:
             context.get_flags(ctx)[key] = str(value)
     return context.get_settings(ctx)
@@ -96,9 +124,7 @@ async def run_up(
 
         await check_authentication_configured(settings, store)
         check_port_free(settings)
-        command = [sys.executable, "-m", "hasat"]
-        for key, value in flags.items():
-            command += ["--set", f"{key}={value}"]
+        command = _command(flags)
         supervisor = Supervisor(
             {role: [*command, role] for role in ("serve", "worker")}
             | {name: [*command, *arguments] for name, arguments in (extra or {}).items()}
@@ -156,14 +182,63 @@ async def _when_ready(
         acting.result()
 
 
-async def _serve(settings: Settings) -> None:
+def _command(flags: Mapping[str, str]) -> list[str]:
+    """Return the start of a `hasat` command with the settings of this one."""
+    command = [sys.executable, "-m", "hasat"]
+    for key, value in flags.items():
+        command += ["--set", f"{key}={value}"]
+    return command
+
+
+async def _serve_with_workers(settings: Settings, flags: Mapping[str, str]) -> None:
+    """Run several processes that accept connections from one socket; replace those that die.
+
+    The socket belongs to this process, so connections that a dead process has not accepted wait for
+    the others.
+    """
+    from hasat.api.authentication import check_authentication_configured
+    from hasat.api.metrics import COUNTERS_FOLDER
+    from hasat.http.listener import bind, local_address, share
+
+    async with _wait_for_store(settings) as store, Parent.connect() as parent:
+        await check_authentication_configured(settings, store)
+        with (
+            bind(settings.serve.host, settings.serve.port) as listening,
+            tempfile.TemporaryDirectory(prefix="hasat-metrics-") as counters,
+        ):
+            listening.listen(1024)
+            names = [f"serve {number}" for number in range(1, settings.serve.workers + 1)]
+            supervisor = Supervisor(
+                {name: [*_command(flags), "serve"] for name in names},
+                descriptors=[listening.fileno()],
+                environ={**share(listening), COUNTERS_FOLDER: counters},
+            )
+
+            def drain() -> None:
+                # Before the processes stop accepting, so that no client waits for nothing.
+                listening.close()
+                supervisor.drain()
+
+            parent.when_gone(drain)
+            async with _signals(drain, supervisor.stop_now, parent):
+                await supervisor.start()
+                await supervisor.wait_ready()
+                if not supervisor.ending and not parent.report_ready():
+                    output.note(
+                        f"Hasat serves at {local_address(settings)} with {len(names)} processes"
+                    )
+                await supervisor.wait_ended()
+
+
+async def _serve(settings: Settings, listening: socket.socket | None) -> None:
     from hasat.api.app import create_app
     from hasat.api.authentication import check_authentication_configured
     from hasat.api.middleware import build_routes
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
     from hasat.mcp.server import ToolServers, serve_streamable
-    from hasat.sources.registry import ToolContext, all_sources
+    from hasat.source import ToolContext
+    from hasat.source.installed import all_sources
     from hasat.web import add_pages
 
     opened = _wait_for_store(settings, for_requests=True)
@@ -173,9 +248,9 @@ async def _serve(settings: Settings) -> None:
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
         servers = ToolServers(ToolContext(store, settings, catalogue), all_sources())
-        listening = bind(settings.serve.host, settings.serve.port)
+        bound = listening or bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
-        listener = Listener(app, listening, on_drain=app.state.notifier.close, limits=limits)
+        listener = Listener(app, bound, on_drain=app.state.notifier.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
             serve_streamable(app, servers, settings.mcp.mount_path),
@@ -186,15 +261,18 @@ async def _serve(settings: Settings) -> None:
             if not parent.report_ready():
                 output.note(f"Hasat serves at {local_address(settings)}")
             await listener.wait_closed()
+            await app.state.usage.write()
 
 
 async def _worker(settings: Settings) -> None:
     from hasat.deliver.dispatcher import Dispatcher
     from hasat.jobs import Worker
+    from hasat.source.installed import all_datasets
 
     async with _wait_for_store(settings) as store, Parent.connect() as parent:
         worker = Worker(build_catalogue(settings), store, settings)
-        deliverer = Dispatcher(store, settings, health=health_checks(store, settings))
+        health = health_checks(store, settings)
+        deliverer = Dispatcher(store, settings, datasets=all_datasets(), health=health)
         parent.when_gone(worker.drain)
         async with _signals(worker.drain, worker.stop_now, parent), deliverer.running():
             if not parent.report_ready():
@@ -202,9 +280,26 @@ async def _worker(settings: Settings) -> None:
             await worker.run()
 
 
+def health_checks(store: Store, settings: Settings) -> "Health":
+    """Return a function that runs the health checks of all sources."""
+    from hasat.api.health import source_report
+    from hasat.source.installed import all_sources, missing_configuration
+
+    async def check() -> dict[str, Mapping[str, Any]]:
+        reports = [
+            await source_report(source, store, settings)
+            for source in all_sources()
+            if missing_configuration(source, settings) is None
+        ]
+        return {name: check for one in reports for name, check in one.get("checks", {}).items()}
+
+    return check
+
+
 async def _mcp_stdio(settings: Settings, operate: bool) -> None:
     from hasat.mcp.server import ToolServers
-    from hasat.sources.registry import ToolContext, all_sources
+    from hasat.source import ToolContext
+    from hasat.source.installed import all_sources
 
     async with open_migrated_store(settings, for_requests=True) as store:
         tools = ToolContext(store, settings, build_catalogue(settings))
@@ -221,7 +316,8 @@ async def _mcp_http(settings: Settings, operate: bool) -> None:
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
     from hasat.mcp.server import SSE_PATH, ToolServers, add_sse, serve_streamable
-    from hasat.sources.registry import ToolContext, all_sources
+    from hasat.source import ToolContext
+    from hasat.source.installed import all_sources
 
     # Authentication depends on the address that is served, which is the one of the tools here.
     address = {"host": settings.mcp.host, "port": settings.mcp.port}
@@ -246,6 +342,7 @@ async def _mcp_http(settings: Settings, operate: bool) -> None:
         await listener.start()
         output.note(f"Hasat offers its tools at {local_address(served)}{path}")
         await listener.wait_closed()
+        await app.state.usage.write()
 
 
 @asynccontextmanager

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from hasat.budget import Quota
 from hasat.budget import reopen as reopen_day
-from hasat.cli import context, output
-from hasat.cli.runtime import open_migrated_store, with_audit
 from hasat.clock import zone
+from hasat.console import context, output
+from hasat.console.runtime import open_migrated_store, with_audit
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -40,12 +40,12 @@ def quota(
     With `--watch --json` prints one document per line, every two seconds. With `--reopen` sends
     requests again although the upstream responded that the day's limit is reached.
 
-    Examples: `hasat quota` · `hasat quota football --watch` · `hasat quota football --reopen`
+    Examples: `hasat quota` · `hasat quota UPSTREAM --watch` · `hasat quota UPSTREAM --reopen`
     """
     settings = context.get_settings(ctx)
     if reopen and upstream is None:
         raise UsageError(
-            msg("--reopen needs an upstream."), remedy=msg("hasat quota football --reopen")
+            msg("--reopen needs an upstream."), remedy=msg("hasat quota UPSTREAM --reopen")
         )
 
     async def read() -> list[Quota]:
@@ -69,7 +69,7 @@ def quota(
 
 
 async def _read(store: Store, settings: Settings, upstream: str | None) -> list[Quota]:
-    from hasat.sources.upstreams import read_all_quotas
+    from hasat.upstreams import read_all_quotas
 
     quotas = await read_all_quotas(store, settings)
     if upstream is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasat.cli import context, output
+from hasat.console import context, output
 from hasat.errors import NotFoundError, NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings

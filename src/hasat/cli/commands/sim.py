@@ -1,29 +1,54 @@
 """`hasat sim`: simulated upstreams on loopback."""
 
-import asyncio
-import signal
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.main
 from rich.console import RenderableType
+from typer.core import TyperGroup
 
-from hasat.cli import context, output
-from hasat.cli.supervisor import Parent
+from hasat.console import context, output
+from hasat.console.simulators import (
+    PortFlag,
+    SeedFlag,
+    SpeedFlag,
+    serve_simulator,
+    serve_until_signal,
+)
 
-app = typer.Typer(no_args_is_help=True, help="Simulated upstreams, on loopback only.")
+if TYPE_CHECKING:
+    from hasat.sim import Simulator
 
-PortFlag = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for a free one.")
-]
-SeedFlag = Annotated[
-    int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same data.")
-]
-SpeedFlag = Annotated[
-    float, typer.Option(min=0, max=10**6, help="Simulated seconds per real second.")
-]
+
+class _SimulatorGroup(TyperGroup):
+    """The commands of this module, and those that simulators bring."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        brought = [one.name for one in _simulators() if one.command is not None]
+        return [*super().list_commands(ctx), *brought]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if (own := super().get_command(ctx, cmd_name)) is not None:
+            return own
+        for one in _simulators():
+            if one.name == cmd_name and one.command is not None:
+                single = typer.Typer()
+                single.command(cmd_name)(one.command())
+                return typer.main.get_group(single).commands[cmd_name]
+        return None
+
+
+def _simulators() -> "Collection[Simulator]":
+    from hasat.source.installed import all_simulators
+
+    return all_simulators().values()
+
+
+app = typer.Typer(
+    cls=_SimulatorGroup, no_args_is_help=True, help="Simulated upstreams, on loopback only."
+)
 
 
 @app.command("list")
@@ -33,7 +58,7 @@ def list_upstreams(json: output.JsonFlag = False) -> None:
     Example: `hasat sim list --json`
     """
     from hasat.sim.simulation import COMMON_FAULTS
-    from hasat.sources.registry import all_simulators
+    from hasat.source.installed import all_simulators
 
     found = [
         {"name": u.name, "summary": u.summary, "faults": {**COMMON_FAULTS, **u.faults}}
@@ -63,42 +88,9 @@ def run(
     """Run one simulator until Ctrl-C; prints its address.
 
     GET ADDRESS/_sim shows its clock and faults; POST /_sim/clock and PUT or DELETE
-    /_sim/faults/NAME change them. Example: `hasat sim run gib --seed 7`
+    /_sim/faults/NAME change them. Example: `hasat sim run NAME --seed 7`
     """
-    _serve(ctx, name, port, seed, speed, context.parse_pairs(option or []))
-
-
-@app.command()
-def gib(
-    ctx: typer.Context,
-    users: Annotated[
-        int, typer.Option(min=1, max=10**8, help="Taxpayers on the first lists.")
-    ] = 100_000,
-    every: Annotated[
-        float,
-        typer.Option(min=0.001, max=10**9, help="Simulated seconds between two publications."),
-    ] = 21_600.0,
-    churn: Annotated[
-        float,
-        typer.Option(
-            min=0.001, max=10**6, help="Changes per publication, as a multiple of the usual."
-        ),
-    ] = 1.0,
-    began: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When the first lists were published.")
-    ] = None,
-    port: PortFlag = 0,
-    seed: SeedFlag = 1,
-    speed: SpeedFlag = 1.0,
-) -> None:
-    """Publish changing taxpayer lists until Ctrl-C; prints the address.
-
-    A publication adds 167, changes 222 and removes 48 of 1.5 million taxpayers, and proportionally
-    less of fewer. The lists are /EFaturaMerkez/newUserPkListxml.zip and newUserGbListxml.zip.
-    Examples: `hasat sim gib --users 20000 --every 60` · `hasat sim gib --users 1000000 --port 8999`
-    """
-    options = {"users": users, "every": every, "churn": churn}
-    _serve(ctx, "gib", port, seed, speed, options | ({"began": began} if began else {}))
+    serve_simulator(ctx, name, port, seed, speed, context.parse_pairs(option or []))
 
 
 @app.command()
@@ -109,43 +101,11 @@ def demo(
 ) -> None:
     """Run all upstreams of the demo in one process until Ctrl-C; prints the address.
 
-    They are at /gib, /tkgm and /football, each with its own /_sim.
+    Each is at /NAME, with its own /_sim.
     Example: `hasat sim demo --folder .demo`
     """
-    from hasat.clock import system_clock
-    from hasat.demo import DemoProgress, DemoUpstreams
+    from hasat.demo.upstreams import DemoProgress, DemoUpstreams
 
     context.get_settings(ctx)
     folder.mkdir(parents=True, exist_ok=True)
-    progress = DemoProgress.read(folder, system_clock())
-    _serve_until_signal(DemoUpstreams(folder, progress).serve(port))
-
-
-def _serve(
-    ctx: typer.Context, name: str, port: int, seed: int, speed: float, options: Mapping[str, Any]
-) -> None:
-    from hasat.sim import Simulation, simulate
-    from hasat.sim.clock import SettableClock
-    from hasat.sources.registry import simulator_named
-
-    context.get_settings(ctx)
-    clock = SettableClock(speed=speed)
-    simulation = Simulation(simulator_named(name), seed=seed, clock=clock, options=options)
-
-    _serve_until_signal(simulate(simulation, port))
-
-
-def _serve_until_signal(serving: AbstractAsyncContextManager[str]) -> None:
-    """Serve until a signal arrives or the supervisor exits; print the address to stdout."""
-
-    async def serve() -> None:
-        ended = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        async with Parent.connect() as parent, serving as address:
-            parent.when_gone(ended.set)
-            if not parent.report_ready():
-                print(address, flush=True)
-            await ended.wait()
-
-    context.run_async(serve())
+    serve_until_signal(DemoUpstreams(folder, DemoProgress.read(folder)).serve(port))

@@ -8,9 +8,9 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from hasat.cli import context, output
-from hasat.cli.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.clock import system_clock, zone
+from hasat.console import context, output
+from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.deliver import Event
 from hasat.deliver.endpoints import endpoints_of, find_endpoint
 from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries
@@ -50,7 +50,10 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
             }
             for one in endpoints_of(settings)
         ]
-        rows += [{"name": name, "format": None} for name in counted.keys() - _names(rows)]
+        rows += [
+            {"name": name, "format": None}
+            for name in counted.keys() - _names(rows) - {"watchlists"}
+        ]
         for row in rows:
             tally = counted.get(row["name"])
             for state in ("waiting", "delivered", "dead"):
