@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from hasat.clock import local_time, system_clock
+from psycopg import AsyncConnection
+
+from hasat.clock import ISTANBUL, local_time, system_clock
+from hasat.feed.columns import Column
 from hasat.feed.dataset import Dataset, XmlForm
 from hasat.sources.gib.identifiers import check_identifier
 from hasat.sources.gib.lists.records import DOCUMENT_OF
@@ -110,6 +113,27 @@ def parquet_schema() -> Any:
     return pa.schema([*((name, text) for name in _XML_FIELDS), ("aliases", pa.list_(alias))])
 
 
+async def list_hashes(conn: AsyncConnection[Any]) -> Mapping[str, bytes]:
+    """Return the SHA-256 of the lists that both mirrors equal, by mailbox."""
+    cursor = await conn.execute("SELECT name, sha256 FROM gib.list ORDER BY name")
+    return dict(await cursor.fetchall())
+
+
+# The identifier is the key.
+COLUMNS = (
+    Column("title", summary="Title of the taxpayer"),
+    Column("type", summary="Type as published"),
+    Column("account_type", path="accountType", summary="Account type as published"),
+    Column(
+        "first_creation_time",
+        "timestamp",
+        "firstCreationTime",
+        summary="First registration",
+        zone=ISTANBUL.key,
+    ),
+)
+
+
 def _taxpayers(name: str, summary: str) -> Dataset:
     return Dataset(
         name,
@@ -119,7 +143,12 @@ def _taxpayers(name: str, summary: str) -> Dataset:
         flat=True,
         noun="users",
         xml=XML,
-        columns=parquet_schema,
+        columns=COLUMNS,
+        # The search leaves out the numbers of persons where the operator or the caller must not see
+        # them all; a list by title would not.
+        listed=False,
+        parquet_schema=parquet_schema,
+        lists=list_hashes,
         check_key=check_identifier,
     )
 

@@ -1,15 +1,15 @@
-"""Tax numbers (VKN) and identity numbers (TCKN): form, kind and checksum.
+"""Identifiers: tax numbers (VKN) and identity numbers (TCKN), and texts that were meant as one.
 
-The checksum is only information: most identifiers of the test lists fail it.
+The checksum of an identifier is only information: most identifiers of the test lists fail it.
 """
 
 import re
 import unicodedata
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hasat.errors import UsageError
-from hasat.messages import msg, template
+from hasat.messages import Language, Message, msg, template, translate
 
 Kind = Literal["VKN", "TCKN"]
 
@@ -18,8 +18,12 @@ _TCKN_DIGITS = 11
 _LENGTHS: dict[int, Kind] = {_VKN_DIGITS: "VKN", _TCKN_DIGITS: "TCKN"}
 
 _SCIENTIFIC = re.compile(r"(\d)(?:[.,](\d+))?[eE]\+?(\d{1,2})")
-_DECIMAL_ZEROS = re.compile(r"(\d+)[.,]0{1,2}")
+_DECIMAL_ZEROS = re.compile(r"(\d+|\d{1,3}(?:(?P<group>[., ])\d{3})+(?!(?P=group)))[.,]0{1,2}")
 _SEPARATORS = re.compile(r"[\s.,'’`/_-]+")
+# Letters that people and text recognition put in place of digits.
+_LOOK_ALIKES = str.maketrans("OoΟοОоIlıİi|", "000000111111")
+_DIGITS_AND_LOOK_ALIKES = re.compile("[0-9OoΟοОоIlıİi|]+")
+_MIN_DIGITS = 5
 
 
 class MalformedIdentifierError(UsageError):
@@ -33,7 +37,7 @@ class MalformedIdentifierError(UsageError):
 class Malformation:
     """The reason why a text is not an identifier, and the one that was likely meant."""
 
-    reason: str
+    reason: Message
     likely: str | None
 
 
@@ -57,55 +61,57 @@ def find_malformation(text: str) -> Malformation | None:
         first, rest, exponent = found[1], found[2] or "", int(found[3])
         exact = len(rest) == exponent
         return Malformation(
-            "is in scientific notation", _with_zeros(first + rest) if exact else None
+            msg("is in scientific notation"), _with_zeros(first + rest) if exact else None
         )
     if whole := _DECIMAL_ZEROS.fullmatch(plain):
-        return Malformation("has decimals", _with_zeros(whole[1]))
-    digits = "".join(letter for letter in plain if letter in "0123456789")
+        return Malformation(msg("has decimals"), _with_zeros(_digits(whole[1])))
+    digits = _digits(plain)
     if not digits:
-        return Malformation("has no digits" if plain else "is empty", None)
+        return Malformation(msg("has no digits") if plain else msg("is empty"), None)
     number = _SEPARATORS.sub("", plain)
+    mistyped = number != digits and len(digits) >= _MIN_DIGITS
+    if mistyped and _DIGITS_AND_LOOK_ALIKES.fullmatch(number):
+        likely = _with_zeros(number.translate(_LOOK_ALIKES))
+        return Malformation(msg("has letters in place of digits"), likely)
     if number != digits:
         likely = digits if len(digits) in _LENGTHS else None
-        return Malformation("has characters other than digits", likely)
+        return Malformation(msg("has characters other than digits"), likely)
     if text == digits or len(digits) not in _LENGTHS:
-        return Malformation(f"has {len(digits)} digits, not 10 or 11", _with_zeros(digits))
-    return Malformation("has spaces or other characters around its digits", digits)
+        reason = msg("has {count} digits, not 10 or 11", count=len(digits))
+        return Malformation(reason, _with_zeros(digits))
+    return Malformation(msg("has spaces or other characters around its digits"), digits)
+
+
+def malformed_identifier(identifier: str, found: Malformation) -> MalformedIdentifierError:
+    """Return the error for a text that is not an identifier."""
+    return MalformedIdentifierError(
+        msg(
+            "{identifier!r} {reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
+            identifier=identifier[:40],
+            reason=found.reason,
+            likely=found.likely,
+        ),
+        remedy=(
+            msg("Did you mean {likely}?", likely=found.likely)
+            if found.likely
+            else msg("Correct it and try again.")
+        ),
+    )
 
 
 def check_identifier(identifier: str) -> None:
     """Raise if a text is not an identifier; the checksum does not matter."""
     if (found := find_malformation(identifier)) is not None:
-        raise MalformedIdentifierError(
-            msg(
-                "{identifier!r} {reason}; an identifier has 10 digits (VKN) or 11 (TCKN).",
-                identifier=identifier[:40],
-                reason=found.reason,
-            ),
-            remedy=(
-                msg("Did you mean {likely}?", likely=found.likely)
-                if found.likely
-                else msg("Correct it and try again.")
-            ),
-        )
+        raise malformed_identifier(identifier, found)
 
 
-def _visible(text: str) -> str:
-    """Return the text with ASCII digits and without characters that have no width."""
-    letters = unicodedata.normalize("NFKC", text)
-    return "".join(
-        str(unicodedata.decimal(letter, letter))
-        for letter in letters
-        if unicodedata.category(letter) != "Cf"
-    )
-
-
-def _with_zeros(digits: str) -> str | None:
-    """Return a number with the leading zeros of a VKN; None if it is too long or zero."""
-    number = digits.lstrip("0")
-    if not number or len(number) > _TCKN_DIGITS:
-        return None
-    return number.zfill(_VKN_DIGITS)
+def malformed_entry(identifier: str, found: Malformation, language: Language) -> dict[str, Any]:
+    """Return a malformed identifier as the routes show it."""
+    return {
+        "input": identifier,
+        "reason": translate(found.reason, language),
+        "likely": found.likely,
+    }
 
 
 def has_valid_checksum(identifier: str) -> bool:
@@ -131,3 +137,25 @@ def _is_valid_tckn(digits: list[int]) -> bool:
         return False
     tenth = (7 * sum(digits[0:9:2]) - sum(digits[1:8:2])) % 10
     return digits[9] == tenth and digits[10] == sum(digits[:10]) % 10
+
+
+def _visible(text: str) -> str:
+    """Return the text with ASCII digits and without characters that have no width."""
+    letters = unicodedata.normalize("NFKC", text)
+    return "".join(
+        str(unicodedata.decimal(letter, letter))
+        for letter in letters
+        if unicodedata.category(letter) != "Cf"
+    )
+
+
+def _digits(text: str) -> str:
+    return "".join(letter for letter in text if letter in "0123456789")
+
+
+def _with_zeros(digits: str) -> str | None:
+    """Return a number with the leading zeros of a VKN; None if it is too long or zero."""
+    number = digits.lstrip("0")
+    if not number or len(number) > _TCKN_DIGITS:
+        return None
+    return number.zfill(_VKN_DIGITS)

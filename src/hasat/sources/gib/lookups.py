@@ -1,4 +1,4 @@
-"""Lookup of taxpayers, in the form of the original service."""
+"""Lookup of taxpayers by tax number (VKN) or identity number (TCKN), as in the original service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hasat.errors import NotFoundError
 from hasat.feed.changes import head_of, record_as_of
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg, template
-from hasat.sources.gib.identifiers import Malformation, has_valid_checksum, kind_of
+from hasat.sources.gib.identifiers import has_valid_checksum, kind_of
 from hasat.sources.gib.lists.records import parse_time
 
 
@@ -51,16 +51,6 @@ async def look_up_as_of(
     await head_of(conn, dataset.name)
     found = await record_as_of(conn, dataset, identifier, at)
     return Lookup({} if found.body is None else {identifier: found.body}, found.committed_at)
-
-
-def malformed_entry(identifier: str, found: Malformation) -> dict[str, Any]:
-    """Return a malformed identifier as the batch lookup shows it."""
-    return {
-        "input": identifier,
-        "reason": found.reason,
-        "likely": found.likely,
-        "likelyValid": None if found.likely is None else has_valid_checksum(found.likely),
-    }
 
 
 def not_a_taxpayer(where: str, identifier: str, when: str = "") -> NotATaxpayerError:

@@ -1,21 +1,3 @@
--- name: close_held_runs
--- Mark waiting runs as approved or superseded when the mirror changes.
-UPDATE gib.held
-   SET state = CASE WHEN run = %(approved)s THEN 'approved' ELSE 'superseded' END,
-       decided_at = clock_timestamp()
- WHERE state = 'waiting'
-
--- name: decided_inputs
--- Stored lists of runs that are neither active nor waiting, on this machine or in the object store.
-SELECT i.run, i.name, i.path, i.sha256, i.size, i.machine
-  FROM gib.held_input AS i
- WHERE (i.machine IS NULL OR i.machine = %(machine)s)
-   AND NOT EXISTS (SELECT FROM gib.held AS h WHERE h.run = i.run AND h.state = 'waiting')
-   AND NOT EXISTS (SELECT FROM jobs.run AS r WHERE r.id = i.run AND r.state <> 'finished')
-   AND NOT EXISTS (SELECT FROM jobs.run AS r
-                    WHERE r.job = 'gib_sync' AND r.state <> 'finished'
-                      AND r.params ->> 'approve' = i.run::text)
-
 -- name: store_taxpayer_lines
 -- Insert or update the lines of some taxpayers.
 INSERT INTO gib.taxpayer AS t (identifier, parts)
@@ -35,9 +17,12 @@ SELECT ARRAY(SELECT ROW(outcome, count(*)) FROM runs WHERE state = 'finished' GR
        (SELECT (detail ->> 'seconds')::float FROM good) AS last_seconds,
        (SELECT coalesce(sum((detail ->> 'seconds')::float), 0) FROM runs) AS seconds,
        (SELECT count(detail ->> 'seconds') FROM runs) AS timed,
+       ARRAY(SELECT (SELECT count(*) FROM runs WHERE (detail ->> 'seconds')::float <= bound)
+               FROM unnest(%(bounds)s::float[]) WITH ORDINALITY AS b (bound, place)
+              ORDER BY place) AS within,
        (SELECT coalesce(sum((detail #>> '{lists,pk,users}')::bigint), 0) FROM runs) AS pk,
        (SELECT coalesce(sum((detail #>> '{lists,gb,users}')::bigint), 0) FROM runs) AS gb,
-       (SELECT count(*) FROM gib.held) AS held,
+       (SELECT count(*) FROM feed.hold WHERE source = 'gib') AS held,
        (SELECT extract(epoch FROM max(committed_at))::float FROM feed.head WHERE source = 'gib')
            AS last_sync_at,
        (SELECT records FROM feed.head WHERE dataset = 'einvoice') AS einvoice,
@@ -47,14 +32,6 @@ SELECT ARRAY(SELECT ROW(outcome, count(*)) FROM runs WHERE state = 'finished' GR
        coalesce(sum(v.removed) FILTER (WHERE v.seq > v.seq_before), 0)::bigint AS removed
   FROM feed.version_dataset AS v
  WHERE v.dataset IN ('einvoice', 'edespatch')
-
--- name: save_held_input
--- Record where a list of a held run is stored; a repeated attempt replaces it.
-INSERT INTO gib.held_input (run, name, path, sha256, size, machine)
-VALUES (%(run)s, %(name)s, %(path)s, %(sha256)s, %(size)s, %(machine)s)
-ON CONFLICT (run, name) DO UPDATE
-   SET path = excluded.path, sha256 = excluded.sha256, size = excluded.size,
-       machine = excluded.machine
 
 -- name: save_list
 -- Store the state of a list for the next run.
@@ -84,8 +61,7 @@ UPDATE gib.list
 WITH wanted AS {once} (
     SELECT identifier, line
       FROM {rows} AS s
-     WHERE line LIKE %(like)s
-       AND (%(alias)s::jsonb IS NULL OR aliases @> %(alias)s::jsonb)
+     WHERE {matches}
        AND (%(personal)s OR length(identifier) <> 11)
 ), page AS (
     SELECT * FROM wanted ORDER BY line LIMIT %(size)s OFFSET %(skip)s
@@ -94,6 +70,24 @@ SELECT (SELECT count(*) FROM wanted) AS total, m.body
   FROM (SELECT) AS always
   LEFT JOIN (page JOIN {table} AS m ON m.key = page.identifier) ON true
  ORDER BY page.line
+
+-- name: search_similar
+-- One page of the titles that are most similar to a text, and how many there are.
+WITH closest AS (
+    SELECT identifier, line, count(*) OVER () AS total,
+           {schema}.word_similarity(%(words)s, line)
+           + {schema}.similarity(%(text)s, split_part(line, E'\n', 1)) AS rank
+      FROM {rows}
+     WHERE line OPERATOR({schema}.%%>) %(words)s
+       AND (%(personal)s OR length(identifier) <> 11)
+     ORDER BY rank DESC, line
+     LIMIT %(most)s
+)
+SELECT least(closest.total, %(most)s), m.body
+  FROM closest
+  JOIN {table} AS m ON m.key = closest.identifier
+ ORDER BY rank DESC, line
+ LIMIT %(size)s OFFSET %(skip)s
 
 -- name: load_search_state
 -- Datasets without search rows, pg_trgm's operators, indexed datasets, and whether there are records.
@@ -131,12 +125,18 @@ SELECT (SELECT max(committed_at) FROM feed.head WHERE source = 'gib') AS last_sy
        (SELECT coalesce(message, error) FROM newest WHERE outcome NOT IN ('done', 'nothing')) AS error,
        (SELECT started_at FROM newest) AS attempt_at,
        (SELECT max(finished_at) FROM runs WHERE outcome IN ('failed', 'set_aside')) AS failure_at,
-       (SELECT count(*) FROM gib.held WHERE state = 'waiting') AS held,
+       (SELECT count(*) FROM feed.hold WHERE source = 'gib' AND state = 'waiting') AS held,
        (SELECT extract(epoch FROM clock_timestamp() - max(committed_at)) / 3600
           FROM feed.head WHERE source = 'gib') AS hours
 
--- name: supersede_held
--- Keep only the newest runs waiting for a decision.
-UPDATE gib.held
-   SET state = 'superseded', decided_at = clock_timestamp()
- WHERE run IN (SELECT run FROM gib.held WHERE state = 'waiting' ORDER BY run DESC OFFSET %(max_waiting)s)
+-- name: check
+-- The version of both datasets and the records of some identifiers, from one snapshot.
+SELECT dataset, NULL AS key, NULL::jsonb AS body, epoch, seq, committed_at
+  FROM feed.head
+ WHERE dataset = ANY (%(datasets)s)
+UNION ALL
+SELECT 'einvoice', key, body, NULL, NULL, NULL FROM core.einvoice
+ WHERE key = ANY (%(identifiers)s)
+UNION ALL
+SELECT 'edespatch', key, body, NULL, NULL, NULL FROM core.edespatch
+ WHERE key = ANY (%(identifiers)s)

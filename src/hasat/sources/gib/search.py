@@ -20,12 +20,21 @@ from hasat.jobs import Job, Outcome, RunContext
 from hasat.jobs.queue import enqueue
 from hasat.messages import join, msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
+from hasat.sources.gib.search_words import (
+    SearchWord,
+    distinctive_text,
+    has_letters,
+    is_address,
+    search_words,
+)
 from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.text import fold
 
 MIN_LETTERS, MAX_LETTERS = 3, 200
 MAX_PAGE_SIZE = 100
+MAX_SIMILAR = 100
+_THRESHOLDS = (0.6, 0.45, 0.33)
 
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _PREFIX = "urn:mail:"
@@ -46,6 +55,8 @@ class SearchResult:
     total: int
     indexed: bool
     """Whether the search rows were used."""
+    similar: bool = False
+    """Whether nothing has all words, and these are the titles most similar to the text."""
 
 
 async def search(
@@ -58,30 +69,95 @@ async def search(
     size: int = 20,
     personal: bool = True,
 ) -> SearchResult:
-    """Return taxpayers whose title or identifier contains a text, and who have an alias.
+    """Return taxpayers who have all words of a text, in any order, and an alias.
 
-    Without `personal`, eleven-digit identifiers (of persons) are excluded.
+    A word is a part of the title, of the identifier or of what the title abbreviates; an address in
+    the text is also an alias or its domain. If nothing is found, similar titles are. Without
+    `personal`, eleven-digit identifiers (of persons) are excluded.
     """
     ready = await conn.execute("SELECT FROM gib.search_ready WHERE dataset = %s", [dataset.name])
     indexed = ready.rowcount > 0
     if alias is not None and not bare_alias(alias):
         return SearchResult([], 0, indexed)
+    condition = _Condition(text, alias)
     query = sql.SQL(load_query(_PACKAGE, "search")).format(
         rows=search_table(dataset) if indexed else _computed_rows(dataset),
         # Stored rows are faster to count and to sort in two scans; computed rows are computed once.
         once=sql.SQL("NOT MATERIALIZED" if indexed else "MATERIALIZED"),
         table=dataset.table,
+        matches=condition.sql,
     )
-    values = {
-        "like": f"%{_escaped(fold(text))}%",
-        "alias": None if alias is None else Jsonb([bare_alias(alias)]),
-        "personal": personal,
-        "size": size,
-        "skip": (page - 1) * size,
-    }
+    values = {"personal": personal, "size": size, "skip": (page - 1) * size}
     # Not a prepared statement: the best plan depends on the text.
-    rows = await (await conn.execute(query, values, prepare=False)).fetchall()
-    return SearchResult([body for _, body in rows if body is not None], rows[0][0], indexed)
+    found = await conn.execute(query, values | condition.values, prepare=False)
+    rows = await found.fetchall()
+    bodies = [body for _, body in rows if body is not None]
+    total = rows[0][0]
+    if total == 0 and indexed and alias is None:
+        return await _search_similar(conn, dataset, text, values)
+    return SearchResult(bodies, total, indexed)
+
+
+async def _search_similar(
+    conn: AsyncConnection[Any], dataset: Dataset, text: str, values: dict[str, Any]
+) -> SearchResult:
+    """Return the most similar titles: misspelt words have most of their trigrams in common.
+
+    The first threshold that is reached decides, because a lower one reads more of the index.
+    """
+    words = distinctive_text(text)
+    operators = (await load_search_state(conn)).operators if has_letters(words) else None
+    if operators is None:
+        return SearchResult([], 0, indexed=True)
+    query = sql.SQL(load_query(_PACKAGE, "search_similar")).format(
+        rows=search_table(dataset), schema=sql.Identifier(operators[0]), table=dataset.table
+    )
+    values = {**values, "words": words, "text": fold(text), "most": MAX_SIMILAR}
+    for threshold in _THRESHOLDS:
+        await conn.execute(
+            "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)", [str(threshold)]
+        )
+        rows = await (await conn.execute(query, values, prepare=False)).fetchall()
+        if rows:
+            return SearchResult([body for _, body in rows], rows[0][0], True, similar=True)
+    return SearchResult([], 0, indexed=True)
+
+
+class _Condition:
+    """The condition of a search, with the values of its parameters."""
+
+    def __init__(self, text: str, alias: str | None) -> None:
+        self.values: dict[str, Any] = {}
+        words = sql.SQL(" AND ").join([sql.SQL("true"), *map(self._word, search_words(text))])
+        if is_address(text):
+            words = sql.SQL("(({}) OR {})").format(words, self._alias(text))
+        self.sql: sql.Composable = words
+        if alias is not None:
+            self.sql = sql.SQL("{} AND {}").format(words, self._alias(alias))
+
+    def _word(self, word: SearchWord) -> sql.Composable:
+        """Return the condition for a word as it was typed, or for all of its parts."""
+        typed = self._contains(word.typed)
+        if word.parts in ((), ((word.typed,),)):
+            return typed
+        parts = [sql.SQL(" OR ").join(map(self._contains, forms)) for forms in word.parts]
+        return sql.SQL("({} OR (({})))").format(typed, sql.SQL(") AND (").join(parts))
+
+    def _contains(self, text: str) -> sql.Composable:
+        return sql.SQL("line LIKE {}").format(self._parameter(f"%{_escaped(text)}%"))
+
+    def _alias(self, alias: str) -> sql.Composable:
+        """Return the condition for an alias as a whole, or for the domain of one."""
+        bare = bare_alias(alias)
+        domain = bare if bare.startswith("@") else f"@{bare}"
+        return sql.SQL("(aliases @> {}::jsonb OR aliases @> {}::jsonb)").format(
+            self._parameter(Jsonb([bare])), self._parameter(Jsonb([domain]))
+        )
+
+    def _parameter(self, value: Any) -> sql.Composable:
+        name = f"value{len(self.values)}"
+        self.values[name] = value
+        return sql.Placeholder(name)
 
 
 def search_table(dataset: Dataset) -> sql.Identifier:
@@ -132,8 +208,8 @@ class SearchState:
             )
         if self.operators is None and self.has_records:
             return msg(
-                "Each search reads all titles, because the PostgreSQL extension pg_trgm is not "
-                "installed. To make searches faster, have an administrator run "
+                "Each search reads all titles and finds no misspelt ones, because the PostgreSQL "
+                "extension pg_trgm is not installed. To change that, have an administrator run "
                 "CREATE EXTENSION pg_trgm, then run `hasat jobs run {job}`.",
                 job=_JOB,
             )

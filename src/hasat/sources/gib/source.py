@@ -4,28 +4,23 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hasat.messages import msg
+from hasat.source import Source, Tool, ToolContext, lazy
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import SEARCH
+from hasat.sources.gib.settings import GibSettings, gib_upstream
 from hasat.sources.gib.status import metrics, status
+from hasat.sources.gib.sync.events import KINDS
 from hasat.sources.gib.sync.job import SYNC
-from hasat.sources.registry import Source, Tool, ToolContext
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from hasat.sim import Simulator
-
 
 def _routers() -> "tuple[APIRouter, ...]":
+    from hasat.sources.gib.check import file_routes, routes
     from hasat.sources.gib.routes import lookup_router
 
-    return tuple(map(lookup_router, DATASETS))
-
-
-def _simulator() -> "Simulator":
-    from hasat.sources.gib.simulator import server
-
-    return server.GIB
+    return (routes.router, file_routes.router, *map(lookup_router, DATASETS))
 
 
 def _tools(context: ToolContext) -> tuple[Tool, ...]:
@@ -37,12 +32,19 @@ def _tools(context: ToolContext) -> tuple[Tool, ...]:
 GIB = Source(
     SOURCE,
     msg("e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration"),
+    settings=GibSettings,
+    upstreams=lambda settings: (gib_upstream(settings),),
     datasets=DATASETS,
     jobs=(SYNC, SEARCH),
     routers=_routers,
+    invalid_input_status=400,
     status=status,
     metrics=metrics,
     tools=_tools,
+    events=KINDS,
     migrations=files("hasat.sources.gib") / "migrations",
-    simulator=_simulator,
+    commands=lazy("hasat.sources.gib.commands:app"),
+    pages=lazy("hasat.sources.gib.pages:PAGES"),
+    simulator=lazy("hasat.sources.gib.simulator.server:GIB"),
+    demo=lazy("hasat.sources.gib.demo:PART"),
 )

@@ -1,22 +1,21 @@
-"""MCP tools to look up and search taxpayers, and to decide about held runs."""
+"""MCP tools to check, look up and search taxpayers."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from hasat.jobs.queue import queue_run
+from hasat.source import Tool, ToolContext
+from hasat.sources.gib.check.answers import check
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import check_identifier
 from hasat.sources.gib.lookups import look_up, not_a_taxpayer, taxpayer_json
 from hasat.sources.gib.search import MAX_PAGE_SIZE, search
 from hasat.sources.gib.status import status
-from hasat.sources.gib.sync.held import reject as reject_held
-from hasat.sources.registry import Tool, ToolContext
-from hasat.sources.tools import Reason, RunId, Text, ToolResponse, operating_tool, tools
-from hasat.store.audit import describe_action
+from hasat.tools import Text, ToolResponse, tools
 
 DatasetName = Literal["einvoice", "edespatch"]
+_MAX_CHECKED = 100
 _BY_NAME = {dataset.name: dataset for dataset in DATASETS}
 
 
@@ -48,24 +47,44 @@ class TaxpayerResponse(ToolResponse):
 class TaxpayersResponse(ToolResponse):
     dataset: str
     total: int
+    similar: bool = Field(description="No title has all words; these are similar.")
     items: list[Taxpayer]
+
+
+class Registration(BaseModel):
+    """What one dataset says about a taxpayer."""
+
+    registered: bool
+    since: str | None
+    send_to: str | None = Field(description="The newest alias that receives documents.")
+
+
+class Checked(BaseModel):
+    """Whether to send a taxpayer an e-Fatura or an e-Arşiv invoice, and where to."""
+
+    identifier: str
+    identifier_valid: bool
+    title: str | None
+    einvoice: Registration
+    edespatch: Registration
+    invoice_kind: str
+
+
+class Malformed(BaseModel):
+    input: str
+    reason: str
+    likely: str | None = Field(description="The identifier that was likely meant; not looked up.")
+
+
+class CheckResponse(ToolResponse):
+    committed_at: datetime = Field(description="Time of the newest commit.")
+    items: list[Checked]
+    malformed: list[Malformed]
 
 
 class ListsStatus(ToolResponse):
     status: dict[str, Any] = Field(
         description="The original service's status, and the number of held runs."
-    )
-
-
-class Decision(ToolResponse):
-    run_id: int
-    state: str
-    queued_run: int | None = Field(
-        default=None, description="The run that applies the approved lists."
-    )
-    message: str | None = Field(
-        default=None,
-        description="The machine whose worker must run it, if only that one has the lists.",
     )
 
 
@@ -76,10 +95,29 @@ class GibTools:
         self._context = context
 
     def all(self) -> tuple[Tool, ...]:
-        return (
-            *tools(self.lookup_taxpayer, self.search_taxpayers, self.get_taxpayer_lists_status),
-            operating_tool(self.approve_held_run, "hold.approve"),
-            operating_tool(self.reject_held_run, "hold.reject"),
+        return tools(
+            self.check_taxpayers,
+            self.lookup_taxpayer,
+            self.search_taxpayers,
+            self.get_taxpayer_lists_status,
+        )
+
+    async def check_taxpayers(
+        self, identifiers: Annotated[list[Text], Field(min_length=1, max_length=_MAX_CHECKED)]
+    ) -> CheckResponse:
+        """Tell for VKNs or TCKNs whether to send an e-Fatura or e-Arşiv invoice, and where to."""
+        async with self._context.store.connection() as conn:
+            found = await check(conn, identifiers)
+        faults = [(one, found.find_malformation(one)) for one in identifiers]
+        return CheckResponse(
+            ts_utc=await self._context.store.now(),
+            committed_at=found.committed_at,
+            items=[_checked(found.answer(one)) for one, fault in faults if fault is None],
+            malformed=[
+                Malformed(input=one, reason=fault.reason, likely=fault.likely)
+                for one, fault in faults
+                if fault is not None
+            ],
         )
 
     async def lookup_taxpayer(
@@ -104,13 +142,14 @@ class GibTools:
         dataset: DatasetName = "einvoice",
         limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 20,
     ) -> TaxpayersResponse:
-        """Find companies whose title or identifier contains a text; persons are excluded."""
+        """Find companies by words of the title or identifier, or similar titles; no persons."""
         async with self._context.store.connection() as conn:
             found = await search(conn, _BY_NAME[dataset], text=text, size=limit, personal=False)
         return TaxpayersResponse(
             ts_utc=await self._context.store.now(),
             dataset=dataset,
             total=found.total,
+            similar=found.similar,
             items=[_taxpayer(body) for body in found.bodies],
         )
 
@@ -119,24 +158,20 @@ class GibTools:
         found = await status(self._context.store, self._context.settings)
         return ListsStatus(ts_utc=await self._context.store.now(), status=dict(found))
 
-    async def approve_held_run(self, run_id: RunId, reason: Reason = None) -> Decision:
-        """Approve a held sync: apply its lists exactly as they were."""
-        describe_action(reason=reason)
-        context = self._context
-        run = await queue_run(context.store, context.catalogue, "gib_sync", {"approve": run_id})
-        return Decision(
-            ts_utc=await context.store.now(),
-            run_id=run_id,
-            state="approved",
-            queued_run=run.id,
-            message=run.message,
-        )
 
-    async def reject_held_run(self, run_id: RunId, reason: Reason = None) -> Decision:
-        """Reject a held sync; it cannot be approved afterwards."""
-        describe_action(reason=reason)
-        await reject_held(self._context.store, self._context.settings, run_id)
-        return Decision(ts_utc=await self._context.store.now(), run_id=run_id, state="rejected")
+def _checked(answer: dict[str, Any]) -> Checked:
+    return Checked(
+        identifier=answer["identifier"],
+        identifier_valid=answer["valid"],
+        title=answer["title"],
+        einvoice=_registration(answer["einvoice"]),
+        edespatch=_registration(answer["edespatch"]),
+        invoice_kind=answer["invoiceKind"],
+    )
+
+
+def _registration(one: dict[str, Any]) -> Registration:
+    return Registration(registered=one["registered"], since=one["since"], send_to=one["sendTo"])
 
 
 def _taxpayer(body: Any) -> Taxpayer:

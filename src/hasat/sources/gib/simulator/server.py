@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path
@@ -226,4 +226,12 @@ def _moment(options: Mapping[str, Any]) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-GIB = Simulator("gib", "taxpayer lists of the Revenue Administration", _build, FAULTS)
+def _command() -> Callable[..., None]:
+    from hasat.sources.gib.simulator.command import gib
+
+    return gib
+
+
+GIB = Simulator(
+    "gib", "taxpayer lists of the Revenue Administration", _build, FAULTS, command=_command
+)

@@ -1,20 +1,24 @@
 """The job `gib_sync`: fetch both lists, synchronise, and store the lists of held runs."""
 
 import asyncio
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import psycopg
-from psycopg.types.json import Jsonb
-from pydantic import Field
+from psycopg import AsyncConnection
 
+from hasat.budget import Budget
 from hasat.deliver import Event, publish_event
 from hasat.errors import ConflictError, HasatError, NotFoundError
-from hasat.feed.guard import Counts
+from hasat.feed.holds import GuardError, counts_json
+from hasat.feed.raw import mark_applied
 from hasat.feed.reconcile import BusyError
+from hasat.fetch import RequestContext
+from hasat.fetch.downloads import Downloader
 from hasat.jobs import Job, Outcome, RunContext
 from hasat.jobs.catalogue import Location
 from hasat.messages import msg
@@ -23,31 +27,28 @@ from hasat.sources.gib.datasets import SOURCE
 from hasat.sources.gib.lists.errors import ListError
 from hasat.sources.gib.lists.lines import BOXES
 from hasat.sources.gib.search import enqueue_search_index
-from hasat.sources.gib.sync.downloads import fetch_list, invalidate_download
+from hasat.sources.gib.settings import GibSettings, gib_upstream
+from hasat.sources.gib.sync.downloads import (
+    expire_raw_lists,
+    fetch_list,
+    invalidate_list,
+    is_download,
+    store_raw_list,
+)
 from hasat.sources.gib.sync.events import (
-    guard_triggered,
     sync_failed,
     sync_skipped,
 )
-from hasat.sources.gib.sync.held import (
-    held_lists,
-    machine_of_held,
-    remove_decided_inputs,
-    remove_stale_folders,
-    store_lists,
-)
 from hasat.sources.gib.sync.processes import release_memory
-from hasat.sources.gib.sync.sync import SyncHeldError, synchronise, working_folder
+from hasat.sources.gib.sync.sync import synchronise, working_folder
 from hasat.sources.gib.sync.task import SyncReport
-from hasat.store.queries import load_query
 
 NAME = "gib_sync"
-_PACKAGE = "hasat.sources.gib"
-_MAX_WAITING = 3
+LANE = "daily"
 
 
 async def run(context: RunContext) -> Outcome:
-    """Synchronise once; `pk` and `gb` replace the lists, `approve` is a held run."""
+    """Synchronise once; `pk` and `gb` replace the lists."""
     began = time.monotonic()
     try:
         return await _run(context, began)
@@ -61,28 +62,32 @@ async def run(context: RunContext) -> Outcome:
 
 async def _run(context: RunContext, began: float) -> Outcome:
     await _remove_stale_files(context)
-    approve = context.params.get("approve")
-    if approve is None:
+    if context.approving is None:
         await context.progress(0, None, msg("fetching the lists"))
-        return await _synchronise(context, await _fetch(context), began)
-    async with held_lists(
-        context.store, context.settings, int(approve), run=context.run_id
-    ) as lists:
-        return await _synchronise(context, lists, began, approving=int(approve))
+        lists, raw = await _fetch(context)
+        return await _synchronise(context, lists, began, raw)
+    async with context.inputs() as lists:
+        raw = await _store_raw(context, lists)
+        return await _synchronise(context, lists, began, raw)
 
 
 async def _synchronise(
-    context: RunContext, lists: Mapping[str, Path], began: float, approving: int | None = None
+    context: RunContext, lists: Mapping[str, Path], began: float, raw: Sequence[int] = ()
 ) -> Outcome:
+    async def record(conn: AsyncConnection[Any], report: SyncReport) -> None:
+        for number in raw:
+            await mark_applied(conn, number)
+        await context.conclude(conn, _outcome(report))
+
     try:
         report = await synchronise(
             context.store,
             context.settings,
             lists,
             run=context.run_id,
-            approving=approving,
+            approving=context.approving,
             progress=context.progress,
-            record_report=lambda conn, report: context.conclude(conn, _outcome(report)),
+            record_report=record,
         )
     except BusyError as error:
         if not context.is_retry:
@@ -90,10 +95,14 @@ async def _synchronise(
         return Outcome("skipped", message=error.message)
     except ListError:
         for box in BOXES:
-            invalidate_download(box, downloads_folder(context.settings))
+            invalidate_list(box, downloads_folder(context.settings))
         raise
-    except SyncHeldError as error:
-        return await _hold(context, error, lists, began)
+    except GuardError as error:
+        # An approval applies exactly the lists that the guard has measured.
+        error.inputs = {box: lists[box] for box in BOXES}
+        outcome = await context.hold(error)
+        await _clean_up(context)
+        return outcome
     await _clean_up(context)
     return _outcome(report)
 
@@ -111,6 +120,7 @@ async def _clean_up(context: RunContext) -> None:
     try:
         release_memory()
         await _remove_stale_files(context)
+        await expire_raw_lists(context, BOXES)
     except (HasatError, OSError, psycopg.Error) as error:
         context.log.warning("sync.clean_up_failed", error=str(error))
     await enqueue_search_index(context.store)
@@ -123,19 +133,9 @@ def report_detail(report: SyncReport) -> dict[str, Any]:
         "seconds": report.seconds,
         "lists": {name: asdict(one) for name, one in report.lists.items()},
         "datasets": {
-            name: {**_counts_json(count), "head": report.version.heads[name]}
+            name: {**counts_json(count), "head": report.version.heads[name]}
             for name, count in report.version.counts.items()
         },
-    }
-
-
-def _counts_json(count: Counts) -> dict[str, int]:
-    """Return the changes of a dataset and its number of records after them."""
-    return {
-        "added": count.added,
-        "modified": count.modified,
-        "removed": count.removed,
-        "total": count.records + count.added - count.removed,
     }
 
 
@@ -143,34 +143,56 @@ def downloads_folder(settings: Settings) -> Path:
     return settings.home / "gib" / "lists"
 
 
-async def _fetch(context: RunContext) -> dict[str, Path]:
-    gib = context.settings.gib
-    sources = {
+async def _fetch(context: RunContext) -> tuple[dict[str, Path], list[int]]:
+    """Return the files of both lists, and the raw responses of those that were downloaded."""
+    gib = context.settings.section(GibSettings)
+    sources = _sources(context)
+    folder = downloads_folder(context.settings)
+    seconds = gib.download_timeout.total_seconds()
+    limits = gib_upstream(context.settings)
+    async with Budget(context.store, limits, waiting=context.waiting) as budget:
+        downloader = Downloader(budget, RequestContext(LANE, NAME, context.run_id))
+        try:
+            async with asyncio.TaskGroup() as group:
+                downloads = {
+                    box: group.create_task(
+                        fetch_list(
+                            downloader,
+                            source,
+                            box,
+                            folder,
+                            timeout_seconds=seconds,
+                            trusted=context.trusts(box.lower()),
+                            private_networks=context.settings.webhooks.private_networks,
+                        )
+                    )
+                    for box, source in sources.items()
+                }
+        except ExceptionGroup as failed:
+            # The first failure cancels the other download, so one error says it all.
+            raise failed.exceptions[0] from None
+        finally:
+            context.count_requests(downloader.sent)
+    lists = {box: task.result() for box, task in downloads.items()}
+    return lists, await _store_raw(context, lists)
+
+
+def _sources(context: RunContext) -> dict[str, str]:
+    """Return where each list comes from: `pk` and `gb` of the run, or the settings."""
+    gib = context.settings.section(GibSettings)
+    return {
         "PK": str(context.params.get("pk") or gib.pk_list_url),
         "GB": str(context.params.get("gb") or gib.gb_list_url),
     }
-    folder = downloads_folder(context.settings)
-    seconds = gib.download_timeout.total_seconds()
-    try:
-        async with asyncio.TaskGroup() as group:
-            downloads = {
-                box: group.create_task(
-                    fetch_list(
-                        source,
-                        box,
-                        folder,
-                        timeout_seconds=seconds,
-                        trusted=context.trusts(box.lower()),
-                        private_networks=context.settings.webhooks.private_networks,
-                    )
-                )
-                for box, source in sources.items()
-            }
-    except ExceptionGroup as failed:
-        # The first failure cancels the other download, so one error says it all.
-        raise failed.exceptions[0] from None
-    context.count_requests(sum("://" in source for source in sources.values()))
-    return {box: task.result() for box, task in downloads.items()}
+
+
+async def _store_raw(context: RunContext, lists: Mapping[str, Path]) -> list[int]:
+    """Store the lists that were downloaded as raw responses, and return their numbers."""
+    return [
+        await store_raw_list(context, box, source, lists[box])
+        for box, source in _sources(context).items()
+        if is_download(source)
+    ]
 
 
 async def _publish_events(context: RunContext, *events: Event) -> None:
@@ -183,42 +205,17 @@ async def _publish_events(context: RunContext, *events: Event) -> None:
         context.log.warning("sync.event_not_published", error=str(error))
 
 
-async def _hold(
-    context: RunContext, error: SyncHeldError, lists: Mapping[str, Path], began: float
-) -> Outcome:
-    """Store the lists, so that an approval applies exactly what the guard has measured.
-
-    Without a decision only the newest few runs keep waiting, because lists are large.
-    """
-    await store_lists(context.store, context.settings, context.run_id, lists)
-    preview = {
-        "measures": [
-            {**asdict(measure), "exceeded": measure.exceeded} for measure in error.measures
-        ],
-        "lists": {name: asdict(one) for name, one in error.lists.items()},
-        "datasets": {name: _counts_json(count) for name, count in error.counts.items()},
-        "examples": error.examples,
-    }
-    async with context.store.connection() as conn:
-        await conn.execute(
-            "INSERT INTO gib.held (run, preview) VALUES (%s, %s)",
-            [context.run_id, Jsonb(preview)],
-        )
-        await conn.execute(load_query(_PACKAGE, "supersede_held"), {"max_waiting": _MAX_WAITING})
-        seconds = time.monotonic() - began
-        event = guard_triggered(context.run_id, error.measures, error.counts, seconds)
-        await publish_event(conn, event)
-        outcome = Outcome("held", detail={"lists": preview["lists"]}, message=error.message)
-        await context.conclude(conn, outcome)
-    await _clean_up(context)
-    return outcome
-
-
 async def _remove_stale_files(context: RunContext) -> None:
-    """Remove files of runs that are neither active nor waiting for a decision."""
+    """Remove files of syncs on this machine that are not active."""
+    async with context.store.connection() as conn:
+        cursor = await conn.execute("SELECT id FROM jobs.run WHERE state <> 'finished'")
+        active = {str(one) for (one,) in await cursor.fetchall()} | {str(context.run_id)}
     work = working_folder(context.settings, "*")
-    await remove_stale_folders(context.store, context.settings, context.run_id, work)
-    await remove_decided_inputs(context.store, context.settings)
+    # gib/held is where earlier versions stored the lists of held runs.
+    old = (context.settings.home / SOURCE / "held").glob("*")
+    for folder in (*old, *work.parent.glob(work.name)):
+        if folder.name.rpartition("-")[2] not in active:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
 SYNC = Job(
@@ -226,7 +223,6 @@ SYNC = Job(
     run,
     msg("Fetches both taxpayer lists and updates einvoice and edespatch."),
     cron="0 3,9,15,21 * * *",
-    options={"pk": Location, "gb": Location, "approve": Annotated[int, Field(ge=1, le=2**62)]},
+    options={"pk": Location, "gb": Location},
     source=SOURCE,
-    machine=machine_of_held,
 )

@@ -3,36 +3,35 @@
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from psycopg import AsyncConnection, sql
 
 from hasat.deliver import publish_event
-from hasat.errors import HeldError
 from hasat.feed.dataset import Dataset
 from hasat.feed.guard import (
-    Counts,
     Limits,
     Measure,
-    exceeded,
     measure_changes,
     measure_drop,
     measure_growth,
     share,
 )
+from hasat.feed.holds import Examples, check_guard
 from hasat.feed.reconcile import Reconcile
-from hasat.messages import join, msg
+from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.settings.source_sections import Gib
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.lists.errors import ReplacedListError
 from hasat.sources.gib.lists.lines import BOXES
+from hasat.sources.gib.settings import GibSettings
 from hasat.sources.gib.sync.events import sync_completed
 from hasat.sources.gib.sync.full_load import load_everything
-from hasat.sources.gib.sync.held import close_held_runs
 from hasat.sources.gib.sync.incremental import MAX_NEW_RECORDS, load_changes, read_all_changes
 from hasat.sources.gib.sync.processes import map_large_arrays, worker_pool
 from hasat.sources.gib.sync.state import (
@@ -44,7 +43,6 @@ from hasat.sources.gib.sync.state import (
     save_state,
 )
 from hasat.sources.gib.sync.task import (
-    ListReport,
     LoadResult,
     ReportProgress,
     SyncReport,
@@ -58,31 +56,7 @@ ADVISORY_LOCK = 8370142691
 _EXAMPLES_PER_KIND = 5
 _LIST_NAMES = {"PK": msg("PK list"), "GB": msg("GB list")}
 
-Examples = Mapping[str, Sequence[Mapping[str, Any]]]
 RecordReport = Callable[[AsyncConnection[Any], SyncReport], Awaitable[None]]
-
-
-class SyncHeldError(HeldError):
-    """The guard holds the run; has the measures and the counts for the decision."""
-
-    def __init__(
-        self,
-        measures: list[Measure],
-        lists: Mapping[str, ListReport],
-        counts: Mapping[str, Counts],
-        examples: Mapping[str, Examples],
-    ) -> None:
-        super().__init__(
-            msg(
-                "The guard holds this run: {measures}. Nothing was changed.",
-                measures=join(map(str, exceeded(measures)), "; "),
-            ),
-            remedy=msg("Inspect it with `hasat gib show RUN`, then approve or reject it."),
-        )
-        self.measures = measures
-        self.lists = lists
-        self.counts = counts
-        self.examples = examples
 
 
 async def synchronise(
@@ -98,7 +72,7 @@ async def synchronise(
 ) -> SyncReport:
     """Update both datasets from the lists; raise without a change if the lists look wrong.
 
-    `approving` is the held run that these lists belong to, which the guard lets pass.
+    `approving` is the hold that these lists belong to, which the guard lets pass.
     `record_report` stores the report in the transaction that commits the changes.
     """
     began = time.monotonic()
@@ -118,7 +92,7 @@ async def synchronise(
                 await load_states(work.connection),
                 run,
                 folder,
-                settings.gib.batch_size,
+                settings.section(GibSettings).batch_size,
                 progress or _ignore_progress,
             )
             loaded = await _load(task, max_new)
@@ -127,17 +101,24 @@ async def synchronise(
                 raise ReplacedListError(
                     msg("The {box} list was replaced while it was read.", box=box)
                 )
-        measures = _measures(settings.gib, task.states, loaded)
-        if exceeded(measures) and approving is None:
-            examples = {dataset.name: await _examples(work, dataset) for dataset in DATASETS}
-            raise SyncHeldError(measures, loaded.reports(), loaded.counts, examples)
+        measures = _measures(settings.section(GibSettings), task.states, loaded)
+        await check_guard(
+            work,
+            DATASETS,
+            measures,
+            approving=approving,
+            examples=partial(_examples, work),
+            detail={"lists": {name: asdict(one) for name, one in loaded.reports().items()}},
+        )
         for box, state in loaded.states.items():
             if state is not task.states.get(box):
                 await save_state(work.connection, state, task.states.get(box))
         await quarantine_users(work.connection, run, loaded.quarantined)
-        version = await work.write(run=run, retention_days=settings.gib.change_retention_days)
-        if version.changed or approving is not None:
-            await close_held_runs(work.connection, approving)
+        version = await work.write(
+            run=run,
+            retention_days=settings.section(GibSettings).change_retention_days,
+            approving=approving,
+        )
         users = {box: tally.users for box, tally in loaded.tallies.items()}
         seconds = time.monotonic() - began
         await publish_event(work.connection, sync_completed(users, version.counts, seconds))
@@ -165,7 +146,9 @@ async def _load(task: SyncTask, max_new: int) -> LoadResult:
     return await load_everything(task)
 
 
-def _measures(gib: Gib, states: Mapping[str, ListState], loaded: LoadResult) -> list[Measure]:
+def _measures(
+    gib: GibSettings, states: Mapping[str, ListState], loaded: LoadResult
+) -> list[Measure]:
     """Return the guard's measures; a first run has nothing to be compared with."""
     if not states:
         return []
@@ -190,7 +173,7 @@ def _measures(gib: Gib, states: Mapping[str, ListState], loaded: LoadResult) -> 
     return measures
 
 
-def _size_measures(name: str, before: ListState, now: ListState, gib: Gib) -> list[Measure]:
+def _size_measures(name: str, before: ListState, now: ListState, gib: GibSettings) -> list[Measure]:
     """Measure a list in both directions: half a list is smaller, and one with junk is larger.
 
     Lost records reduce the size of the file and the usual bytes alike, and the smaller drop counts:

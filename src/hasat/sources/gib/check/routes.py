@@ -1,0 +1,139 @@
+"""HTTP routes that check identifiers."""
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from psycopg import AsyncConnection
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from hasat.clock import local_time
+from hasat.errors import UnavailableError
+from hasat.http.receipts import ReceiptFlag, answer_with_receipt
+from hasat.http.routes import (
+    ReadStoreDep,
+    StorableText,
+    body_limit,
+    conditional_json_response,
+    declare_responses,
+    dumps,
+    exchange_of,
+    json_response,
+    reads,
+)
+from hasat.sources.gib.check.answers import check
+from hasat.sources.gib.datasets import DATASETS
+from hasat.sources.gib.identifiers import MalformedIdentifierError, malformed_entry
+
+MAX_IDENTIFIERS = 5000
+
+_ALIAS = {
+    "alias": "urn:mail:defaultpk@ornek.com.tr",
+    "type": "PK",
+    "creationTime": "2024-06-15T00:00:00",
+}
+_EXAMPLE = {
+    "identifier": "1234567890",
+    "valid": True,
+    "kind": "VKN",
+    "title": "ÖRNEK FİRMA A.Ş.",
+    "einvoice": {
+        "registered": True,
+        "since": "2024-06-15T00:00:00",
+        "aliases": [_ALIAS],
+        "sendTo": _ALIAS["alias"],
+    },
+    "edespatch": {"registered": False, "since": None, "aliases": [], "sendTo": None},
+    "invoiceKind": "e-Fatura",
+    "version": {
+        "committedAt": "2026-02-19T15:03:40.118340",
+        "einvoice": {"epoch": "7b1c3b62-5d2f-4f0e-9c43-3f2a8e9d1c55", "seq": 912},
+        "edespatch": {"epoch": "0e6a2f0b-9c1e-4a55-8d5e-6f1b2c3d4e5f", "seq": 340},
+    },
+}
+
+_BOTH = ("einvoice", "edespatch")
+router = APIRouter(prefix="/check", tags=["check"])
+
+
+class CheckRequest(BaseModel):
+    """The identifiers to check."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    identifiers: list[StorableText] = Field(
+        min_length=1, max_length=MAX_IDENTIFIERS, examples=[["1234567890", "864387"]]
+    )
+
+
+@router.get(
+    "/{identifier}",
+    summary="Check one identifier",
+    response_class=Response,
+    responses=declare_responses(_EXAMPLE, MalformedIdentifierError, UnavailableError),
+)
+@reads(*_BOTH)
+async def check_one(
+    request: Request,
+    identifier: Annotated[str, Path(examples=["1234567890"])],
+    store: ReadStoreDep,
+    receipt: ReceiptFlag = False,
+) -> Response:
+    """Registered or not, the aliases to send to, and the kind of invoice, in both datasets.
+
+    An identifier that is not registered is a 200 with `registered: false`. One that is malformed is
+    a 400, with the likely identifier in `params.likely`.
+    """
+    if receipt:
+
+        async def answer(conn: AsyncConnection[Any]) -> str:
+            return dumps((await check(conn, [identifier])).answer(identifier))
+
+        return await answer_with_receipt(request, DATASETS, identifier, answer)
+    async with store.connection() as conn:
+        found = await check(conn, [identifier])
+    content = dumps(found.answer(identifier))
+    etag = hashlib.sha256(content.encode()).hexdigest()
+    headers = {"X-Last-Sync-At": local_time(found.committed_at)}
+    return conditional_json_response(request, content, etag, headers)
+
+
+@router.post(
+    "",
+    summary="Check many identifiers",
+    response_class=Response,
+    responses=declare_responses(
+        {
+            "items": [_EXAMPLE],
+            "malformed": [
+                {
+                    "input": "864387",
+                    "reason": "has 6 digits, not 10 or 11",
+                    "likely": "0000864387",
+                }
+            ],
+        },
+        UnavailableError,
+    ),
+)
+@body_limit(2_000_000)
+@reads(*_BOTH)
+async def check_many(request: Request, body: CheckRequest, store: ReadStoreDep) -> Response:
+    """Up to 5,000 identifiers, from one snapshot: one entry for each, in the order asked.
+
+    `malformed` has the texts that are not identifiers, with the likely identifier, which is not
+    looked up.
+    """
+    async with store.connection() as conn:
+        found = await check(conn, body.identifiers)
+    language = exchange_of(request.scope).language
+    items: list[dict[str, Any]] = []
+    malformed: list[dict[str, Any]] = []
+    for one in body.identifiers:
+        if (malformation := found.find_malformation(one)) is None:
+            items.append(found.answer(one))
+        else:
+            malformed.append(malformed_entry(one, malformation, language))
+    content = dumps({"items": items, "malformed": malformed})
+    return json_response(content, {"X-Last-Sync-At": local_time(found.committed_at)})
