@@ -23,9 +23,10 @@ from hasat.fetch import RequestContext, max_attempts, read_workers
 from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.sources.tkgm.features import StoredParcel
-from hasat.sources.tkgm.registry.client import open_registry
+from hasat.sources.tkgm.registry.client import RegistryClient, open_registry
 from hasat.sources.tkgm.registry.lookup import Lookup, check_point
 from hasat.sources.tkgm.registry.wire import ParcelNumber, Point, Query
+from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings
 from hasat.store import MigrationSet, open_store
 
 T = TypeVar("T")
@@ -47,16 +48,46 @@ class AsyncTKGMClient:
     def __init__(self, config_path: str | Path, *, settings: Settings | None = None) -> None:
         self._settings = settings or load_settings()
         self._file = Path(config_path)
-        tkgm = self._settings.tkgm
+        tkgm = self._settings.section(TkgmSettings)
         declared = read_workers(
-            self._file, daily=tkgm.daily_per_endpoint, min_interval_ms=tkgm.min_interval_ms
+            self._file,
+            setting=WORKERS_SETTING,
+            daily=tkgm.daily_per_endpoint,
+            min_interval_ms=tkgm.min_interval_ms,
         )
-        self.workers = [endpoint.url for endpoint in declared.endpoints]
-        self.parallel_tries = max_attempts(len(self.workers))
+        self._workers = tuple(endpoint.url for endpoint in declared.endpoints)
+        self._key = declared.api_key
+        self._registry: RegistryClient | None = None
         self._open_lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._lookup: Lookup | None = None
         self._concurrency = asyncio.Semaphore(len(self.workers))
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the endpoints."""
+        return list(self._workers)
+
+    @property
+    def api_key(self) -> str:
+        """The key that is sent to them."""
+        return self._key.get_secret_value()
+
+    @property
+    def parallel_tries(self) -> int:
+        """The most endpoints that one request is sent to."""
+        return max_attempts(len(self._workers))
+
+    @property
+    def cooldown_map(self) -> dict[str, float]:
+        """The endpoints in cooldown as last seen, and the time.time() at which it ends."""
+        return {} if self._registry is None else self._registry.cooldowns()
+
+    @property
+    def current_index(self) -> int:
+        """The position in `workers` after the endpoint that was used last."""
+        last = None if self._registry is None else self._registry.last_used()
+        return 0 if last is None else (self._workers.index(last) + 1) % len(self._workers)
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -68,7 +99,7 @@ class AsyncTKGMClient:
     async def close(self) -> None:
         """Save the state of the endpoints and close the database."""
         async with self._open_lock:
-            self._lookup = None
+            self._lookup = self._registry = None
             await self._stack.aclose()
 
     async def get_parcel(
@@ -111,7 +142,7 @@ class AsyncTKGMClient:
                 return error
             return None
 
-        size = self._settings.tkgm.batch_size
+        size = self._settings.section(TkgmSettings).batch_size
         batches = [distinct[n : n + size] for n in range(0, len(distinct), size)]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(batch)) for batch in batches]
@@ -134,7 +165,7 @@ class AsyncTKGMClient:
                     lookup = Lookup(store, self._settings, registry, _CONTEXT)
                     await lookup.delete_expired()
                     self._stack = stack.pop_all()
-                self._lookup = lookup
+                self._lookup, self._registry = lookup, registry
             return self._lookup
 
 
@@ -145,9 +176,38 @@ class TKGMClient:
         self._arguments = config_path, settings
         self._runner: _LoopThread | None = None
         self._lock = threading.Lock()
-        declared = AsyncTKGMClient(config_path, settings=settings)
-        self.workers = declared.workers
-        self.parallel_tries = declared.parallel_tries
+        self._declared = AsyncTKGMClient(config_path, settings=settings)
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the endpoints."""
+        return self._declared.workers
+
+    @property
+    def api_key(self) -> str:
+        """The key that is sent to them."""
+        return self._declared.api_key
+
+    @property
+    def parallel_tries(self) -> int:
+        """The most endpoints that one request is sent to."""
+        return self._declared.parallel_tries
+
+    @property
+    def cooldown_map(self) -> dict[str, float]:
+        """The endpoints in cooldown as last seen, and the time.time() at which it ends."""
+        return self._client.cooldown_map
+
+    @property
+    def current_index(self) -> int:
+        """The position in `workers` after the endpoint that was used last."""
+        return self._client.current_index
+
+    @property
+    def _client(self) -> AsyncTKGMClient:
+        """The client that is open, else one that has sent nothing."""
+        runner = self._runner
+        return self._declared if runner is None else runner.client
 
     def __enter__(self) -> Self:
         return self

@@ -21,8 +21,11 @@ from hasat.messages import msg
 Outline = Polygon | MultiPolygon
 
 METRES_PER_DEGREE = 111_195.0
-MAX_DRAWN_KM2 = 2_000.0
+# The default of tkgm.max_area_km2.
+MAX_AREA_KM2 = 2_000.0
 _MAX_DRAWN_CORNERS = 500
+# West, south, east and north of Turkey, with some sea around it.
+TURKEY = (25.5, 35.7, 45.0, 42.3)
 _WGS84 = "EPSG:4326"
 _ELLIPSOID = Geod(ellps="GRS80")
 
@@ -64,6 +67,52 @@ def polygons_of(geometry: Geometry) -> list[Polygon]:
     return [part for part in parts if isinstance(part, Polygon) and not part.is_empty]
 
 
+def check_in_turkey(geometry: Geometry) -> None:
+    """Raise UsageError for a place outside Turkey, of which the registry has no parcel."""
+    country = box(*TURKEY)
+    if country.intersects(geometry):
+        return
+    west, south, east, north = shapely.bounds(geometry).tolist()
+    # Not `transform`, which makes an area whose corners run the other way round.
+    if country.intersects(box(south, west, north, east)):
+        raise UsageError(
+            msg(
+                "{place} is outside Turkey: latitude and longitude seem to be swapped.",
+                place=_place(geometry),
+            ),
+            remedy=msg(
+                "Swapped, it is {place}. An area is west,south,east,north; a point is LAT LON.",
+                place=_place(box(south, west, north, east), like=geometry),
+            ),
+        )
+    raise UsageError(
+        msg("{place} is outside Turkey.", place=_place(geometry)),
+        remedy=msg("Turkey lies between longitudes 25.5 and 45 and latitudes 35.7 and 42.3."),
+    )
+
+
+def check_size(area: Outline, max_km2: float) -> None:
+    """Raise UsageError for an area that is too large to be scanned without confirmation."""
+    if (km2 := geodesic_area(area) / 1e6) > max_km2:
+        raise UsageError(
+            msg(
+                "The area has {km2:,.0f} km², more than the {largest_km2:,.0f} km² of "
+                "tkgm.max_area_km2.",
+                km2=km2,
+                largest_km2=max_km2,
+            ),
+            remedy=msg("Scan a smaller area, or confirm with yes (--yes)."),
+        )
+
+
+def _place(geometry: Geometry, like: Geometry | None = None) -> str:
+    """Return a point as lat, lon and anything else as west,south,east,north."""
+    west, south, east, north = shapely.bounds(geometry).tolist()
+    if isinstance(like or geometry, shapely.Point):
+        return f"{south:g}, {west:g}"
+    return f"{west:g},{south:g},{east:g},{north:g}"
+
+
 def read_area(text: str) -> Outline:
     """Return the area in a file (GeoJSON, KML, GeoPackage, ...) or of west,south,east,north."""
     path = Path(text)
@@ -99,7 +148,7 @@ def parse_area(value: Any) -> Outline:
         ) from error
 
 
-def parse_drawn_area(text: str) -> Polygon:
+def parse_drawn_area(text: str, max_km2: float = MAX_AREA_KM2) -> Polygon:
     """Return the area that a form field holds: a box, or corners separated by spaces.
 
     `west,south,east,north` or `lon,lat lon,lat lon,lat ...`
@@ -126,11 +175,8 @@ def parse_drawn_area(text: str) -> Polygon:
                 "spaces, whose edges do not cross."
             ),
         ) from error
-    if geodesic_area(area) > MAX_DRAWN_KM2 * 1e6:
-        raise UsageError(
-            msg("The area is larger than {largest_km2:,.0f} km².", largest_km2=MAX_DRAWN_KM2),
-            remedy=msg("Draw a smaller area: scans are for towns and villages."),
-        )
+    check_in_turkey(area)
+    check_size(area, max_km2)
     return area
 
 

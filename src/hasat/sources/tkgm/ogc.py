@@ -1,4 +1,8 @@
-"""Documents of OGC API Features, Part 1: Core, for the parcels."""
+"""Documents of OGC API Features for the parcels.
+
+Part 1 (Core), Part 2 (coordinate reference systems), Part 3 (filters in CQL2 text) and the schema
+of Part 5.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +11,29 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from hasat.http.routes import dumps
-from hasat.sources.tkgm.density import Cell, ScanSummary
-from hasat.sources.tkgm.queries import Extent, Page
+from hasat.sources.tkgm.filters.crs import CRS84, SUPPORTED, feature_in
+from hasat.sources.tkgm.filters.queryables import QUERYABLES
+from hasat.sources.tkgm.queries import Cell, Extent, Page, ScanSummary
 from hasat.sources.tkgm.selection import Box
 from hasat.sources.tkgm.source import PARCELS
 
 GEOJSON = "application/geo+json"
 JSON = "application/json"
 OPENAPI = "application/vnd.oai.openapi+json;version=3.1"
-CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+SCHEMA = "application/schema+json"
+_QUERYABLES_REL = "http://www.opengis.net/def/rel/ogc/1.0/queryables"
+_SCHEMA_REL = "http://www.opengis.net/def/rel/ogc/1.0/schema"
 CONFORMS_TO = (
     "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/core",
     "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
+    "http://www.opengis.net/spec/ogcapi-features-2/1.0/conf/crs",
+    "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/queryables",
+    "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/queryables-query-parameters",
+    "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/filter",
+    "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/features-filter",
+    "http://www.opengis.net/spec/cql2/1.0/conf/cql2-text",
+    "http://www.opengis.net/spec/cql2/1.0/conf/basic-cql2",
+    "http://www.opengis.net/spec/cql2/1.0/conf/advanced-comparison-operators",
 )
 _TITLE = "Cadastral parcels"
 _ABOUT = (
@@ -78,16 +93,46 @@ class Documents:
             "title": _TITLE,
             "description": _ABOUT,
             "itemType": "feature",
-            "crs": [CRS84],
+            "crs": list(SUPPORTED),
+            "storageCrs": CRS84,
             **({"extent": bounds} if bounds else {}),
             "links": [
                 _link(self.collection_url, "self", JSON, "This collection"),
                 _link(f"{self.collection_url}/items", "items", GEOJSON, "The parcels"),
+                _link(f"{self.collection_url}/queryables", _QUERYABLES_REL, SCHEMA, "Queryables"),
+                _link(f"{self.collection_url}/schema", _SCHEMA_REL, SCHEMA, "Schema"),
             ],
         }
 
-    def items(self, page: Page, params: dict[str, str]) -> str:
+    def queryables(self) -> dict[str, Any]:
+        """Return the properties that `filter` knows, as a JSON Schema."""
+        return self._schema("queryables", additional=False)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the properties of a parcel, with the type of its outline."""
+        document = self._schema("schema", additional=True)
+        outline = {
+            "title": "Outline",
+            "x-ogc-role": "primary-geometry",
+            "format": "geometry-polygon-or-multipolygon",
+        }
+        key = {"title": "Key", "type": "string", "x-ogc-role": "id"}
+        document["properties"] = {"id": key, "geometry": outline, **document["properties"]}
+        return document
+
+    def _schema(self, name: str, *, additional: bool) -> dict[str, Any]:
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"{self.collection_url}/{name}",
+            "title": _TITLE,
+            "type": "object",
+            "properties": {one.name: one.schema() for one in QUERYABLES.values()},
+            "additionalProperties": additional,
+        }
+
+    def items(self, page: Page, params: dict[str, str], crs: str = CRS84) -> str:
         """Return a page of parcels, with a link to the next page if there is one."""
+        features = [feature_in(one, crs) for one in page.features]
         items = f"{self.collection_url}/items"
         links = [
             _link(_with_params(items, params), "self", GEOJSON, "This page"),
@@ -103,10 +148,11 @@ class Documents:
             "numberReturned": len(page.features),
             "links": links,
         }
-        return f'{dumps(about)[:-1]},"features":[{",".join(page.features)}]}}'
+        return f'{dumps(about)[:-1]},"features":[{",".join(features)}]}}'
 
-    def item(self, key: str, feature: str) -> str:
+    def item(self, key: str, feature: str, crs: str = CRS84) -> str:
         """Return one parcel with its links."""
+        feature = feature_in(feature, crs)
         items, here = f"{self.collection_url}/items", quote(key, safe="")
         links = [
             _link(f"{items}/{here}", "self", GEOJSON, "This parcel"),
@@ -185,6 +231,8 @@ def scans(summaries: Sequence[ScanSummary]) -> dict[str, Any]:
                     "finishedAt": None if scan.finished_at is None else _utc(scan.finished_at),
                     "asked": scan.queries,
                     "found": scan.found,
+                    "foundAtLeast": scan.at_least,
+                    "missingNumbers": scan.missing_numbers,
                 },
             }
             for scan in summaries

@@ -33,11 +33,16 @@ _EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def check_picture_extension(path: Path) -> None:
-    """Raise UsageError for a name whose extension is no supported image format."""
+    """Raise UsageError for a file that cannot be written: its format or its folder."""
     if path.suffix.lower() not in _EXTENSIONS:
         raise UsageError(
             msg("{path} has no extension of a supported image format.", path=path.name),
             remedy=msg("Use one of {extensions}.", extensions=", ".join(_EXTENSIONS)),
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            msg("The folder {folder} does not exist.", folder=path.parent),
+            remedy=msg("Create it, or choose another one."),
         )
 
 
@@ -55,7 +60,6 @@ def draw(
     canvas.fill([one.geometry for one in unknown], _UNKNOWN, None)
     canvas.fill(parcels, _PARCEL, _OUTLINE)
     canvas.dots(empty, _EMPTY)
-    path.parent.mkdir(parents=True, exist_ok=True)
     canvas.with_legend(
         [
             (_PARCEL, f"{len(parcels):,} parcels"),

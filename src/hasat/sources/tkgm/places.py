@@ -11,7 +11,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.messages import msg
+from hasat.messages import join, msg, template
 from hasat.settings import Settings
 from hasat.sources.tkgm.geometry import Outline
 from hasat.sources.tkgm.registry.client import DirectClient, open_direct
@@ -21,12 +21,23 @@ from hasat.sources.tkgm.registry.wire import (
     parse_object,
     parse_places,
 )
+from hasat.sources.tkgm.settings import TkgmSettings
 from hasat.store import Store
 from hasat.text import fold
 
 JOB = "tkgm_places"
 _LISTS = ("ilListe", "ilceListe", "mahalleListe")
 _KINDS = ("province", "district", "neighbourhood")
+_UNKNOWN = (
+    template("There is no province {part!r}."),
+    template("There is no district {part!r} in {parent}."),
+    template("There is no neighbourhood {part!r} in {parent}."),
+)
+_SEVERAL = (
+    template("{part!r} can be several provinces: {ids}."),
+    template("{part!r} can be several districts in {parent}: {ids}."),
+    template("{part!r} can be several neighbourhoods in {parent}: {ids}."),
+)
 # Words that people add to a name and the lists omit, or the other way round.
 _SUFFIX = re.compile(r" (mahallesi|mah\.?|mh\.?|ilcesi|ili|koyu)$")
 _MAX_SUGGESTIONS = 5
@@ -59,7 +70,7 @@ class Places:
     def __init__(self, store: Store, settings: Settings, *, fresh: bool = False) -> None:
         self._store = store
         self._settings = settings
-        self._age = settings.tkgm.lists_age
+        self._age = settings.section(TkgmSettings).lists_age
         self._fresh = fresh
 
     async def find(self, text: str) -> PlaceMatch:
@@ -139,18 +150,11 @@ def choose_place(listed: Sequence[Place], part: str, *, within: Sequence[str] = 
         alike = alike or [place for place in listed if _normalise(place.name) == _normalise(part)]
     if len(alike) == 1:
         return alike[0]
-    kind, parent = _KINDS[len(within)], "/".join(within)
-    of_it = f" in {parent}" if parent else ""
+    kind, parent = len(within), "/".join(within)
     if alike:
         ids = ", ".join(f"{place.name} ({place.id})" for place in alike)
         raise UsageError(
-            msg(
-                "{part!r} can be several {kind}s{of_it}: {ids}.",
-                part=part,
-                kind=kind,
-                of_it=of_it,
-                ids=ids,
-            ),
+            msg(_SEVERAL[kind], part=part, parent=parent, ids=ids),
             remedy=msg(
                 "Write the id instead of the name: {path}.",
                 path="/".join([*within, str(alike[0].id)]),
@@ -158,11 +162,18 @@ def choose_place(listed: Sequence[Place], part: str, *, within: Sequence[str] = 
         )
     names = {_normalise(place.name): place.name for place in listed}
     near = [names[name] for name in get_close_matches(_normalise(part), names, _MAX_SUGGESTIONS)]
-    command = f"`hasat tkgm places{f' {parent!r}' if parent else ''}` lists all {len(listed)}."
-    raise NotFoundError(
-        msg("There is no {kind} {part!r}{of_it}.", kind=kind, part=part, of_it=of_it),
-        remedy=f"Did you mean {' or '.join(near)}? {command}" if near else command,
+    of_parent = f" {parent!r}" if parent else ""
+    command = msg(
+        "`hasat tkgm places{of_parent}` lists all {count:,}.",
+        of_parent=of_parent,
+        count=len(listed),
     )
+    error = msg(_UNKNOWN[kind], part=part, parent=parent)
+    if not near:
+        raise NotFoundError(error, remedy=command)
+    suggested = join([near[0], *(msg("or {name}", name=name) for name in near[1:])])
+    remedy = join([msg("Did you mean {names}?", names=suggested), command])
+    raise NotFoundError(error, remedy=remedy)
 
 
 def _normalise(name: str) -> str:

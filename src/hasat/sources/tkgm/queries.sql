@@ -193,7 +193,9 @@ SELECT s.id, s.began_at, s.finished_at, s.result,
 -- The latest scans with their areas and counts.
 SELECT s.id, s.area, s.method, s.began_at, s.finished_at,
        coalesce((s.result ->> 'asked')::bigint, running.queries) AS queries,
-       coalesce((s.result ->> 'found')::bigint, running.found) AS found
+       coalesce((s.result ->> 'found')::bigint, running.found) AS found,
+       (s.result -> 'completeness' ->> 'low')::float8 AS at_least,
+       (s.result -> 'completeness' -> 'numbers' ->> 'missing')::bigint AS missing_numbers
   FROM (SELECT * FROM tkgm.scan ORDER BY began_at DESC, id DESC LIMIT %(limit)s) AS s
  CROSS JOIN LATERAL (SELECT count(*) AS queries, count(DISTINCT t.key) AS found
                        FROM tkgm.told AS t
@@ -215,3 +217,36 @@ SELECT key, feature ->> 'geometry'
          ORDER BY key, told_at) AS found
  ORDER BY told_at DESC, key
  LIMIT %(limit)s
+
+-- name: selected_parcels
+-- The matching parcels in the order of their keys, and the time of their last response.
+SELECT p.body, coalesce(t.told_at, p.changed_at)
+  FROM core.parcels AS p
+  LEFT JOIN tkgm.parcel_told AS t USING (key)
+ WHERE {matches}
+ ORDER BY p.key
+ LIMIT %(limit)s
+
+-- name: tile_parcels
+-- The parcels of a tile that are wide enough to be seen, the widest first.
+SELECT p.key, p.body
+  FROM core.parcels AS p
+ WHERE {touches}
+   AND (p.east - p.west >= %(least)s OR p.north - p.south >= %(least)s)
+ ORDER BY p.east - p.west DESC, p.key
+ LIMIT %(limit)s
+
+-- name: save_list_responses
+-- Store responses for a list until it is complete.
+INSERT INTO tkgm.list_response AS known (list, question, feature, told_at)
+SELECT %(list)s, question, feature, told_at
+  FROM unnest(%(questions)s::text[], %(features)s::jsonb[], %(times)s::timestamptz[])
+       AS response (question, feature, told_at)
+ON CONFLICT (list, question) DO UPDATE SET feature = EXCLUDED.feature, told_at = EXCLUDED.told_at
+
+-- name: delete_list_responses
+-- Delete the responses of a list, and of lists that were not resumed for a month.
+DELETE FROM tkgm.list_response AS r
+ WHERE list = %(list)s
+    OR list IN (SELECT list FROM tkgm.list_response GROUP BY list
+                HAVING max(told_at) < clock_timestamp() - interval '30 days')

@@ -1,10 +1,15 @@
 """HTTP routes of the parcels: OGC API Features, and shorter paths to the same documents."""
 
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from pathlib import Path as FilePath
+from typing import IO, Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
-from starlette.responses import Response
+from shapely.geometry import shape
+from starlette.responses import Response, StreamingResponse
 
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.encoding import record_digest
@@ -16,12 +21,33 @@ from hasat.http.routes import (
     declare_responses,
     dumps,
     json_response,
+    matches_etag,
 )
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc
-from hasat.sources.tkgm.density import Cell, ScanSummary, list_scans, parcel_density, scan_outlines
-from hasat.sources.tkgm.queries import load_extent, load_item, load_page
-from hasat.sources.tkgm.selection import PARAMETERS, Box, parse_box, parse_selection
+from hasat.sources.tkgm.export import ExportOptions, export
+from hasat.sources.tkgm.export.tiles import Tile, encode_tile
+from hasat.sources.tkgm.filters.crs import CRS84, check_uri, name_of
+from hasat.sources.tkgm.queries import (
+    Cell,
+    ScanSummary,
+    list_scans,
+    load_extent,
+    load_item,
+    load_page,
+    load_selected,
+    load_tile,
+    parcel_density,
+    scan_outlines,
+)
+from hasat.sources.tkgm.selection import (
+    CRS_PARAMETER,
+    PARAMETERS,
+    Box,
+    Selection,
+    parse_box,
+    parse_selection,
+)
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
@@ -60,6 +86,18 @@ _OUTLINES = {
         }
     ],
 }
+# Larger selections are in the archives of the dataset.
+_MAX_FILE_PARCELS = 200_000
+_MEDIA = {
+    "gpkg": "application/geopackage+sqlite3",
+    "geojson": ogc.GEOJSON,
+    "parquet": "application/vnd.apache.parquet",
+    "csv": "text/csv; charset=utf-8",
+    "kml": "application/vnd.google-earth.kml+xml",
+    "kmz": "application/vnd.google-earth.kmz",
+}
+_TILE = "application/vnd.mapbox-vector-tile"
+_IN_TILES = ("adaNo", "parselNo", "mahalleAd", "nitelik", "alan")
 _SELECTION: dict[str, Any] = {"parameters": list(PARAMETERS)}
 
 
@@ -125,8 +163,32 @@ async def one_collection(collection: str, store: ReadStoreDep, documents: Docume
 
 
 @router.get(
+    "/collections/{collection}/queryables",
+    summary="Properties by which parcels can be filtered",
+    response_class=Response,
+    responses=declare_responses(
+        _EXAMPLES.queryables(), UsageError, NotFoundError, media=ogc.SCHEMA
+    ),
+)
+async def queryables(collection: str, documents: DocumentsDep) -> Response:
+    _check_collection(collection)
+    return json_response(dumps(documents.queryables()), media=ogc.SCHEMA)
+
+
+@router.get(
+    "/collections/{collection}/schema",
+    summary="Schema of a parcel, with the type of its outline",
+    response_class=Response,
+    responses=declare_responses(_EXAMPLES.schema(), UsageError, NotFoundError, media=ogc.SCHEMA),
+)
+async def schema(collection: str, documents: DocumentsDep) -> Response:
+    _check_collection(collection)
+    return json_response(dumps(documents.schema()), media=ogc.SCHEMA)
+
+
+@router.get(
     "/collections/{collection}/items",
-    summary="Parcels by box, point and time",
+    summary="Parcels by box, point, time and properties",
     response_class=Response,
     responses=declare_responses(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
     openapi_extra=_SELECTION,
@@ -136,7 +198,8 @@ async def items(
 ) -> Response:
     """Pages in the order of keys; the link `next` leads to the next page.
 
-    A parcel matches a box or point that its outline touches, not only its bounding box.
+    A parcel matches a box or point that its outline touches, not only its bounding box. With `f`
+    the response is a file with the whole selection, up to 200,000 parcels.
     """
     _check_collection(collection)
     return await _items(request, store, documents)
@@ -147,6 +210,7 @@ async def items(
     summary="One parcel",
     response_class=Response,
     responses=declare_responses(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
+    openapi_extra={"parameters": [CRS_PARAMETER]},
 )
 async def item(
     collection: str,
@@ -158,6 +222,44 @@ async def item(
     """By key: mahalleId/adaNo/parselNo, with or without escaped slashes."""
     _check_collection(collection)
     return await _item(key, request, store, documents)
+
+
+@router.get(
+    "/tiles/{z:int}/{x:int}/{y:int}.mvt",
+    summary="Parcels of a tile of the web map",
+    response_class=Response,
+    responses=declare_responses("the tile", UsageError, media=_TILE),
+)
+async def tile(z: int, x: int, y: int, request: Request, store: ReadStoreDep) -> Response:
+    """A Mapbox Vector Tile with the layer `parcels`; parcels too small to be seen are left out.
+
+    An empty tile has status 204.
+    """
+    wanted = Tile(z, x, y)
+    rows = await load_tile(store, wanted)
+    content = await asyncio.to_thread(_encoded, wanted, rows)
+    if not content:
+        return Response(status_code=204)
+    etag = f'"{record_digest(content).hex()}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if matches_etag(request.headers, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=_TILE)
+
+
+def _encoded(wanted: Tile, rows: Sequence[tuple[str, dict[str, Any]]]) -> bytes:
+    return encode_tile(
+        wanted,
+        (
+            (shape(body["geometry"]), {"id": key, **_tile_properties(body["properties"])})
+            for key, body in rows
+            if body["geometry"] is not None
+        ),
+    )
+
+
+def _tile_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: properties.get(name) for name in _IN_TILES}
 
 
 @router.get(
@@ -200,6 +302,7 @@ async def scan_parcels(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreD
     summary="One parcel by its numbers",
     response_class=Response,
     responses=declare_responses(ogc.EXAMPLE_FEATURE, UsageError, NotFoundError, media=ogc.GEOJSON),
+    openapi_extra={"parameters": [CRS_PARAMETER]},
 )
 async def numbered(
     mahalle_id: int,
@@ -223,8 +326,38 @@ def _check_collection(name: str) -> None:
 
 async def _items(request: Request, store: Store, documents: ogc.Documents) -> Response:
     params = dict(request.query_params)
-    page = await load_page(store, parse_selection(params))
-    return json_response(documents.items(page, params), media=ogc.GEOJSON)
+    selection = parse_selection(params)
+    if selection.file is not None:
+        return await _file(store, selection, selection.file)
+    page = await load_page(store, selection)
+    body = await asyncio.to_thread(documents.items, page, params, selection.crs)
+    return _in_crs(json_response(body, media=ogc.GEOJSON), selection.crs)
+
+
+def _in_crs(response: Response, crs: str) -> Response:
+    """Name the coordinate reference system of a response, as Part 2 wants it."""
+    response.headers["Content-Crs"] = f"<{crs}>"
+    return response
+
+
+async def _file(store: Store, selection: Selection, extension: str) -> Response:
+    """Return the whole selection as a file."""
+    options = ExportOptions(None if selection.crs == CRS84 else name_of(selection.crs))
+    parcels = await load_selected(store, selection, _MAX_FILE_PARCELS)
+    with tempfile.TemporaryDirectory() as folder:
+        path = FilePath(folder) / f"{PARCELS.name}.{extension}"
+        await asyncio.to_thread(export, parcels, path, options)
+        # The open file outlives its name.
+        file = path.open("rb")
+    headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
+    media = _MEDIA.get(extension, "application/octet-stream")
+    return StreamingResponse(_chunks(file), headers=headers, media_type=media)
+
+
+async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        while chunk := await asyncio.to_thread(file.read, 1 << 18):
+            yield chunk
 
 
 async def _item(key: str, request: Request, store: Store, documents: ogc.Documents) -> Response:
@@ -237,5 +370,7 @@ async def _item(key: str, request: Request, store: Store, documents: ogc.Documen
                 "tkgm parcel`, or scan its area."
             ),
         )
-    etag = record_digest(feature.encode()).hex()
-    return conditional_json_response(request, documents.item(key, feature), etag, media=ogc.GEOJSON)
+    crs = check_uri(request.query_params.get("crs", CRS84), "crs")
+    body = documents.item(key, feature, crs)
+    etag = record_digest(f"{crs} {feature}".encode()).hex()
+    return _in_crs(conditional_json_response(request, body, etag, media=ogc.GEOJSON), crs)

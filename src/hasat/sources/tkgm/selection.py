@@ -11,9 +11,20 @@ from shapely.geometry.base import BaseGeometry
 
 from hasat.errors import UsageError
 from hasat.messages import msg
+from hasat.sources.tkgm.filters.cql2 import MAX_LENGTH, Condition, parse_filter
+from hasat.sources.tkgm.filters.crs import CRS84, SUPPORTED, box_in_degrees, check_uri
+from hasat.sources.tkgm.filters.queryables import QUERYABLES
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 10_000
+FILES = ("gpkg", "geojson", "fgb", "parquet", "csv", "kml", "kmz", "dxf")
+
+CRS_PARAMETER: dict[str, Any] = {
+    "name": "crs",
+    "in": "query",
+    "description": "Coordinate reference system of the response, by its URI; in its order of axes.",
+    "schema": {"type": "string", "format": "uri", "enum": list(SUPPORTED), "default": CRS84},
+}
 
 PARAMETERS: tuple[dict[str, Any], ...] = (
     {
@@ -61,6 +72,48 @@ PARAMETERS: tuple[dict[str, Any], ...] = (
         "description": "Start of the page, as given in the link `next`.",
         "schema": {"type": "string"},
     },
+    CRS_PARAMETER,
+    {
+        "name": "bbox-crs",
+        "in": "query",
+        "description": "Coordinate reference system of `bbox`, by its URI.",
+        "schema": {"type": "string", "format": "uri", "enum": list(SUPPORTED), "default": CRS84},
+    },
+    {
+        "name": "filter",
+        "in": "query",
+        "description": "A condition in CQL2 text, such as `adaNo = '101' AND alan > 500`; "
+        "`/collections/parcels/queryables` lists the properties.",
+        "schema": {"type": "string", "maxLength": MAX_LENGTH},
+    },
+    {
+        "name": "filter-lang",
+        "in": "query",
+        "description": "Language of `filter`.",
+        "schema": {"type": "string", "enum": ["cql2-text"], "default": "cql2-text"},
+    },
+    {
+        "name": "filter-crs",
+        "in": "query",
+        "description": "Accepted because clients send it; filters have no coordinates.",
+        "schema": {"type": "string", "format": "uri", "enum": list(SUPPORTED)},
+    },
+    {
+        "name": "f",
+        "in": "query",
+        "description": "`json` for a page, or a format for a file with the whole selection.",
+        "schema": {"type": "string", "enum": ["json", *FILES], "default": "json"},
+    },
+    *(
+        {
+            "name": one.name,
+            "in": "query",
+            "description": f"Only parcels with this value: {one.title}.",
+            "schema": one.schema(),
+        }
+        for one in QUERYABLES.values()
+        if one.kind != "timestamp"
+    ),
 )
 
 
@@ -97,10 +150,14 @@ class Selection:
     until: datetime | None = None
     limit: int = DEFAULT_LIMIT
     after: str = ""
+    condition: Condition | None = None
+    crs: str = CRS84
+    file: str | None = None
+    """The format of a file with the whole selection, instead of a page."""
 
     @property
     def everything(self) -> bool:
-        return self.box is None and self.since is None and self.until is None
+        return all(one is None for one in (self.box, self.since, self.until, self.condition))
 
 
 def parse_selection(given: Mapping[str, str]) -> Selection:
@@ -109,7 +166,48 @@ def parse_selection(given: Mapping[str, str]) -> Selection:
     after = given.get("after", "")
     if "\0" in after:
         raise UsageError(msg("`after` contains a character that no key has."))
-    return Selection(_box(given), since, until, _limit(given.get("limit")), after)
+    return Selection(
+        _box(given),
+        since,
+        until,
+        _limit(given.get("limit")),
+        after,
+        _condition(given),
+        check_uri(given.get("crs", CRS84), "crs"),
+        _file(given),
+    )
+
+
+def _condition(given: Mapping[str, str]) -> Condition | None:
+    """Return the filter and the values of properties as one condition."""
+    if given.get("filter-lang", "cql2-text") != "cql2-text":
+        raise UsageError(msg("`filter-lang` must be cql2-text."))
+    check_uri(given.get("filter-crs", CRS84), "filter-crs")
+    parts = [f"({given['filter']})"] if given.get("filter", "").strip() else []
+    for name, queryable in QUERYABLES.items():
+        if name in given and queryable.kind != "timestamp":
+            text = given[name]
+            if queryable.kind == "string":
+                text = "'" + text.replace("'", "''") + "'"
+            parts.append(f"{name} = {text}")
+    return parse_filter(" AND ".join(parts)) if parts else None
+
+
+def _file(given: Mapping[str, str]) -> str | None:
+    text = given.get("f", "json")
+    if text == "json":
+        return None
+    if text not in FILES:
+        raise UsageError(
+            msg("`f` is {text!r}.", text=text),
+            remedy=msg("Use one of {formats}.", formats=", ".join(("json", *FILES))),
+        )
+    if paging := [name for name in ("limit", "after") if name in given]:
+        raise UsageError(
+            msg("A file has the whole selection, without `{name}`.", name=paging[0]),
+            remedy=msg("Remove it."),
+        )
+    return text
 
 
 def _limit(text: str | None) -> int:
@@ -125,10 +223,28 @@ def _limit(text: str | None) -> int:
 def _box(given: Mapping[str, str]) -> Box | None:
     point = [given[name] for name in ("lon", "lat") if name in given]
     if not point:
-        return parse_box(given["bbox"]) if "bbox" in given else None
+        uri = check_uri(given.get("bbox-crs", CRS84), "bbox-crs")
+        if "bbox" not in given:
+            return None
+        if uri == CRS84:
+            return parse_box(given["bbox"])
+        return Box(*box_in_degrees(_four_numbers(given["bbox"]), uri))
     if len(point) == 1 or "bbox" in given:
         raise UsageError(msg("A point is `lat` and `lon` together, and without `bbox`."))
     return parse_box(",".join(point * 2), "`lat` and `lon` are")
+
+
+def _four_numbers(text: str) -> list[float]:
+    """Return the sides of a box in a system that may have metres."""
+    try:
+        sides = [float(side) for side in text.split(",")]
+    except ValueError:
+        sides = []
+    if len(sides) == 6:
+        sides = [*sides[:2], *sides[3:5]]
+    if len(sides) != 4 or not all(map(math.isfinite, sides)):
+        raise UsageError(msg("`bbox` is {text!r}; it must be four numbers.", text=text))
+    return sides
 
 
 def parse_box(text: str, what: str = "`bbox` is") -> Box:

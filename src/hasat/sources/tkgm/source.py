@@ -1,28 +1,44 @@
 """Declare the source `tkgm`: its dataset, its scan job and what it adds to the platform."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable
+from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from hasat.errors import OutOfQuotaError, UsageError
+from hasat.feed.columns import Column
 from hasat.feed.dataset import Dataset
+from hasat.feed.holds import GuardError
 from hasat.fetch import RequestContext
 from hasat.jobs import Job, Outcome, RunContext
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.settings import Settings, types
-from hasat.sources.registry import Source, Tool, ToolContext, Traffic
-from hasat.sources.tkgm.scan.scan_request import Quality
+from hasat.source import Served, Source, Tool, ToolContext, lazy
+from hasat.sources.tkgm.scan.progress import Quality
+from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings, tkgm_upstream
 from hasat.store import Store
 
 SOURCE = "tkgm"
 
-PARCELS = Dataset("parcels", SOURCE, "Cadastral parcels, as GeoJSON features")
+PARCELS = Dataset(
+    "parcels",
+    SOURCE,
+    "Cadastral parcels, as GeoJSON features",
+    columns=(
+        Column("il", path="properties.ilAd", summary="Province"),
+        Column("ilce", path="properties.ilceAd", summary="District"),
+        Column("mahalle", path="properties.mahalleAd", summary="Neighbourhood"),
+        Column("mahalle_id", "integer", key_part=("/", 1), stored="mahalle_id"),
+        Column("ada_no", key_part=("/", 2), stored="ada_no", summary="Block"),
+        Column("parsel_no", key_part=("/", 3), stored="parsel_no", summary="Parcel"),
+        Column("area", "number", "properties.alan", summary="Area in square metres"),
+    ),
+)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
-
-    from hasat.sim import Simulator
 
 
 NAME = "tkgm_scan"
@@ -31,25 +47,27 @@ LANE = "daily"
 
 def lacks(settings: Settings) -> str | None:
     """Return the setting that is missing, if parcels cannot be fetched."""
-    if settings.tkgm.workers_file is None:
+    if settings.section(TkgmSettings).workers_file is None:
         return msg("TKGM has no endpoints: name your workers.json in tkgm.workers_file.")
     return None
 
 
 async def run(context: RunContext) -> Outcome:
-    """Scan `area`, a box or GeoJSON; `quality`, `max_queries` and `removals` as in the command."""
+    """Scan `area`, a box or GeoJSON; the other parameters are those of the command."""
     # Listing jobs must not load the geometry libraries.
     from hasat.sources.tkgm.registry.client import open_registry
     from hasat.sources.tkgm.scan.progress import ScanProgress, progress_document, progress_note
     from hasat.sources.tkgm.scan.runner import Scan
 
-    workers = context.settings.tkgm.workers_file
+    if context.approving is not None:
+        return await _remove_held(context)
+    workers = context.settings.section(TkgmSettings).workers_file
     if workers is None:
         raise UsageError(
             msg("No endpoints configured."),
-            remedy=msg("Name your workers.json in tkgm.workers_file."),
+            remedy=msg("Name your workers.json in {setting}.", setting=WORKERS_SETTING),
         )
-    request = _scan_request(context.params)
+    request = _scan_request(context.params, context.settings.section(TkgmSettings))
     async with open_registry(
         context.store, context.settings, workers, waiting=context.waiting
     ) as registry:
@@ -69,7 +87,6 @@ async def run(context: RunContext) -> Outcome:
             request,
             RequestContext(LANE, NAME, context.run_id),
             report,
-            removals=context.params.get("removals") or "hold",
         )
         kind = "done"
         message: str | None = None
@@ -77,6 +94,11 @@ async def run(context: RunContext) -> Outcome:
             progress = await scan.run()
             if not progress.complete:
                 message = msg("Stopped at max_queries. The next run with the same area continues.")
+        except GuardError as error:
+            context.count_requests(registry.requests - counted)
+            detail = progress_document(await scan.progress())
+            error.finding = replace(error.finding, detail={"scan": detail})
+            raise
         except OutOfQuotaError as error:
             kind, message = "out_of_quota", error.message
             progress = await scan.progress()
@@ -89,9 +111,21 @@ async def run(context: RunContext) -> Outcome:
     )
 
 
-def _scan_request(params: Any) -> Any:
-    from hasat.sources.tkgm.geometry import parse_area
-    from hasat.sources.tkgm.scan.scan_request import ScanRequest
+async def _remove_held(context: RunContext) -> Outcome:
+    """Remove the parcels of an approved hold, without a request."""
+    from hasat.sources.tkgm.features import GONE, remove_parcels
+
+    hold = await context.approved_hold()
+    async with context.inputs() as files:
+        keys = json.loads(files[GONE].read_bytes())
+    version = await remove_parcels(context.store, keys, run=context.run_id, hold=hold)
+    removed = version.counts[PARCELS.name].removed
+    return Outcome("done" if removed else "nothing", rows_changed=removed)
+
+
+def _scan_request(params: Any, settings: TkgmSettings) -> Any:
+    from hasat.sources.tkgm.geometry import check_in_turkey, check_size, parse_area
+    from hasat.sources.tkgm.scan.progress import ScanRequest
 
     if not params.get("area"):
         raise UsageError(
@@ -99,7 +133,11 @@ def _scan_request(params: Any) -> Any:
             remedy=msg("Give area as west,south,east,north in degrees, or as GeoJSON."),
         )
     quality: Quality = params.get("quality") or "standard"
-    return ScanRequest(parse_area(params["area"]), quality, max_queries=params.get("max_queries"))
+    area = parse_area(params["area"])
+    if not params.get("yes"):
+        check_in_turkey(area)
+        check_size(area, settings.max_area_km2)
+    return ScanRequest(area, quality, max_queries=params.get("max_queries"))
 
 
 SCAN = Job(
@@ -112,23 +150,18 @@ SCAN = Job(
         "area": object,
         "quality": Quality,
         "max_queries": types.Count,
-        "removals": Literal["hold", "accept", "reject"],
+        "yes": bool,
     },
     source=SOURCE,
+    page="/parcels",
 )
 
 
-async def _metrics(store: Store, _traffic: Sequence[Traffic]) -> "Iterable[Metric]":
+async def _metrics(store: Store, _served: Served) -> "Iterable[Metric]":
     from hasat.fetch import read_endpoints
     from hasat.fetch.endpoint_store import EndpointMetrics
 
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
-
-
-def _simulator() -> "Simulator":
-    from hasat.sources.tkgm.simulator import server
-
-    return server.TKGM
 
 
 def _tools(context: ToolContext) -> tuple[Tool, ...]:
@@ -138,20 +171,31 @@ def _tools(context: ToolContext) -> tuple[Tool, ...]:
 
 
 def _routers() -> "tuple[APIRouter, ...]":
+    from hasat.sources.tkgm.lists.routes import router as lists
     from hasat.sources.tkgm.routes import router
 
-    return (router,)
+    return lists, router
 
 
 TKGM = Source(
     SOURCE,
     msg("Cadastral parcels of the Turkish land registry"),
+    settings=TkgmSettings,
+    upstreams=lambda settings: (tkgm_upstream(settings),),
     datasets=(PARCELS,),
     jobs=(SCAN,),
     lacks=lacks,
     tools=_tools,
     routers=_routers,
     migrations=files("hasat.sources.tkgm") / "migrations",
-    simulator=_simulator,
+    commands=lazy("hasat.sources.tkgm.commands.parcels:app"),
+    pages=lazy("hasat.sources.tkgm.pages:PAGES"),
+    actions={
+        "scan.start": template("Start scan"),
+        "endpoints.reset": template("Reset endpoints"),
+        "list.start": template("Find the parcels of a list"),
+    },
+    simulator=lazy("hasat.sources.tkgm.simulator.server:TKGM"),
+    demo=lazy("hasat.sources.tkgm.demo:PART"),
     metrics=_metrics,
 )

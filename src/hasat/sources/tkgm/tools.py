@@ -9,9 +9,9 @@ from shapely.geometry import shape
 
 from hasat.errors import NotFoundError
 from hasat.messages import msg
-from hasat.sources.registry import Tool, ToolContext
-from hasat.sources.tools import Limit, Text, ToolResponse, tools
+from hasat.source import Tool, ToolContext
 from hasat.store.queries import load_query
+from hasat.tools import Limit, Text, ToolResponse, tools
 
 
 class ParcelResult(ToolResponse):

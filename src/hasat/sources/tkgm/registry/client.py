@@ -5,6 +5,7 @@ A query is a point or a parcel number. One request to the pool has up to twenty 
 
 import asyncio
 import json
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 from hasat.budget import Budget, Remaining, Waiting, keep_slot, read_quotas
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError, UnavailableError
+from hasat.feed.raw import RawRequest, delete_expired_bodies, store_body
 from hasat.fetch import (
     Client,
     ClientOptions,
@@ -24,25 +26,32 @@ from hasat.fetch import (
     Outcome,
     Request,
     RequestContext,
+    Response,
     read_workers,
 )
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources import upstreams
-from hasat.sources.tkgm.registry.outcomes import classify
 from hasat.sources.tkgm.registry.wire import (
     Parcel,
     ParcelNumber,
     Point,
     Query,
     check_location,
+    classify,
     format_query,
     parse_object,
     parse_parcel,
 )
+from hasat.sources.tkgm.settings import (
+    WORKERS_SETTING,
+    TkgmSettings,
+    registry_upstream,
+    tkgm_upstream,
+)
 from hasat.store import Store
 from hasat.store.quarantine import QuarantinedRecord, quarantine
 
+_DATASET = "parcels"
 MAX_BATCH_POINTS = 20
 # A query that stays without a response this often is given up.
 _MAX_TRIES = 6
@@ -82,11 +91,12 @@ class RegistryClient:
         self._store = store
         self._fetcher = fetcher
         self._pool = pool
-        self._tkgm = settings.tkgm
+        self._tkgm = settings.section(TkgmSettings)
         self._urls = {one.endpoint.url for one in pool.states}
         self.endpoints = len(pool.states)
         self.by_number = any(one.endpoint.by_number for one in pool.states)
-        self.parcel_age = settings.tkgm.parcel_age
+        self.day_budget = sum(one.endpoint.daily for one in pool.states)
+        self.parcel_age = settings.section(TkgmSettings).parcel_age
         self.requests = 0
         self.quarantined = 0
         self._unreadable = Counter[Query]()
@@ -215,6 +225,17 @@ class RegistryClient:
         ]
         return sum(left) if left else None
 
+    def cooldowns(self) -> dict[str, float]:
+        """Return the endpoints in cooldown as last seen, and the time.time() at which it ends."""
+        now, clock = time.monotonic(), time.time()
+        rests = {one.endpoint.url: one.rest_until - now for one in self._pool.states}
+        return {url: clock + rest for url, rest in rests.items() if rest > 0}
+
+    def last_used(self) -> str | None:
+        """Return the endpoint that this client used last; None before the first request."""
+        state = max(self._pool.states, key=lambda one: one.used)
+        return state.endpoint.url if state.used else None
+
     def exclude(self, endpoint: str) -> None:
         """Send nothing to an endpoint while this client is open."""
         self._pool.exclude(endpoint)
@@ -224,7 +245,20 @@ class RegistryClient:
         self, request: Request, context: RequestContext, only: str | None = None
     ) -> FetchResult:
         self.requests += 1
-        return await self._fetcher.fetch(request, context, only=only)
+        fetched = await self._fetcher.fetch(request, context, only=only)
+        if fetched.response is not None:
+            await self._store_raw(request, fetched.response, context)
+        return fetched
+
+    async def _store_raw(
+        self, request: Request, response: Response, context: RequestContext
+    ) -> None:
+        """Store a response as sent, with its request: the path, or what was asked for."""
+        asked = request.by_number if request.json is None else request.json
+        what = request.path if asked is None else f"{request.path} {json.dumps(asked)}"
+        raw = RawRequest("tkgm", _DATASET, what, what, response.status, response.headers)
+        async with self._store.connection() as conn:
+            await store_body(conn, raw, response.body, run=context.run)
 
     async def _quarantine(
         self, fetched: FetchResult, context: RequestContext, parts: Sequence[Unreadable]
@@ -273,11 +307,19 @@ class DirectClient:
         self._seconds = seconds
         self._lock = asyncio.Lock()
 
-    async def get(self, path: str, job: str, *, patience: float = 60.0) -> FetchResult:
-        """Return the response for a path, which may be that there is nothing."""
+    async def get(
+        self, path: str, job: str, *, patience: float = 60.0, pass_limits: bool = False
+    ) -> FetchResult:
+        """Return the response for a path, which may be that there is nothing.
+
+        With `pass_limits` a request that came too fast is not repeated but raises OutOfQuotaError.
+        """
         async with self._lock:
             fetched = await self._fetcher.fetch(
-                Request(path, self._seconds), RequestContext("daily", job), patience=patience
+                Request(path, self._seconds),
+                RequestContext("daily", job),
+                patience=patience,
+                pass_limits=pass_limits,
             )
         if fetched.verdict.outcome not in (Outcome.OK, Outcome.EMPTY):
             raise BrokenAnswerError(
@@ -301,12 +343,15 @@ async def open_registry(
     waiting: Waiting = keep_slot,
 ) -> AsyncIterator[RegistryClient]:
     """Open a client over the endpoints that a workers.json declares."""
-    tkgm = settings.tkgm
+    tkgm = settings.section(TkgmSettings)
     workers = read_workers(
-        workers_file, daily=tkgm.daily_per_endpoint, min_interval_ms=tkgm.min_interval_ms
+        workers_file,
+        setting=WORKERS_SETTING,
+        daily=tkgm.daily_per_endpoint,
+        min_interval_ms=tkgm.min_interval_ms,
     )
     key = workers.api_key.get_secret_value()
-    budget = Budget(store, upstreams.tkgm(settings, workers.endpoints))
+    budget = Budget(store, tkgm_upstream(settings, workers.endpoints))
     pool = EndpointPool(
         store,
         budget,
@@ -317,6 +362,8 @@ async def open_registry(
         waiting=waiting,
     )
     options = ClientOptions(tkgm.user_agent, {"X-API-Key": key})
+    async with store.connection() as conn:
+        await delete_expired_bodies(conn, "tkgm", _DATASET, tkgm.raw_retention_days)
     try:
         async with Client(options) as client, pool.opened():
             fetcher = HedgedFetcher(pool, client, classify, hedge_share=tkgm.hedge_percent / 100)
@@ -328,7 +375,7 @@ async def open_registry(
 @asynccontextmanager
 async def open_direct(store: Store, settings: Settings) -> AsyncIterator[DirectClient]:
     """Open a client of the registry at tkgm.registry.url."""
-    url = settings.tkgm.registry.url
+    url = settings.section(TkgmSettings).registry.url
     if url is None:
         raise SettingsError(
             msg("The address of the registry is not set, so it cannot be queried directly."),
@@ -337,15 +384,15 @@ async def open_direct(store: Store, settings: Settings) -> AsyncIterator[DirectC
                 "https://cbsapi.tkgm.gov.tr/megsiswebapi.v3/api."
             ),
         )
-    upstream = upstreams.tkgm_registry(settings)
+    upstream = registry_upstream(settings)
     async with (
         Budget(store, upstream) as budget,
-        Client(ClientOptions(settings.tkgm.user_agent)) as client,
+        Client(ClientOptions(settings.section(TkgmSettings).user_agent)) as client,
     ):
         fetcher = Fetcher(
             store, budget, client, upstream.name, url, classify, lambda headers: Remaining()
         )
-        yield DirectClient(fetcher, settings.tkgm.single_timeout.total_seconds())
+        yield DirectClient(fetcher, settings.section(TkgmSettings).single_timeout.total_seconds())
 
 
 def _single_request(query: Query, seconds: float) -> Request:
@@ -362,7 +409,7 @@ def _parse_batch(
 ) -> tuple[list[ParcelResponse], list[Unreadable]]:
     """Return the responses of a batch, point by point, and the parts that cannot be read.
 
-    A result with the status `error` is no response to its point.
+    A result with the status `error` is no response to its point, unless the error is 404.
     """
     if fetched.verdict.outcome is not Outcome.OK:
         return [], []
@@ -382,6 +429,9 @@ def _parse_batch(
                 else:
                     responses.append(ParcelResponse(point, parcel, fetched.endpoint))
             case {"status": "empty"} if not result.get("data"):
+                responses.append(ParcelResponse(point, None, fetched.endpoint))
+            # A proxy that passes on the status of the registry: "no parcel here".
+            case {"status": "error", "error": 404}:
                 responses.append(ParcelResponse(point, None, fetched.endpoint))
             case {"status": "error"}:
                 continue

@@ -30,8 +30,8 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.registry.client import MAX_BATCH_POINTS, DirectClient
 from hasat.sources.tkgm.registry.lookup import check_point
-from hasat.sources.tkgm.registry.outcomes import parse_message
-from hasat.sources.tkgm.registry.wire import Point, check_storable, parse_object
+from hasat.sources.tkgm.registry.wire import Point, check_storable, parse_message, parse_object
+from hasat.sources.tkgm.settings import TkgmSettings
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class _KeyCheck:
 class _Endpoint:
     def __init__(self, direct: DirectClient, settings: Settings) -> None:
         self._direct = direct
-        tkgm = settings.tkgm
+        tkgm = settings.section(TkgmSettings)
         self._single = tkgm.single_timeout.total_seconds() * _TIMEOUT_SHARE
         self._batch = tkgm.batch_timeout.total_seconds() * _TIMEOUT_SHARE
 
@@ -116,7 +116,8 @@ class _Endpoint:
     async def _fetch(self, path: str, patience: float) -> FetchResult:
         try:
             async with asyncio.timeout(patience):
-                return await self._direct.get(path, JOB, patience=patience)
+                # The caller has other endpoints, so a pause of the registry is passed on.
+                return await self._direct.get(path, JOB, patience=patience, pass_limits=True)
         except TimeoutError:
             raise UnavailableError(
                 msg("The registry did not respond to {path} in time.", path=path)

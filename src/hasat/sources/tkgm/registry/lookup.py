@@ -12,9 +12,10 @@ from hasat.fetch import RequestContext
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.features import StoredParcel, build_feature
-from hasat.sources.tkgm.geometry import Plane
+from hasat.sources.tkgm.geometry import Plane, check_in_turkey
 from hasat.sources.tkgm.registry.client import MAX_BATCH_POINTS, ParcelResponse, RegistryClient
 from hasat.sources.tkgm.registry.wire import ParcelNumber, Point, Query, format_query
+from hasat.sources.tkgm.settings import TkgmSettings
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -24,7 +25,7 @@ _INSIDE_METRES = 1.5
 
 
 def check_point(lat: float, lon: float) -> Point:
-    """Return a point on the earth; raise UsageError for anything else."""
+    """Return a point in Turkey; raise UsageError for anything else."""
     # Also false for NaN.
     if not (-90 <= lat <= 90 and -180 <= lon <= 180):
         raise UsageError(
@@ -35,6 +36,7 @@ def check_point(lat: float, lon: float) -> Point:
                 lon=lon,
             )
         )
+    check_in_turkey(shapely.Point(lon, lat))
     return Point(float(lat), float(lon))
 
 
@@ -48,8 +50,8 @@ class Lookup:
         self._registry = registry
         self._context = context
         self._ages = {
-            "parcel_age": settings.tkgm.parcel_age,
-            "not_found_age": settings.tkgm.not_found_age,
+            "parcel_age": settings.section(TkgmSettings).parcel_age,
+            "not_found_age": settings.section(TkgmSettings).not_found_age,
         }
 
     async def delete_expired(self) -> None:

@@ -19,39 +19,45 @@ from numpy.typing import NDArray
 
 from hasat.sources.tkgm.geometry import Outline, Plane
 from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point, Query
-from hasat.sources.tkgm.scan.candidates import UnknownArea
-from hasat.sources.tkgm.scan.gaps import OPEN, TILE
+from hasat.sources.tkgm.scan.audit import (
+    MIN_POINTS,
+    SMALL_SQUARE_METRES,
+    Audit,
+    Completeness,
+    MissingNumbers,
+    Proof,
+)
+from hasat.sources.tkgm.scan.candidates import FIRST_SCALE, Terrain, UnknownArea
+from hasat.sources.tkgm.scan.coverage import OPEN, TILE
 from hasat.sources.tkgm.scan.likelihood import LikelihoodModel, Vector
-from hasat.sources.tkgm.scan.numbering import Numbering
-from hasat.sources.tkgm.scan.progress import Estimate, Forecast
-from hasat.sources.tkgm.scan.scan_request import QUALITY_LEVELS, Quality
-from hasat.sources.tkgm.scan.terrain import FIRST_SCALE, Terrain
+from hasat.sources.tkgm.scan.numbering import Numbering, Run
+from hasat.sources.tkgm.scan.progress import QUALITY_LEVELS, Estimate, Forecast, Quality
+from hasat.sources.tkgm.scan.statistics import Interval, estimate_parcels
 
-# The first queries go to random points, one per this many square metres, and forecast the cost.
+# The first queries go to random points and forecast the cost: one per this many square metres, at
+# most this many, or as many times the root of the area in square kilometres if that is more.
 SAMPLE = 60
-SAMPLE_SQUARE_METRES = 5000.0
-# Smaller parcels are recorded when found, but not searched for.
-SMALL_SQUARE_METRES = 60.0
+SAMPLE_SQUARE_METRES = 2500.0
+SAMPLE_PER_KM = 20
+MAX_SAMPLE = 240
 # Stale tiles updated in one call: those that matter most, and some that changed long ago and are
 # not likely to be queried soon.
 MAX_UPDATES = 24
 CATCH_UP_UPDATES = 6
 # A number without a candidate of higher chance is queried down to this chance.
 MIN_NUMBER_CHANCE = 0.3
-# Before a scan is complete, random gaps among those left are queried, this share of the parcels
-# found and at least this many; all in a row must be empty.
-AUDIT_SHARE = 0.025
-MIN_AUDIT = 20
 # With fewer parcels than this expected in all gaps, a small area is complete at any quality.
 NEGLIGIBLE = 0.1
+# An audit may expect this many times the missing parcels that the quality allows: it is coarse.
+AUDIT_TOLERANCE = 2.0
+# From this share of the sample's estimate on, the gaps are a better basis than the sample.
+RELY_ON_GAPS = 0.5
 # Parts of an area narrower than twice this hold no gap, so they are widened by it.
 NARROW_METRES = 3.0
 # Ground without parcels is road up to this share; the rest is open and costs this many queries
 # per tile.
 ROAD_SHARE = 0.3
 OPEN_TILE_QUERIES = 0.25
-# The factor by which the cost per parcel differs between cadastres.
-COST_SPREAD = 1.4
 _GRID_METRES_PER_DEGREE = 111_000.0
 
 
@@ -69,11 +75,13 @@ class _Pending:
 
     column: int
     row: int
-    spacing: float
-    features: Vector | None
+    spacing: float = 0.0
+    features: Vector | None = None
     number_class: str | None = None
     sampled: bool = False
+    audit: Audit | None = None
     open: bool = False
+    run: Run | None = None
 
 
 class Planner:
@@ -96,7 +104,7 @@ class Planner:
         self._batch = batch
         self._plane = Plane.around([area])
         self._model = LikelihoodModel(weights)
-        self._numbering = Numbering() if by_number else None
+        self._numbering = Numbering(by_number)
         ground = _widened(self._plane.to_metres(area))
         self.terrain = Terrain(ground, self._level.smallest_gap, self._model, self._numbering)
         self._coverage, self._candidates = self.terrain.coverage, self.terrain.candidates
@@ -104,7 +112,11 @@ class Planner:
         self._counted = 0
         self._pending: dict[Query, _Pending] = {}
         self._sampled: list[float] = []
-        self._audited = 0
+        self._audit: Audit | None = None
+        self._audits = 0
+        self._recorded = 0
+        self._area = ground
+        self._proof = Proof(self._numbering, ground)
         self._sample = self._random_places() if weights is None else []
         self._sample_size = len(self._sample)
 
@@ -131,6 +143,9 @@ class Planner:
         """
         if self._sample:
             return self._take_sample()
+        if self._audit is not None and not self._audit.is_done:
+            # While an audit is going on, nothing else is queried.
+            return self._take_audit()
         if self._model.fit():
             self._candidates.reweigh(self._model.weights)
         self.terrain.catch_up(CATCH_UP_UPDATES)
@@ -145,34 +160,35 @@ class Planner:
             stale = [tile for tile in tiles[: 2 * self._batch] if tile in unseen]
             if enough or not tiles:
                 stale = list(unseen)
-            fresh = not self._is_audited() if enough else any(t not in unseen for t in tiles)
+            fresh = not enough and any(t not in unseen for t in tiles)
             if not stale or (updates <= 0 and fresh):
                 break
             for tile in list(dict.fromkeys(stale))[: MAX_UPDATES // 2]:
                 self.terrain.update(tile)
             updates -= MAX_UPDATES // 2
-        if enough and not self._is_audited():
-            order, enough = candidates.sample(self._batch, len(self._known) + self._audited), False
-            self._audited += len(order)
-        return self._choose(order, chance, enough)
+        return self._take_audit() if enough else self._choose(order, chance)
 
     def record(self, query: Query, parcel: Parcel | None) -> None:
         """Record the response to a query; a parcel without geometry counts as none."""
         pending = self._pending.pop(query, None) or self._unplanned(query)
+        self._recorded += 1
         outline = None if parcel is None else parcel.geometry
         new = counts = False
         if parcel is not None and outline is not None and parcel.key not in self._known:
             new, counts = True, self._add(parcel.key, outline)
         if isinstance(query, ParcelNumber):
-            if self._numbering is not None and pending.number_class is not None:
+            if pending.number_class is not None:
                 self._numbering.learn(query, pending.number_class, counts)
             return
+        if pending.run is not None and outline is None:
+            self._numbering.missed(pending.run)
         if pending.sampled:
-            self._sampled.append(self._share_of(outline))
+            self._sampled.append(self._size_of(outline))
+        if pending.audit is not None:
+            key = None if parcel is None else parcel.key
+            pending.audit.record(key, new, self._size_of(outline))
         if pending.features is not None and (new or outline is None):
             self._model.learn(pending.features, counts)
-            if counts:
-                self._audited = 0
         if self._coverage.window(pending.column, pending.row, 1, 1)[0, 0]:
             self.terrain.mark(
                 pending.column, pending.row, road=outline is None, in_the_open=pending.open
@@ -184,99 +200,142 @@ class Planner:
 
     def estimate(self) -> Estimate:
         """Estimate parcels, coverage and queries left, with an interval for the parcels."""
+        found = float(len(self._known))
+        claim = self.completeness()
+        missing, left = self._expected_missing()
+        if claim is not None:
+            most = claim.max_missing
+            low, expected, high = found, found + min(missing, most), found + most
+            left = 0.0
+        else:
+            low, expected, high = self._running_estimate(found, missing)
+        return Estimate(
+            found=len(self._known),
+            expected=expected,
+            low=low,
+            high=high,
+            coverage=1.0 - self._coverage.unknown_cells / max(1, self._coverage.area_cells),
+            questions_left=round(max(left, expected - found)),
+        )
+
+    def _running_estimate(self, found: float, missing: float) -> tuple[float, float, float]:
+        """Return the interval for the parcels of the area while the scan is going on."""
+        sampled = self._sampled_parcels()
+        if sampled is not None and found < RELY_ON_GAPS * sampled.expected:
+            return max(found, sampled.low), sampled.expected, sampled.high
+        numbers = sum(len(run.numbers) for run in self._numbering.runs())
+        high = found + 2.0 * missing + 3.0 * math.sqrt(missing) + 3.0 + numbers
+        low = found
+        if sampled is not None and found < sampled.high:
+            low, high = max(low, min(sampled.low, high)), max(low, min(high, sampled.high))
+        return low, min(max(found + missing, low), high), high
+
+    def completeness(self) -> Completeness | None:
+        """Return what the scan can claim to have found; None before its audit."""
+        audit = self._audit
+        if audit is None or not audit.is_done:
+            return None
+        missing = max(self._expected_missing()[0], audit.missing)
+        return self._proof.completeness(self._counted, missing, audit)
+
+    def missing_numbers(self) -> list[MissingNumbers]:
+        """Return the numbers never seen; their parcels were not found or do not exist any more."""
+        return [
+            MissingNumbers(one.block, one.numbers, self._plane.to_degrees(one.place))
+            for one in self._proof.missing_numbers()
+        ]
+
+    def forecast(self) -> Forecast | None:
+        """Forecast the scan from the sample; None without one."""
+        sampled = self._sampled_parcels()
+        if sampled is None:
+            return None
+        seen = float(len(self._known))
+        parcels = max(sampled.expected, seen)
+        empty = sum(not size for size in self._sampled) / len(self._sampled)
+        extra = self._open_queries(empty - ROAD_SHARE) + self._sample_size
+        level = self._level
+        return Forecast(
+            parcels=parcels,
+            low=max(sampled.low, seen),
+            high=max(sampled.high, seen),
+            questions=round(level.queries * parcels + extra),
+            least_questions=round(level.least * max(sampled.low, seen)),
+            most_questions=round(level.most * max(sampled.high, seen) + 2.0 * extra),
+        )
+
+    def _sampled_parcels(self) -> Interval | None:
+        if self.is_sampling or not self._sampled:
+            return None
+        return estimate_parcels(self._sampled, self._coverage.area_cells * self._coverage.cell**2)
+
+    def _expected_missing(self) -> tuple[float, float]:
+        """Return the parcels expected in all gaps, and the queries that these deserve."""
         candidates = self._candidates
         alive = candidates.alive[: candidates.top]
         chance = candidates.chances[: candidates.top][alive]
         side = np.minimum(2 * candidates.radii[: candidates.top][alive], TILE) * self._coverage.cell
         fits = np.maximum(1.0, (side / self.terrain.scale) ** 2)
-        missing = float((chance * fits).sum())
-        spread = 2.0 * math.sqrt(float((chance * (1 - chance) * fits**2).sum()) + missing + 1.0)
-        # While most of the area is unknown, the sample is a better basis than the gaps.
-        few = missing > len(self._known) / 4 and self._counted < 10 * self._sample_size
-        if self._sampled and not self.is_sampling and few:
-            total = np.array(self._sampled)
-            expected = max(float(total.mean()), float(len(self._known)))
-            spread = 2.0 * float(total.std()) / math.sqrt(len(total)) + 1.0
-        else:
-            expected = len(self._known) + missing
-        left = float((fits * (chance > self._level.missing)).sum())
-        return Estimate(
-            found=len(self._known),
-            expected=expected,
-            low=max(float(len(self._known)), expected - spread),
-            high=expected + spread,
-            coverage=1.0 - self._coverage.unknown_cells / max(1, self._coverage.area_cells),
-            questions_left=round(max(left, expected - len(self._known))),
-        )
-
-    def forecast(self) -> Forecast | None:
-        """Forecast the scan from the sample; None without one."""
-        if self.is_sampling or not self._sampled:
-            return None
-        held = np.array(self._sampled)
-        seen = float(len(self._known))
-        parcels = max(float(held.mean()), seen)
-        spread = 2.0 * float(held.std()) / math.sqrt(len(held))
-        # No parcel in n points still allows parcels on 3/n of the area.
-        high = max(parcels + spread, 3.0) if held.any() else 3.0 * self._open_queries(1.0)
-        cost = self._level.queries_per_parcel
-        extra = self._open_queries(float((held == 0.0).mean()) - ROAD_SHARE)
-        return Forecast(
-            parcels=parcels,
-            low=max(parcels - spread, seen),
-            high=high,
-            questions=round(cost * parcels + extra) + self._sample_size,
-            most_questions=round(COST_SPREAD * (cost * high + extra)) + self._sample_size,
-        )
+        return float((chance * fits).sum()), float((fits * (chance > self._level.missing)).sum())
 
     def unknown_areas(self) -> list[UnknownArea]:
         """Return the areas that may still hold a parcel, likeliest first."""
         return self._candidates.unknown_areas(self._coverage, self._plane)
 
-    @staticmethod
-    def audit_size(parcels: int) -> int:
-        """Return how many random queries in a row must be empty before a scan is complete."""
-        return max(MIN_AUDIT, math.ceil(AUDIT_SHARE * parcels))
+    def audit_size(self, parcels: int) -> int:
+        """Return how many random points prove that a scan is complete."""
+        return max(MIN_POINTS, math.ceil(self._level.audit * parcels))
 
-    def _is_audited(self) -> bool:
-        return self._audited >= self.audit_size(self._counted)
+    def _take_audit(self) -> list[Query]:
+        """Return points of the audit; none while responses are outstanding, and at the end."""
+        audit = self._audit
+        if audit is None or (audit.is_done and not self._is_proved(audit)):
+            if self._pending:
+                return []
+            self._audits += 1
+            # A repeated scan must not draw the points of the last one.
+            points, seed = self.audit_size(self._counted), self._recorded
+            audit = self._audit = Audit.start(self._audits, self._coverage, points, seed)
+        queries: list[Query] = []
+        while audit.places and len(queries) < self._batch:
+            x, y = audit.places.pop()
+            queries.append(self._point(x, y, _Pending(*self._cell_of(x, y), audit=audit)))
+        return queries
+
+    def _is_proved(self, audit: Audit) -> bool:
+        """Return whether an audit finds no more missing than the quality allows."""
+        allowed = AUDIT_TOLERANCE * self._level.missing * self._counted
+        return not audit.hits or audit.missing <= allowed
 
     def _open_queries(self, share: float) -> float:
         """Return about how many queries a share of the area takes if it holds no parcel."""
         tiles = self._coverage.area_cells / TILE**2
         return max(0.0, share) * tiles * OPEN_TILE_QUERIES
 
-    def _random_places(self) -> list[tuple[int, int]]:
+    def _random_places(self) -> list[tuple[float, float]]:
         """Return uniform places in the area, the same for the same area."""
-        dice = np.random.default_rng(self._coverage.area_cells)
-        places: list[tuple[int, int]] = []
         ground = self._coverage.area_cells * self._coverage.cell**2
-        wanted = min(SAMPLE, int(ground / SAMPLE_SQUARE_METRES))
-        for _ in range(100 * wanted):
-            column = int(dice.integers(self._coverage.columns))
-            row = int(dice.integers(self._coverage.rows))
-            if self._coverage.window(column, row, 1, 1)[0, 0]:
-                places.append((column, row))
-                if len(places) == wanted:
-                    break
-        return places
+        most = max(SAMPLE, min(MAX_SAMPLE, int(SAMPLE_PER_KM * math.sqrt(ground) / 1000.0)))
+        wanted = min(most, int(ground / SAMPLE_SQUARE_METRES))
+        return self._coverage.random_unknown(
+            wanted, np.random.default_rng(self._coverage.area_cells)
+        )
 
     def _take_sample(self) -> list[Query]:
         queries: list[Query] = []
         while self._sample and len(queries) < self._batch:
-            column, row = self._sample.pop()
-            queries.append(self._point(column, row, FIRST_SCALE, None, OPEN))
+            x, y = self._sample.pop()
+            place = _Pending(*self._cell_of(x, y), FIRST_SCALE, sampled=True, open=True)
+            queries.append(self._point(x, y, place))
         return queries
 
-    def _choose(
-        self, order: NDArray[np.intp], chance: NDArray[np.float64], enough: bool
-    ) -> list[Query]:
+    def _choose(self, order: NDArray[np.intp], chance: NDArray[np.float64]) -> list[Query]:
         """Return a batch from the ordered slots, far enough apart from each other."""
         candidates = self._candidates
         taken = [(one.column, one.row, one.spacing) for one in self._pending.values()]
         busy = np.array(taken, dtype=np.float64).reshape(-1, 3)
         queries: list[Query] = []
-        for slot in order.tolist() if not enough else ():
+        for slot in order.tolist():
             if len(queries) >= self._batch:
                 break
             if candidates.tiles[slot] in self.terrain.stale:
@@ -284,66 +343,77 @@ class Planner:
             while len(queries) < self._batch and (number := self._number(float(chance[slot]))):
                 queries.append(number)
             column, row = (int(v) for v in candidates.places[slot])
-            spacing = max(float(candidates.spacing[slot]), float(candidates.radii[slot]))
+            radius = float(candidates.radii[slot])
+            spacing = max(float(candidates.spacing[slot]), radius)
             apart = np.abs(busy[:, 0] - column) + np.abs(busy[:, 1] - row)
             if (apart < 2 * np.maximum(spacing, busy[:, 2])).any():
                 continue
             if len(queries) < self._batch:
-                features = candidates.features[slot].copy()
-                radius = float(candidates.radii[slot])
-                queries.append(self._point(column, row, spacing, features, radius))
+                gap = _Pending(
+                    column,
+                    row,
+                    spacing,
+                    candidates.features[slot].copy(),
+                    open=radius >= OPEN,
+                    run=candidates.runs[slot],
+                )
+                queries.append(self._point(*self._coverage.metres_of(column, row), gap))
                 busy = np.vstack([busy, (column, row, spacing)])
         while len(queries) < self._batch and (number := self._number(MIN_NUMBER_CHANCE)):
             queries.append(number)
         return queries
 
-    def _point(
-        self, column: int, row: int, spacing: float, features: Vector | None, radius: float
-    ) -> Point:
-        x, y = self._coverage.metres_of(column, row)
+    def _point(self, x: float, y: float, pending: _Pending) -> Point:
+        """Return the query for a point in metres, and remember what it is for."""
         scale = self._plane.scale
         lat = round(float(y / scale[1] + self._plane.lat), 7)
-        query = Point(lat, round(float(x / scale[0] + self._plane.lon), 7))
-        self._pending[query] = _Pending(
-            column, row, spacing, features, sampled=features is None, open=radius >= OPEN
-        )
+        lon = round(float(x / scale[0] + self._plane.lon), 7)
+        while (query := Point(lat, lon)) in self._pending:
+            # Random points may meet within the rounding.
+            lon = round(lon + 1e-7, 7)
+        self._pending[query] = pending
         return query
 
+    def _cell_of(self, x: float, y: float) -> tuple[int, int]:
+        column, row = self._coverage.cells_of(np.array([x, y])).tolist()
+        return column, row
+
     def _number(self, above: float) -> ParcelNumber | None:
-        if self._numbering is None or (best := self._numbering.take_best(above)) is None:
+        if (best := self._numbering.take_best(above)) is None:
             return None
         # Far from every place, so that a pending number blocks no point.
         number_class = self._numbering.class_of(best)
-        self._pending[best] = _Pending(-(10**6), -(10**6), 0.0, None, number_class)
+        self._pending[best] = _Pending(-(10**6), -(10**6), number_class=number_class)
         return best
 
     def _unplanned(self, query: Query) -> _Pending:
         """Return the place of a query of an earlier planner, as in a scan that is resumed."""
         if isinstance(query, ParcelNumber):
-            number_class = self._numbering.class_of(query) if self._numbering else None
-            return _Pending(0, 0, 0.0, None, number_class)
+            return _Pending(0, 0, number_class=self._numbering.class_of(query))
         degrees = np.array([query.lon - self._plane.lon, query.lat - self._plane.lat])
         column, row = self._coverage.cells_of(degrees * self._plane.scale).tolist()
         around = self._coverage.window(column - OPEN, row - OPEN, 2 * OPEN + 1, 2 * OPEN + 1)
-        return _Pending(column, row, 0.0, None, open=bool(around.all()))
+        return _Pending(column, row, open=bool(around.all()))
 
     def _add(self, key: ParcelKey, outline: Outline) -> bool:
         """Add a new parcel; return False if it is too small to be searched for."""
         self._known.add(key)
         ground = self._plane.to_metres(outline)
-        self.terrain.cover(ground, key[:2])
-        if self._numbering is not None:
-            self._numbering.add(key)
+        self.terrain.cover(ground, key)
         counts = float(ground.area) >= SMALL_SQUARE_METRES
-        self._counted += counts
+        if counts:
+            self._counted += 1
+            self._proof.add(float(ground.area))
         return counts
 
-    def _share_of(self, outline: Outline | None) -> float:
-        """Return how many parcels the area would hold if all were as large as this one."""
+    def _size_of(self, outline: Outline | None) -> float:
+        """Return the square metres of a parcel inside the area; 0 for none."""
         if outline is None:
             return 0.0
-        ground = self._coverage.area_cells * self._coverage.cell**2
-        return ground / max(float(self._plane.to_metres(outline).area), 1.0)
+        ground = shapely.make_valid(self._plane.to_metres(outline))
+        # Of a parcel that hardly reaches into the area, a random point says nothing.
+        least = min(float(ground.area), SMALL_SQUARE_METRES)
+        return max(1.0, least, float(shapely.intersection(ground, self._area).area))
 
 
 class GridPlanner:

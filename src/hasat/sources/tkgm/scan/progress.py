@@ -1,20 +1,78 @@
-"""The progress of a scan: values, and how they are shown to people and as JSON."""
+"""A scan as its operator sees it: the request and its quality level, the forecast, the progress."""
 
+import hashlib
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
+
+import shapely
+from shapely import MultiPolygon, Polygon
 
 from hasat.feed.guard import Counts
 from hasat.messages import Message, join, msg
+from hasat.sources.tkgm.scan.audit import Completeness
+
+Quality = Literal["fast", "standard", "thorough"]
+
+
+@dataclass(frozen=True)
+class QualityLevel:
+    """The share of parcels that a scan may miss, and the radius of the smallest gap it considers.
+
+    `audit` is the number of random points, as a share of the parcels found. `least`, `queries` and
+    `most` are the queries per parcel that bench/scan.py measures.
+    """
+
+    missing: float
+    smallest_gap: int
+    audit: float
+    least: float
+    queries: float
+    most: float
+
+
+QUALITY_LEVELS: dict[str, QualityLevel] = {
+    "fast": QualityLevel(0.015, smallest_gap=3, audit=0.01, least=1.0, queries=1.4, most=2.5),
+    "standard": QualityLevel(0.0015, smallest_gap=2, audit=0.015, least=1.1, queries=1.7, most=3.5),
+    "thorough": QualityLevel(0.0003, smallest_gap=2, audit=0.04, least=1.3, queries=2.6, most=5.5),
+}
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """The area to scan, the method to find its parcels, and the limit on queries."""
+
+    area: Polygon | MultiPolygon
+    quality: Quality = "standard"
+    method: Literal["coverage", "grid"] = "coverage"
+    step: float = 20.0
+    max_queries: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The method and its parameters, as they are stored."""
+        if self.method == "grid":
+            return {"method": "grid", "step": self.step}
+        return {"method": "coverage", "quality": self.quality}
+
+    @property
+    def fingerprint(self) -> bytes:
+        """A digest that is equal for equal areas with equal options."""
+        area = shapely.to_wkb(shapely.normalize(shapely.set_precision(self.area, 1e-7)))
+        return hashlib.sha256(area + json.dumps(self.options).encode()).digest()
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Expected parcels (with a 95 % interval) and queries of a scan, from a small random sample."""
+    """Expected parcels and queries of a scan, with 95 % intervals, from a small random sample."""
 
     parcels: float
     low: float
     high: float
     questions: int
+    least_questions: int
     most_questions: int
 
 
@@ -47,6 +105,8 @@ class ScanProgress:
     changes: Counts
     estimate: Estimate | None
     complete: bool
+    claim: Completeness | None = None
+    forecast: Forecast | None = None
     unanswered: int = 0
     per_second: float | None = None
     quota_left: int | None = None
@@ -65,24 +125,57 @@ class ScanProgress:
         return self.estimate.questions_left / self.per_second
 
     @property
-    def completeness(self) -> dict[str, float] | None:
-        """The share of the area's parcels that was found, with a 95 % interval.
+    def completeness(self) -> dict[str, Any] | None:
+        """The share of the area's parcels that was found, with bounds; None if nothing was found.
 
-        None without an estimate, or if nothing was found.
+        At the end of a scan, the bounds hold for parcels of `smallestSquareMetres` and more.
         """
-        estimate, found = self.estimate, self.found
+        estimate, found, claim = self.estimate, self.found, self.claim
         if estimate is None or not found:
             return None
-
-        def share(of: float) -> float:
-            return round(found / max(of, found), 5)
-
+        if claim is None:
+            return {
+                "share": _share(found, estimate.expected),
+                "low": _share(found, estimate.high),
+                "high": _share(found, estimate.low),
+                "confidence": 0.95,
+            }
         return {
-            "share": share(estimate.expected),
-            "low": share(estimate.high),
-            "high": share(estimate.low),
-            "confidence": 0.95,
+            # Rounded down: a claim must not grow by its rounding.
+            "share": _down(claim.share),
+            "low": _down(claim.low),
+            "high": claim.high,
+            "confidence": claim.confidence,
+            "smallestSquareMetres": claim.smallest,
+            "audit": {
+                "points": claim.points,
+                "hits": claim.hits,
+                "unknownSquareMetres": round(claim.unknown_square_metres),
+                "low": _down(claim.audited),
+            },
+            "numbers": {
+                "missing": claim.missing_numbers,
+                "blocks": claim.blocks,
+                "low": _down(claim.numbered),
+            },
         }
+
+    @property
+    def first_estimate(self) -> Literal["held", "too low", "too high"] | None:
+        """Whether the forecast of the parcels held so far; None without one."""
+        if self.forecast is None or self.estimate is None:
+            return None
+        if self.estimate.low > self.forecast.high:
+            return "too low"
+        return "too high" if self.estimate.high < self.forecast.low else "held"
+
+
+def _share(found: int, of: float) -> float:
+    return round(found / max(of, found), 5)
+
+
+def _down(share: float | None) -> float | None:
+    return None if share is None else math.floor(share * 1e5) / 1e5
 
 
 def progress_document(progress: ScanProgress) -> dict[str, Any]:
@@ -105,6 +198,8 @@ def progress_document(progress: ScanProgress) -> dict[str, Any]:
         "quotaLeft": progress.quota_left,
         "estimate": None if estimate is None else asdict(estimate),
         "completeness": progress.completeness,
+        "forecast": None if progress.forecast is None else asdict(progress.forecast),
+        "firstEstimate": progress.first_estimate,
     }
 
 
@@ -116,6 +211,13 @@ def progress_note(progress: ScanProgress) -> Message:
     ]
     if progress.estimate is not None:
         parts.append(msg("{share:.0%} of the area known", share=progress.estimate.coverage))
+    if progress.complete and progress.claim is not None:
+        parts.append(
+            msg(
+                "at least {low:.1%} of the parcels found",
+                low=math.floor(progress.claim.low * 1000) / 1000,
+            )
+        )
     if progress.unanswered:
         parts.append(msg("{count:,} queries without response", count=progress.unanswered))
     if progress.quarantined:
@@ -126,28 +228,74 @@ def progress_note(progress: ScanProgress) -> Message:
         parts.append(msg("quota left {count:,}", count=progress.quota_left))
     if progress.seconds_left is not None:
         parts.append(msg("about {duration} to go", duration=_duration(progress.seconds_left)))
-    return join(parts, ", ")
+    note = join(parts, ", ")
+    state, forecast = progress.first_estimate, progress.forecast
+    if forecast is None or state not in ("too low", "too high"):
+        return note
+    return join([note, first_estimate_text(asdict(forecast), state)], ". ")
 
 
 def forecast_text(forecast: Forecast, quota_left: int | None) -> Message:
     """Return the forecast in one or two sentences."""
     text = msg(
-        "About {parcels:,.0f} parcels ({low:,.0f} to {high:,.0f}), about {queries:,} queries, "
-        "at most about {most:,}.",
+        "About {parcels:,.0f} parcels ({low:,.0f} to {high:,.0f}), about {queries:,} queries "
+        "({least:,} to {most:,}), with 95 % confidence.",
         parcels=forecast.parcels,
         low=forecast.low,
         high=forecast.high,
         queries=forecast.questions,
+        least=forecast.least_questions,
         most=forecast.most_questions,
     )
     if quota_left is None:
         return text
-    quota = (
-        msg("Today's quota leaves {count:,}: enough.", count=quota_left)
-        if quota_left >= forecast.questions
-        else msg("Today's quota leaves {count:,}: not enough.", count=quota_left)
-    )
+    if quota_left >= forecast.most_questions:
+        quota = msg("Today's quota leaves {count:,}: enough.", count=quota_left)
+    elif quota_left >= forecast.least_questions:
+        quota = msg("Today's quota leaves {count:,}: perhaps not enough.", count=quota_left)
+    else:
+        quota = msg("Today's quota leaves {count:,}: not enough.", count=quota_left)
     return join((text, quota))
+
+
+def claim_texts(completeness: Mapping[str, Any]) -> list[Message]:
+    """Return what a complete scan claims to have found, and what supports it."""
+    audit, numbers = completeness["audit"], completeness["numbers"]
+    texts = [
+        msg(
+            "At least {low:.2%} of the parcels of {smallest:.0f} m² and more were found (with "
+            "{confidence:.0%} confidence), about {share:.2%}.",
+            low=completeness["low"],
+            smallest=completeness["smallestSquareMetres"],
+            confidence=completeness["confidence"],
+            share=completeness["share"],
+        ),
+        msg(
+            "Audit: {points:,} random points in the {unknown:,} m² that are still unknown found "
+            "{hits:,} parcels.",
+            points=audit["points"],
+            unknown=audit["unknownSquareMetres"],
+            hits=audit["hits"],
+        ),
+    ]
+    if numbers["missing"]:
+        texts.append(
+            msg(
+                "{missing:,} numbers are missing in {blocks:,} blocks: parcels not found, or "
+                "divided or merged since. The layer of unknown areas shows them.",
+                missing=numbers["missing"],
+                blocks=numbers["blocks"],
+            )
+        )
+    return texts
+
+
+def first_estimate_text(forecast: Mapping[str, Any], state: str) -> Message:
+    """Return that the forecast was off, and what it was."""
+    bounds = {"low": forecast["low"], "high": forecast["high"]}
+    if state == "too low":
+        return msg("The first estimate of {low:,.0f} to {high:,.0f} parcels was too low.", **bounds)
+    return msg("The first estimate of {low:,.0f} to {high:,.0f} parcels was too high.", **bounds)
 
 
 def _duration(seconds: float) -> Message:

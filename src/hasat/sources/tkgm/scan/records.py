@@ -25,8 +25,8 @@ from hasat.sources.tkgm.registry.wire import (
     parse_query,
 )
 from hasat.sources.tkgm.scan.likelihood import PRIOR_WEIGHTS
+from hasat.sources.tkgm.scan.progress import ScanRequest
 from hasat.sources.tkgm.scan.rescan import KnownParcel
-from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.store import Store
 from hasat.store.queries import load_query
 

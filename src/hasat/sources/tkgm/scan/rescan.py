@@ -118,7 +118,7 @@ class RescanPlanner:
             return None
         parcels = float(len(self._known))
         least = len(self._expected) + self.planner.audit_size(len(self._known))
-        return Forecast(parcels, parcels, parcels, least, least + len(self._known))
+        return Forecast(parcels, parcels, parcels, least, least, least + len(self._known))
 
     def gone(self) -> list[KnownParcel]:
         """Return the known parcels whose ground is something else now.

@@ -9,25 +9,27 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
-from hasat.errors import BrokenAnswerError, HasatError, HeldError, OutOfQuotaError, UnavailableError
-from hasat.feed.guard import Counts, Limits
+from hasat.errors import BrokenAnswerError, HasatError, OutOfQuotaError, UnavailableError
+from hasat.feed.guard import Counts
+from hasat.feed.holds import GuardError
+from hasat.feed.reconcile import Version
 from hasat.fetch import RequestContext
 from hasat.jobs.runs import rate_per_second
 from hasat.messages import msg
-from hasat.sources.tkgm.features import format_key, publish_parcels
+from hasat.sources.tkgm.features import format_key, publish_parcels, remove_parcels
 from hasat.sources.tkgm.registry.client import ParcelResponse, RegistryClient
 from hasat.sources.tkgm.registry.endpoint_trust import EndpointTrust
 from hasat.sources.tkgm.registry.wire import Parcel, Point, Query, format_query
 from hasat.sources.tkgm.scan.candidates import UnknownArea
+from hasat.sources.tkgm.scan.numbering import Block
 from hasat.sources.tkgm.scan.planner import GridPlanner, Planner, QueryPlanner
-from hasat.sources.tkgm.scan.progress import Forecast, ScanProgress
+from hasat.sources.tkgm.scan.progress import Forecast, ScanProgress, ScanRequest
 from hasat.sources.tkgm.scan.records import ScanRecord
 from hasat.sources.tkgm.scan.rescan import RescanPlanner
-from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
 
@@ -37,8 +39,6 @@ _PUBLISH_SECONDS = 3.0
 # Waits for failing endpoints before a scan stops.
 _WAITS = (1.0, 2.0, 5.0, 10.0, 20.0)
 _CONTROL_WAITS = (5.0, 10.0, 20.0, 40.0)
-# Up to this many removals are applied without approval, whatever their share.
-_MIN_HELD_REMOVALS = 10
 # An endpoint that finds nothing at this many points where others find a parcel is excluded.
 _CONTROLS = 2
 # A scan stops when more responses than this, and more than half of all, cannot be read.
@@ -48,8 +48,6 @@ _QUOTA_SECONDS = 5.0
 
 
 log = structlog.get_logger(__name__)
-
-Removals = Literal["hold", "accept", "reject"]
 
 
 @dataclass
@@ -62,7 +60,6 @@ class Scan:
     context: RequestContext
     on_progress: Callable[[ScanProgress], Awaitable[None]] | None = None
     on_forecast: Callable[[Forecast], Awaitable[None]] | None = None
-    removals: Removals = "hold"
 
     queries: int = 0
     known_before: int = 0
@@ -103,11 +100,18 @@ class Scan:
                 await self._publish()
                 published = clock()
         await self._publish()
+        held: GuardError | None = None
         if self.complete:
-            await self._remove_gone()
+            try:
+                await self._remove_gone()
+            except GuardError as error:
+                held = error
         progress = await self.progress()
         if self.complete:
             await record.finish(self._result(progress))
+        if held is not None:
+            # The scan is finished: the next one sends these queries again.
+            raise held
         return progress
 
     async def run_sample(self) -> Forecast | None:
@@ -129,7 +133,21 @@ class Scan:
     def unknown_areas(self) -> list[UnknownArea]:
         """Return the areas that may still hold parcels; none for a grid."""
         planner = self._coverage_planner()
-        return [] if planner is None else planner.unknown_areas()
+        if planner is None:
+            return []
+        numbers = [UnknownArea(one.place, None, one.text) for one in planner.missing_numbers()]
+        return [*planner.unknown_areas(), *numbers]
+
+    def missing_numbers(self) -> list[dict[str, Any]]:
+        """Return the numbers never seen between known ones, by block."""
+        planner = self._coverage_planner()
+        blocks: dict[Block, list[int]] = {}
+        for one in () if planner is None else planner.missing_numbers():
+            blocks.setdefault(one.block, []).extend(one.numbers)
+        return [
+            {"mahalleId": mahalle, "adaNo": ada, "numbers": numbers}
+            for (mahalle, ada), numbers in sorted(blocks.items())
+        ]
 
     async def empty_points(self) -> list[Point]:
         """Return the points without a parcel."""
@@ -148,6 +166,8 @@ class Scan:
             self.changes,
             None if planner is None else planner.estimate(),
             self.complete,
+            None if planner is None else planner.completeness(),
+            self.forecast(),
             len(self._skipped),
             rate_per_second(self.queries, seconds),
             await self._quota_left(),
@@ -368,30 +388,16 @@ class Scan:
 
     async def _remove_gone(self) -> None:
         """Remove parcels that are gone from the mirror; hold the scan if they are too many."""
-        gone = self._gone()
         known = len(self._record.known.parcels) if self._record is not None else 0
-        limit = max(_MIN_HELD_REMOVALS, Limits().removed / 100 * known)
-        if self.removals == "hold" and len(gone) > limit:
-            self.complete = False
-            raise HeldError(
-                msg(
-                    "{count} of {known} known parcels seem to be gone; none was removed.",
-                    count=len(gone),
-                    known=known,
-                ),
-                remedy=msg(
-                    "Scan again with removals accept to remove them, or reject to keep them."
-                ),
-            )
-        if gone and self.removals != "reject":
-            await self._publish(gone)
+        if gone := self._gone():
+            self._count(await remove_parcels(self.store, gone, run=self.context.run, known=known))
 
-    async def _publish(self, gone: Sequence[str] = ()) -> None:
+    async def _publish(self) -> None:
         """Write the new parcels to the mirror."""
-        version = await publish_parcels(
-            self.store, self._unpublished, run=self.context.run, gone=gone
-        )
+        self._count(await publish_parcels(self.store, self._unpublished, run=self.context.run))
         self._unpublished = {}
+
+    def _count(self, version: Version) -> None:
         new, old = version.counts[PARCELS.name], self.changes
         self.changes = Counts(
             old.added + new.added, old.modified + new.modified, old.removed + new.removed
@@ -404,6 +410,8 @@ class Scan:
             # Including the queries of attempts before this one.
             "asked": progress.queries + progress.known_before,
             "estimate": None if progress.estimate is None else vars(progress.estimate),
+            "completeness": progress.completeness,
+            "missingNumbers": self.missing_numbers(),
             "weights": None if planner is None else planner.weights,
         }
 

@@ -34,7 +34,7 @@ from hasat.sources.tkgm.simulator.cadastre import (
     areal,
     read_cadastre,
 )
-from hasat.sources.tkgm.simulator.townscape import KINDS, generate_cadastre
+from hasat.sources.tkgm.simulator.kinds import KINDS, generate_cadastre
 
 API: Final = "/megsiswebapi.v3/api"
 KEY: Final = "sim-key"

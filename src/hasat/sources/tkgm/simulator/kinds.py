@@ -1,4 +1,4 @@
-"""Generate cadastres of towns, villages, strip fields and enclaves from a seed."""
+"""Kinds of cadastres, generated from a seed: how parcels, roads and open ground are laid out."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import shapely
 from numpy.random import Generator
 from numpy.typing import NDArray
 from shapely import MultiPolygon, Polygon
-from shapely.affinity import translate
+from shapely.affinity import rotate, translate
 
 from hasat.sources.tkgm.geometry import Plane
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, areal, assemble, number_parcels
@@ -153,10 +153,147 @@ def _bent(grounds: Grounds, dice: Generator) -> Grounds:
     return list(shapely.transform(dense, bend))
 
 
+def _slivers(parcels: int, dice: Generator) -> Grounds:
+    """Generate a village whose plots left slivers, corners and sheds behind when they were cut."""
+    cut: Grounds = []
+    for plot in _village(max(8, int(parcels * 0.8)), dice):
+        if plot.area < 90 or dice.random() > 0.28:
+            cut.append(plot)
+        elif dice.random() < 0.6:
+            cut += _slice(plot, float(dice.lognormal(1.2, 0.5)), dice)
+        else:
+            spot = shapely.point_on_surface(plot)
+            size = float(dice.uniform(2.2, 4.5))
+            shed = rotate(shapely.box(*_around(spot, size)), float(dice.uniform(0, 90)))
+            cut += [areal(plot.intersection(shed)), areal(plot.difference(shed))]
+    return cut
+
+
+def _slice(plot: Polygon | MultiPolygon, width: float, dice: Generator) -> Grounds:
+    """Cut a strip off the longest side of a plot, or off the side across."""
+    corners = shapely.get_coordinates(shapely.minimum_rotated_rectangle(plot))
+    sides = np.diff(corners[:3], axis=0)
+    along = sides[int(np.argmax((sides**2).sum(axis=1)))]
+    angle = math.degrees(math.atan2(along[1], along[0])) + 90.0 * (dice.random() < 0.25)
+    level = rotate(plot, -angle, origin=(0, 0))
+    west, south, east, north = level.bounds
+    strip = shapely.box(west, south, east, south + min(width, (north - south) / 2))
+    return [
+        areal(rotate(areal(part), angle, origin=(0, 0)))
+        for part in (level.intersection(strip), level.difference(strip))
+    ]
+
+
+def _around(spot: shapely.Point, reach: float) -> tuple[float, float, float, float]:
+    return (spot.x - reach, spot.y - reach, spot.x + reach, spot.y + reach)
+
+
+def _condominiums(parcels: int, dice: Generator) -> Grounds:
+    """Generate terraced houses of four to seven metres, garages, and the ground they share."""
+    lots: Grounds = []
+    y = 0.0
+    per_row = max(10, int(math.sqrt(parcels) * 1.2))
+    while len(lots) < parcels:
+        x, depth, reach = 0.0, float(dice.uniform(18, 30)), 0.0
+        row: Grounds = []
+        for _ in range(per_row):
+            if dice.random() < 0.08:
+                x += float(dice.uniform(5, 9))
+            width = float(dice.uniform(4, 7))
+            row.append(shapely.box(x, y, x + width, y + depth))
+            x += width
+            reach = x
+        garages: Grounds = []
+        left = 0.0
+        while dice.random() < 0.8 and left + 20 < reach:
+            left += float(dice.uniform(3, 12))
+            for _ in range(int(dice.integers(3, 9))):
+                garages.append(shapely.box(left, y + depth + 5, left + 2.9, y + depth + 10.5))
+                left += 2.9
+        shared = shapely.box(0, y + depth, reach, y + depth + 14).difference(
+            shapely.union_all(garages)
+        )
+        lots += [*row, *garages, areal(shared)]
+        y += depth + 14 + float(dice.uniform(7, 12))
+    return _bent(lots[:parcels], dice)
+
+
+def _wide_roads(parcels: int, dice: Generator) -> Grounds:
+    """Generate a new quarter with boulevards of 20 to 45 metres, some with kiosks in them."""
+    lots: Grounds = []
+    y, across = 0.0, 90.0 * math.sqrt(parcels / 12)
+    while len(lots) < parcels:
+        x, depth = 0.0, float(dice.uniform(22, 40))
+        while x < across:
+            length = float(dice.uniform(60, 140))
+            lots += _row(x, y, length, depth, dice) + _row(x, y + depth, length, depth, dice)
+            road = float(dice.uniform(12, 45))
+            if dice.random() < 0.15 and road > 20:
+                kiosk = shapely.Point(x + length + road / 2, y + depth)
+                lots.append(shapely.box(*_around(kiosk, float(dice.uniform(2.5, 6)))))
+            x += length + road
+        y += 2 * depth + float(dice.uniform(12, 45))
+    return _bent(lots[:parcels], dice)
+
+
+def _lakes(parcels: int, dice: Generator) -> Grounds:
+    """Generate shore plots around lakes, and a river through the village."""
+    plots = _village(int(parcels * 1.25), dice)
+    west, south, east, north = shapely.total_bounds(plots).tolist()
+    reach = east - west
+    water = [
+        shapely.Point(dice.uniform(west, east), dice.uniform(south, north)).buffer(
+            reach * float(dice.uniform(0.04, 0.12)), quad_segs=6
+        )
+        for _ in range(4)
+    ]
+    along = np.linspace(west, east, 40)
+    bends = south + (north - south) * (
+        0.5 + 0.2 * np.sin(along / reach * float(dice.uniform(6, 14)))
+    )
+    water.append(
+        shapely.LineString(np.stack([along, bends], axis=1)).buffer(float(dice.uniform(6, 20)))
+    )
+    wet = shapely.union_all(water)
+    return [part for plot in plots for part in shapely.get_parts(plot.difference(wet))]
+
+
+def _terraces(parcels: int, dice: Generator) -> Grounds:
+    """Generate long narrow terraces on a slope, with walls and footpaths between them."""
+    fields: Grounds = []
+    y, across = 0.0, 60.0 * math.sqrt(parcels / 5)
+    while len(fields) < parcels:
+        height, x = float(dice.lognormal(1.9, 0.35)), 0.0
+        while x < across:
+            length = float(dice.lognormal(3.9, 0.5))
+            fields.append(shapely.box(x, y, x + length, y + height))
+            x += length + (float(dice.uniform(1, 3)) if dice.random() < 0.1 else 0.0)
+        y += height + (float(dice.uniform(1.5, 4)) if dice.random() < 0.25 else 0.0)
+    return _bent(fields[:parcels], dice)
+
+
+def _hamlets(parcels: int, dice: Generator) -> Grounds:
+    """Generate hamlets of a few dozen plots, far apart in ground that is not registered."""
+    plots: Grounds = []
+    side = math.ceil(math.sqrt(parcels / 40))
+    for place in range(side * side):
+        some = _village(int(dice.integers(15, 65)), dice)
+        row, column = divmod(place, side)
+        shift = (column * 420 + dice.uniform(-60, 60), row * 420 + dice.uniform(-60, 60))
+        plots += [areal(translate(plot, *shift)) for plot in some]
+    return plots
+
+
 KINDS: dict[str, Callable[[int, Generator], Grounds]] = {
     "town": _town,
     "village": _village,
     "strips": _strips,
     "enclaves": _enclaves,
     "mixed": _mixed,
+    "slivers": _slivers,
+    "condominiums": _condominiums,
+    "wide-roads": _wide_roads,
+    "lakes": _lakes,
+    "terraces": _terraces,
+    "hamlets": _hamlets,
 }

@@ -1,0 +1,1 @@
+"""Filters of parcels by their properties, in the text form of CQL2."""
