@@ -16,20 +16,22 @@ from typing import Any
 
 from hasat.budget import Budget
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError
+from hasat.feed.holds import GuardError
 from hasat.fetch import Client, ClientOptions, Fetcher, Outcome, Request, RequestContext
 from hasat.jobs import Outcome as JobOutcome
 from hasat.jobs import RunContext
 from hasat.messages import join, msg
-from hasat.settings.source_sections import Football
-from hasat.sources import upstreams
-from hasat.sources.football.datasets import SOURCE
-from hasat.sources.football.ingest.loader import SuspectResponseError, UnreadableResponseError, load
-from hasat.sources.football.ingest.raw_store import ApiResponse
+from hasat.sources.football.endpoints import SOURCE
+from hasat.sources.football.ingest.held_responses import HeldResponses, load_held
+from hasat.sources.football.ingest.loader import UnreadableResponseError, load
+from hasat.sources.football.ingest.raw_store import ApiResponse, reserve_order
 from hasat.sources.football.leagues import FollowedLeague, current_season, resolve
 from hasat.sources.football.outcomes import classify, is_used_up, remaining, why_exhausted
+from hasat.sources.football.settings import FootballSettings, football_upstream
 from hasat.store import Store
 from hasat.store.queries import load_query
 
+_PACKAGE = "hasat.sources.football"
 # A job waits for the minute's budget, never for the next day.
 _PATIENCE_SECONDS = 300.0
 _REFUSED_KEY_COOLDOWN = timedelta(hours=1)
@@ -40,7 +42,10 @@ _NO_CONTENT = b'{"errors": [], "results": 0, "response": []}'
 
 def only_league(context: RunContext) -> int | None:
     """Return the only league of a run, or None for all followed leagues."""
-    return context.params.get("only_league_id") or context.settings.football.only_league_id
+    return (
+        context.params.get("only_league_id")
+        or context.settings.section(FootballSettings).only_league_id
+    )
 
 
 def is_named(context: RunContext) -> bool:
@@ -63,8 +68,10 @@ class FootballClient:
         self.warnings: set[str] = set()
         self.idle_reasons: dict[str, None] = {}
         """Why the run sent no request, in the order of reporting."""
+        self.held = HeldResponses()
         self._readable = 0
         self._unreadable = 0
+        self._day_limit: int | None = None
         self.refusal: str | None = None
         """Why the API refused the last request, or the guard its response; None if neither did."""
 
@@ -82,8 +89,8 @@ class FootballClient:
         return self.context.store
 
     @property
-    def settings(self) -> Football:
-        return self.context.settings.football
+    def settings(self) -> FootballSettings:
+        return self.context.settings.section(FootballSettings)
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -114,7 +121,7 @@ class FootballClient:
     def warn(self, message: str) -> None:
         """Add a warning to the run's message, once."""
         if message not in self.warnings:
-            self.context.log.warning("run.warning", message=message)
+            self.context.log.warning("run.warning", warning=message)
             self.warnings.add(message)
 
     def report_idle(self, reason: str) -> None:
@@ -142,6 +149,22 @@ class FootballClient:
         """The name under which refusals of the API key are recorded."""
         key = self.settings.api_key.get_secret_value() if self.settings.api_key else ""
         return f"key {hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+    async def day_limit(self) -> int:
+        """Return the requests that a day has: the smaller of what is configured and stated.
+
+        Until the first response of a day, the statement of the day before counts.
+        """
+        if self._day_limit is None:
+            async with self.store.connection() as conn:
+                cursor = await conn.execute(load_query(_PACKAGE, "stated_limit"))
+                stated = [plan for (plan,) in await cursor.fetchall()]
+            self._day_limit = min([self.settings.rate_limiter.daily_limit, *stated])
+        return self._day_limit
+
+    async def interval(self, requests: int, share: float, least: timedelta) -> timedelta:
+        """Return the time between two rounds of requests that cost a share of the day at most."""
+        return max(least, timedelta(days=1) * requests / (share * await self.day_limit()))
 
     async def check_key(self) -> None:
         """Raise SettingsError if the key was refused in the last hour; manual runs try it."""
@@ -225,7 +248,7 @@ class FootballClient:
     ) -> bool:
         """Load a response into the mirror and commit; return whether it was accepted.
 
-        A response that the guard rejects counts as refused.
+        A response that the guard holds counts as refused.
         """
         if response is None:
             return False
@@ -236,16 +259,16 @@ class FootballClient:
                 run=self.context.run_id,
                 retention_days=self.settings.change_retention_days,
                 leagues=leagues,
-                guard=not self.context.params.get("accept_removals"),
             )
         except UnreadableResponseError as error:
             self._readable -= 1
             self._unreadable += 1
             self.warn(error.message)
             return False
-        except SuspectResponseError as error:
+        except GuardError as error:
+            async with self.store.connection() as conn:
+                self.held.add(response, leagues, error.finding, await reserve_order(conn))
             self.refusal = error.message
-            self.warn(str(error))
             return False
         if version is not None:
             self.changed += sum(count.total for count in version.counts.values())
@@ -257,7 +280,7 @@ class FootballClient:
 
 @asynccontextmanager
 async def _open_client(context: RunContext) -> AsyncIterator[FootballClient]:
-    football = context.settings.football
+    football = context.settings.section(FootballSettings)
     if football.api_key is None:
         raise SettingsError(
             msg("No API key is set for API-Football."),
@@ -268,7 +291,7 @@ async def _open_client(context: RunContext) -> AsyncIterator[FootballClient]:
     async with Client(rules) as client:
         budget = Budget(
             context.store,
-            upstreams.football(context.settings),
+            football_upstream(context.settings),
             waiting=context.waiting,
             is_used_up=partial(is_used_up, client, football.base_url, now),
         )
@@ -294,14 +317,24 @@ Collector = Callable[[FootballClient], Awaitable[None]]
 
 
 def run_with_client(collect: Collector) -> Callable[[RunContext], Awaitable[JobOutcome]]:
-    """Return a job's function that calls `collect` with a client and reports the outcome."""
+    """Return a job's function that calls `collect` with a client and reports the outcome.
+
+    A run that applies a hold loads its responses and sends no request.
+    """
 
     async def run(context: RunContext) -> JobOutcome:
+        if context.approving is not None:
+            retention = context.settings.section(FootballSettings).change_retention_days
+            return JobOutcome(rows_changed=await load_held(context, retention))
         async with _open_client(context) as api:
             try:
                 await collect(api)
             except OutOfQuotaError as error:
+                if api.held:
+                    raise api.held.error({*api.warnings, error.message}) from error
                 return JobOutcome("out_of_quota", api.changed, message=error.message)
+        if api.held:
+            raise api.held.error(api.warnings)
         if api.idle_reasons and not api.requests and api.is_manual and not api.is_named:
             api.report_idle(msg("Set only_league_id to fetch a league in any case."))
         message = join([*sorted(api.warnings), *api.idle_reasons]) or None
@@ -320,7 +353,7 @@ async def record_refusal(
 ) -> None:
     async with store.connection() as conn:
         await conn.execute(
-            load_query("hasat.sources.football", "record_refusal"),
+            load_query(_PACKAGE, "record_refusal"),
             {"endpoint": endpoint, "league": league, "season": season, "team": team},
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from hasat.messages import msg
-from hasat.settings.source_sections import League
+from hasat.sources.football.settings import League
 from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.text import fold

@@ -19,8 +19,8 @@ from hasat.errors import BrokenAnswerError
 from hasat.fetch import Client, Outcome, Request, Response, Verdict, retry_after
 from hasat.fetch.client import NoResponseError
 from hasat.messages import msg
+from hasat.sources.football.endpoints import is_number
 from hasat.sources.football.ingest.envelope import Parsed, is_envelope, parse, read_envelope
-from hasat.sources.football.ingest.scopes import is_number
 
 _DAY = re.compile(r"\b(daily|day)\b")
 _KEY = re.compile(r"application key|api key|invalid key|token")

@@ -68,7 +68,8 @@ SELECT CASE WHEN %(dry_run)s THEN (SELECT count(*) FROM candidate) ELSE (SELECT 
 
 -- name: store_response
 -- Store a response; a body equal to the last one for the same request only updates its times.
--- If it loads other leagues or removes other matches than before, it gets a new row.
+-- If it loads other leagues or removes other matches than before, it gets a new row; so does one of
+-- a hold, which keeps its place in the order of receipt.
 WITH latest AS (
     SELECT id, fetched_at, body_hash, leagues, vanished
       FROM raw.api_responses
@@ -81,6 +82,7 @@ WITH latest AS (
            seen_order = nextval('raw.answer_order')
       FROM latest
      WHERE r.id = latest.id AND r.fetched_at = latest.fetched_at
+       AND %(order)s::bigint IS NULL
        AND latest.body_hash = %(body_hash)s
        AND latest.leagues IS NOT DISTINCT FROM %(leagues)s::bigint[]
        AND latest.vanished IS NOT DISTINCT FROM %(vanished)s::bigint[]
@@ -88,11 +90,16 @@ WITH latest AS (
 )
 INSERT INTO raw.api_responses
        (endpoint, requested_params, status_code, response_headers, body, errors, results,
-        fetched_at, last_fetched_at, request_hash, body_hash, run, leagues, vanished)
+        fetched_at, last_fetched_at, request_hash, body_hash, run, leagues, vanished, seen_order)
 SELECT %(endpoint)s, %(parameters)s, %(status)s, %(headers)s, %(body)s, %(errors)s, %(results)s,
-       at, at, %(request_hash)s, %(body_hash)s, %(run)s, %(leagues)s, %(vanished)s
+       at, at, %(request_hash)s, %(body_hash)s, %(run)s, %(leagues)s, %(vanished)s,
+       coalesce(%(order)s, nextval('raw.answer_order'))
   FROM clock_timestamp() AS at
  WHERE NOT EXISTS (SELECT FROM again)
+
+-- name: newer_fixtures
+-- The matches that were received after a time, changed or not.
+SELECT fixture_id::text FROM football.fixture_told WHERE told_at > %(than)s
 
 -- name: last_requests
 -- When an endpoint was last requested, by league, season and team; recent refusals count as requests.
@@ -293,6 +300,10 @@ VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(comple
        completed = EXCLUDED.completed, last_error = EXCLUDED.last_error,
        updated_at = EXCLUDED.updated_at
 
+-- name: stated_limit
+-- The day limit that the API stated last.
+SELECT plan FROM budget.day WHERE upstream = 'football' AND plan IS NOT NULL ORDER BY day DESC LIMIT 1
+
 -- name: stale_fixtures
 -- Started matches in these states without news for a time. With `checks`, a recent match waits for the next
 -- of these times after kick-off; an old match is due once an hour at most. `unknown` adds unknown states.
@@ -383,7 +394,7 @@ SELECT count(*) AS played,
 
 -- name: teams_due
 -- Teams with a finished match that the API has had time to count since their last request, the longest
--- waiting first. Awarded matches count. All teams of a named season are due.
+-- waiting first. Awarded matches count. All teams of a named season are due. At most `allowed` in a day.
 SELECT f.league_id, f.season, side.team_id
   FROM core.fixtures AS f
   JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
@@ -406,7 +417,12 @@ SELECT f.league_id, f.season, side.team_id
    AND (%(named)s OR a.asked_at IS NULL OR (a.asked_at < counted.at AND a.asked_at < %(before)s))
  GROUP BY f.league_id, f.season, side.team_id
  ORDER BY min(a.asked_at) NULLS FIRST, f.league_id, side.team_id
- LIMIT %(limit)s
+ LIMIT least(%(limit)s::bigint,
+             CASE WHEN %(allowed)s::bigint IS NOT NULL
+                  THEN greatest(0, %(allowed)s::bigint - (SELECT count(*)
+                                                            FROM football.season_asked
+                                                           WHERE endpoint = 'teams/statistics'
+                                                             AND asked_at > %(now)s - interval '1 day')) END)
 
 -- name: tool_coverage
 -- Coverage by season and endpoint, the lowest first.
@@ -455,3 +471,212 @@ SELECT f.fixture_id, f.league_id, f.body #>> '{league,name}' AS league, f.season
    AND (%(status)s::text[] IS NULL OR f.status_short = ANY (%(status)s))
  ORDER BY f.date DESC NULLS LAST, f.fixture_id
  LIMIT %(limit)s
+
+-- name: page_leagues
+-- The tracked seasons: coverage according to /leagues, and the stored data.
+SELECT s.league_id, s.season, l.name, l.country, listed.covered,
+       coalesce(f.matches, 0) AS matches, counted.matches AS expected, coalesce(f.finished, 0) AS finished,
+       coalesce(f.detailed, 0) AS detailed, coalesce(f.inferred, 0) AS inferred,
+       EXISTS (SELECT FROM core.standings AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS standings,
+       EXISTS (SELECT FROM core.injuries AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS injuries,
+       EXISTS (SELECT FROM core.top_scorers AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS top_scorers,
+       EXISTS (SELECT FROM core.team_statistics AS x WHERE (x.league_id, x.season) = (s.league_id, s.season)) AS team_statistics
+  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
+  LEFT JOIN core.leagues AS l ON l.league_id = s.league_id
+  LEFT JOIN LATERAL (
+       SELECT jsonb_object_agg(c.endpoint, c.covered) AS covered
+         FROM mart.season_coverage AS c
+        WHERE c.league_id = s.league_id AND c.season = s.season
+       ) AS listed ON true
+  LEFT JOIN LATERAL (
+       SELECT count(*) AS matches,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')) AS finished,
+              count(*) FILTER (WHERE x.status_short IN ('FT', 'AET', 'PEN')
+                                 AND t.details_at >= x.changed_at - interval '1 minute') AS detailed,
+              count(i.fixture_id) AS inferred
+         FROM core.fixtures AS x
+         LEFT JOIN football.fixture_told AS t ON t.fixture_id = x.fixture_id
+         LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = x.fixture_id
+        WHERE x.league_id = s.league_id AND x.season = s.season
+       ) AS f ON true
+  LEFT JOIN football.season_listed AS counted ON counted.league_id = s.league_id AND counted.season = s.season
+ ORDER BY s.no
+
+-- name: page_matches
+-- The matches of a day with their inferred states. The day's end is computed here: date.max has no next
+-- day in Python.
+SELECT f.fixture_id, f.body #>> '{league,name}' AS league, f.date,
+       f.body #>> '{teams,home,name}' AS home, f.body #>> '{teams,away,name}' AS away,
+       f.goals_home, f.goals_away, f.status_short AS status, f.elapsed,
+       i.inferred_status AS inferred, i.reason
+  FROM core.fixtures AS f
+  LEFT JOIN core.fixture_inferences AS i ON i.fixture_id = f.fixture_id
+ WHERE f.date >= %(day)s::date::timestamp AT TIME ZONE %(zone)s
+   AND f.date < (%(day)s::date + 1)::timestamp AT TIME ZONE %(zone)s
+   AND (%(league)s::bigint IS NULL OR f.league_id = %(league)s)
+ ORDER BY f.date, f.league_id, f.fixture_id
+ LIMIT %(limit)s
+
+-- name: page_standings
+-- The standings of a season.
+SELECT group_name AS "group", rank, body #>> '{team,name}' AS team,
+       core.whole(body #> '{all,played}') AS played, core.whole(body #> '{all,win}') AS won,
+       core.whole(body #> '{all,draw}') AS drawn, core.whole(body #> '{all,lose}') AS lost,
+       core.whole(body #> '{all,goals,for}') AS scored,
+       core.whole(body #> '{all,goals,against}') AS conceded, points, body ->> 'form' AS form
+  FROM core.standings
+ WHERE league_id = %(league)s AND season = %(season)s
+ ORDER BY group_name, rank
+ LIMIT 200
+
+-- name: units_api
+-- Everything that the API has, in one request.
+SELECT jsonb_build_object() AS params, NULL::timestamptz AS news
+
+-- name: units_season
+-- The followed seasons, with the newest end or correction of a match.
+SELECT jsonb_build_object('league', s.league_id::text, 'season', s.season::text) AS params,
+       (SELECT max(f.changed_at)
+          FROM core.fixtures AS f
+         WHERE f.league_id = s.league_id AND f.season = s.season
+           AND (f.status_short = ANY (%(finished)s) OR football.state_of(f.status_short) = 'not_played')) AS news
+  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+
+-- name: units_team
+-- The teams of the followed seasons.
+SELECT DISTINCT jsonb_build_object('team', side.team_id::text) AS params, NULL::timestamptz AS news
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season) USING (league_id, season)
+ CROSS JOIN LATERAL unnest(ARRAY[f.home_team_id, f.away_team_id]) AS side (team_id)
+ WHERE side.team_id > 0
+
+-- name: units_player
+-- The players of the followed seasons: those who played, and those in squads.
+SELECT DISTINCT jsonb_build_object('player', p.player_id::text) AS params, NULL::timestamptz AS news
+  FROM (SELECT d.player_id
+          FROM core.fixture_players AS d
+          JOIN core.fixtures AS f USING (fixture_id)
+          JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+            ON s.league_id = f.league_id AND s.season = f.season
+         UNION
+        SELECT feed.as_integer(q.body -> 'id')
+          FROM core.squads AS q
+         WHERE feed.as_integer(to_jsonb(split_part(q.key, ':', 1))) IN (
+               SELECT unnest(ARRAY[f.home_team_id, f.away_team_id])
+                 FROM core.fixtures AS f
+                 JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+                USING (league_id, season))) AS p (player_id)
+ WHERE p.player_id > 0
+
+-- name: units_fixture
+-- Matches of the followed seasons that begin within a time, or ended within a time.
+SELECT jsonb_build_object('fixture', f.fixture_id::text) AS params, NULL::timestamptz AS news
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season) USING (league_id, season)
+ WHERE (f.date > %(now)s AND f.date <= %(now)s + %(before)s)
+    OR (f.date <= %(now)s AND f.date > %(now)s - %(after)s AND f.status_short = ANY (%(finished)s))
+
+-- name: units_pair
+-- The pairs of teams that meet soon.
+SELECT DISTINCT jsonb_build_object('h2h', format('%%s-%%s', least(f.home_team_id, f.away_team_id),
+                                                 greatest(f.home_team_id, f.away_team_id))) AS params,
+       NULL::timestamptz AS news
+  FROM core.fixtures AS f
+  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season) USING (league_id, season)
+ WHERE f.date > %(now)s AND f.date <= %(now)s + %(before)s
+   AND f.home_team_id > 0 AND f.away_team_id > 0
+
+-- name: units_country
+-- The countries of the followed leagues.
+SELECT DISTINCT jsonb_build_object('country', l.country) AS params, NULL::timestamptz AS news
+  FROM core.leagues AS l
+ WHERE l.league_id = ANY (%(leagues)s) AND l.country <> '' AND l.country <> 'World'
+
+-- name: units_league
+-- The followed leagues with a match that may be in play.
+SELECT DISTINCT jsonb_build_object('league', f.league_id::text) AS params, NULL::timestamptz AS news
+  FROM core.fixtures AS f
+ WHERE f.league_id = ANY (%(leagues)s)
+   AND f.date BETWEEN %(now)s - interval '4 hours' AND %(now)s + interval '5 minutes'
+   AND football.state_of(f.status_short) IN ('scheduled', 'live')
+
+-- name: count_units
+-- How many units there are, and how many match days the followed seasons have in the weeks around now.
+SELECT (SELECT count(*) FROM ({units}) AS u) AS units,
+       (SELECT count(*)
+          FROM (SELECT DISTINCT f.league_id, f.season, f.date::date
+                  FROM core.fixtures AS f
+                  JOIN unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) AS s (league_id, season)
+                 USING (league_id, season)
+                 WHERE f.date BETWEEN %(now)s - interval '7 days' AND %(now)s + interval '7 days') AS d) AS match_days
+
+-- name: due_units
+-- Units that were never requested, are too old, or whose season has news that has settled since.
+SELECT u.params, coalesce(c.next_page, 1)
+  FROM ({units}) AS u
+  LEFT JOIN football.collected AS c ON c.endpoint = %(endpoint)s AND c.params = u.params
+ WHERE (c.refused_at IS NULL OR c.refused_at < %(refused_since)s)
+   AND (%(named)s OR c.next_page IS NOT NULL
+        OR (c.requested_at IS NULL AND (cardinality(%(settle)s::interval[]) = 0 OR u.news IS NOT NULL))
+        OR c.requested_at < %(now)s - %(every)s::interval
+        OR EXISTS (SELECT FROM unnest(%(settle)s::interval[]) AS later
+                    WHERE u.news + later <= %(now)s AND c.requested_at < u.news + later))
+ ORDER BY c.next_page IS NULL, c.requested_at NULLS FIRST, u.params
+ LIMIT %(limit)s
+
+-- name: record_collected
+-- Record that a unit was requested, as far as to a page.
+INSERT INTO football.collected (endpoint, params, requested_at, next_page)
+VALUES (%(endpoint)s, %(params)s, CASE WHEN %(next_page)s::integer IS NULL THEN clock_timestamp() END, %(next_page)s)
+    ON CONFLICT (endpoint, params) DO UPDATE
+   SET requested_at = coalesce(EXCLUDED.requested_at, collected.requested_at),
+       next_page = EXCLUDED.next_page
+
+-- name: record_not_collected
+-- Record that the API refused a unit.
+INSERT INTO football.collected (endpoint, params, refused_at)
+VALUES (%(endpoint)s, %(params)s, clock_timestamp())
+    ON CONFLICT (endpoint, params) DO UPDATE SET refused_at = EXCLUDED.refused_at
+
+-- name: record_collection
+-- Record how many units an endpoint has.
+INSERT INTO football.collection (endpoint, units, counted_at)
+VALUES (%(endpoint)s, %(units)s, clock_timestamp())
+    ON CONFLICT (endpoint) DO UPDATE SET units = EXCLUDED.units, counted_at = EXCLUDED.counted_at
+
+-- name: restore_collected
+-- Restore missing requests for optional data.
+INSERT INTO football.collected (endpoint, params, requested_at)
+SELECT * FROM unnest(%s::text[], %s::jsonb[], %s::timestamptz[])
+    ON CONFLICT DO NOTHING
+
+-- name: league_table
+-- The table of a season after a round.
+SELECT * FROM mart.league_table(%(league)s, %(season)s, %(round)s, %(stage)s)
+
+-- name: corrections
+-- Results that changed after the final whistle, the newest first.
+SELECT seq, changed_at AS "changedAt", fixture_id AS "fixtureId", league_id AS "leagueId", season, home, away,
+       status_before AS "statusBefore", status, home_before AS "homeBefore", away_before AS "awayBefore",
+       goals_home AS "goalsHome", goals_away AS "goalsAway"
+  FROM mart.corrections
+ WHERE (%(league)s::bigint IS NULL OR league_id = %(league)s)
+   AND (%(season)s::bigint IS NULL OR season = %(season)s)
+ ORDER BY seq DESC
+ LIMIT %(limit)s
+
+-- name: top_scorers_of_season
+-- The top scorers of a season as the API lists them.
+SELECT player_id, body #>> '{player,name}' AS player, body #>> '{statistics,0,team,name}' AS team, goals,
+       core.whole(body #> '{statistics,0,goals,assists}') AS assists
+  FROM core.top_scorers
+ WHERE league_id = %(league)s AND season = %(season)s
+ ORDER BY goals DESC NULLS LAST, player, player_id
+
+-- name: match_events
+-- The events of a match in the order of its minutes.
+SELECT elapsed, extra, type, detail, body #>> '{team,name}' AS team, body #>> '{player,name}' AS player,
+       body #>> '{assist,name}' AS assist
+  FROM core.fixture_events
+ WHERE fixture_id = %(fixture)s
+ ORDER BY elapsed NULLS LAST, extra NULLS FIRST, key

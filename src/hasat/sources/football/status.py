@@ -1,6 +1,6 @@
 """Status and metrics of the source: freshness, last runs and quota."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +8,13 @@ from psycopg.rows import dict_row
 
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.football.datasets import SOURCE
+from hasat.source import Served
+from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.jobs.catalogue import JOBS
-from hasat.sources.registry import Traffic
-from hasat.sources.upstreams import read_all_quotas
+from hasat.sources.football.settings import FootballSettings
 from hasat.store import Store
 from hasat.store.queries import load_query
+from hasat.upstreams import read_all_quotas
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -34,17 +35,39 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
         names = [job.name for job in JOBS]
         await cursor.execute(load_query("hasat.sources.football", "status"), {"jobs": names})
         [row] = await cursor.fetchall()
-    followed = bool(settings.football.api_key and settings.football.tracked_leagues)
+    followed = bool(
+        settings.section(FootballSettings).api_key
+        and settings.section(FootballSettings).tracked_leagues
+    )
     return {
         "lastToldAt": iso_time(row["told_at"]),
-        "leagues": len(settings.football.tracked_leagues),
+        "leagues": len(settings.section(FootballSettings).tracked_leagues),
         "fixtures": row["fixtures"],
         "inferred": row["inferred"],
         "setAside": row["set_aside"],
         "lastRuns": row["last_runs"],
         "quota": await quota_of(store, settings),
+        "remarks": _remarks(settings.section(FootballSettings)),
         "checks": {"football_freshness": _freshness(row) if followed else {"status": "Healthy"}},
     }
+
+
+def _remarks(football: FootballSettings) -> list[str]:
+    """Return what an operator may expect of a setting that has no effect."""
+    windows = [
+        f"football.backfill.{name}"
+        for name in ("fixtures_window_days", "fixtures_max_pages_per_task")
+        if name in football.backfill.model_fields_set
+    ]
+    if not windows or football.backfill.fixtures_mode == "windows":
+        return []
+    return [
+        msg(
+            "{settings} has no effect: a season is one request. Set football.backfill.fixtures_mode"
+            " to windows to fetch by windows.",
+            settings=", ".join(windows),
+        )
+    ]
 
 
 async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:
@@ -85,7 +108,7 @@ def iso_time(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-async def metrics(store: Store, _: Sequence[Traffic]) -> Iterable["Metric"]:
+async def metrics(store: Store, _: Served) -> Iterable["Metric"]:
     """Return matches by state, inferences, quarantined parts and the time of the last match."""
     from prometheus_client.core import GaugeMetricFamily
 

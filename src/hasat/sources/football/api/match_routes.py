@@ -24,7 +24,7 @@ from hasat.sources.football.api.route_params import (
     page_response,
     respond,
 )
-from hasat.sources.football.datasets import State, codes_in
+from hasat.sources.football.states import State, codes_in
 from hasat.sources.football.status import iso_time
 from hasat.store.queries import load_query
 

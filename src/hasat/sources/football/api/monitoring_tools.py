@@ -2,37 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date as day
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from psycopg.rows import class_row, dict_row
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from hasat.errors import NotFoundError
 from hasat.jobs.runs import list_runs
 from hasat.messages import msg
-from hasat.sources.football.api.record_tools import load_fixtures
-from hasat.sources.football.api.schemas import (
-    AutoFinished,
-    BackfillRecord,
-    Backfills,
-    ErrorCount,
-    ErrorSample,
-    ErrorSamples,
-    ErrorSummary,
-    LeagueRecord,
-    Stale,
-    SyncTime,
-    SyncTimes,
-    TrackedLeague,
-    TrackedLeagues,
-)
-from hasat.sources.football.datasets import LIVE, MAY_BE_OVER, SCHEDULED, SOURCE
+from hasat.source import Tool, ToolContext
+from hasat.sources.football.api.record_tools import FixtureRecord, load_fixtures
+from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.jobs.finishing import MARKED
 from hasat.sources.football.leagues import resolve
-from hasat.sources.registry import Tool, ToolContext
-from hasat.sources.tools import Id, Limit, Text, tools
+from hasat.sources.football.settings import FootballSettings
+from hasat.sources.football.states import LIVE, MAY_BE_OVER, SCHEDULED
 from hasat.store.queries import load_query
+from hasat.tools import Id, Limit, Text, ToolResponse, tools
 
 _PACKAGE = "hasat.sources.football"
 _AUTO_FINISH = "auto_finish_stale_fixtures"
@@ -41,12 +29,100 @@ Hours = Annotated[float, Field(gt=0, le=24 * 90)]
 Minutes = Annotated[int, Field(ge=1, le=60 * 24 * 30)]
 
 
+class Stale(ToolResponse):
+    total: int
+    by_status: dict[str, int]
+    items: list[FixtureRecord]
+
+
+class AutoFinished(ToolResponse):
+    hours: float
+    runs: int
+    auto_finished: int = Field(description="Matches marked as probably finished.")
+    settled_by_the_api: int = Field(description="Of these, reported by the API since.")
+    still_inferred: int
+    needs_score_verification: int
+    oldest_inferred_at: datetime | None
+
+
+class BackfillRecord(BaseModel):
+    job: str
+    league_id: int
+    season: int
+    first_date: day | None
+    next_date: day | None
+    completed: bool
+    last_error: str | None
+    updated_at: datetime
+
+
+class Backfills(ToolResponse):
+    completed: int
+    total: int
+    items: list[BackfillRecord]
+
+
+class SyncTime(BaseModel):
+    endpoint: str
+    last_fetched_at: datetime
+
+
+class SyncTimes(ToolResponse):
+    items: list[SyncTime]
+
+
+class ErrorCount(BaseModel):
+    endpoint: str | None
+    outcome: str
+    requests: int
+
+
+class ErrorSummary(ToolResponse):
+    hours: float
+    unreadable_elements: int
+    items: list[ErrorCount]
+
+
+class ErrorSample(BaseModel):
+    at: datetime
+    run: int | None
+    origin: str
+    reason: str
+    content: str
+
+
+class ErrorSamples(ToolResponse):
+    items: list[ErrorSample]
+
+
+class TrackedLeague(BaseModel):
+    league_id: int
+    name: str | None
+    country: str | None
+    type: str | None
+    season: int
+    coverage: dict[str, Any] | None = Field(description="null: the API does not list the season.")
+
+
+class TrackedLeagues(ToolResponse):
+    items: list[TrackedLeague]
+    not_found: list[str] = Field(description="Why tracked names were not found.")
+
+
+class LeagueRecord(ToolResponse):
+    league_id: int
+    name: str | None
+    type: str | None
+    country: str | None
+    seasons: list[dict[str, Any]]
+
+
 class MonitoringTools:
     """Tools that monitor stale matches, backfills, errors and leagues."""
 
     def __init__(self, context: ToolContext) -> None:
         self._store = context.store
-        self._football = context.settings.football
+        self._football = context.settings.section(FootballSettings)
 
     def all(self) -> tuple[Tool, ...]:
         return tools(

@@ -7,6 +7,9 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
+from hasat.store import Store
+from hasat.store.queries import load_query
+
 
 @dataclass(frozen=True)
 class ListQuery:
@@ -19,6 +22,13 @@ class ListQuery:
     columns: LiteralString
     order: LiteralString
     conditions: Mapping[str, LiteralString]
+
+
+async def read_rows(store: Store, query: str, **values: Any) -> list[dict[str, Any]]:
+    """Return the rows of a named query of this source."""
+    async with store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(load_query("hasat.sources.football", query), values)
+        return await cursor.fetchall()
 
 
 class Page(NamedTuple):

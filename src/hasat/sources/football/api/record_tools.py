@@ -5,34 +5,106 @@ Inferences about a match are in separate fields, named as such.
 
 from collections.abc import Sequence
 from datetime import date as day
+from datetime import datetime
 from typing import Annotated, Any
 
 from psycopg import sql
 from psycopg.rows import dict_row
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from hasat.errors import NotFoundError
 from hasat.messages import msg
+from hasat.source import Tool, ToolContext
 from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_page
-from hasat.sources.football.api.schemas import (
-    Coverage,
-    CoverageRecord,
-    CoverageSummary,
-    DetailStatus,
-    Elements,
-    EndpointCoverage,
-    FixtureRecord,
-    Fixtures,
-)
-from hasat.sources.football.datasets import codes_in
-from hasat.sources.registry import Tool, ToolContext
-from hasat.sources.tools import Id, Limit, Text, tools
+from hasat.sources.football.states import codes_in
 from hasat.store import Store
 from hasat.store.queries import load_query
+from hasat.tools import Id, Limit, Text, ToolResponse, tools
 
 _PACKAGE = "hasat.sources.football"
 _BY_KEY = sql.SQL("key")
+
+
+class FixtureRecord(BaseModel):
+    """A match as published, with inferences in separate fields."""
+
+    fixture_id: int
+    league_id: int | None
+    league: str | None
+    season: int | None
+    round: str | None
+    date: datetime | None
+    status_short: str | None
+    elapsed: int | None
+    home_team_id: int | None
+    home_team: str | None
+    away_team_id: int | None
+    away_team: str | None
+    goals_home: int | None
+    goals_away: int | None
+    told_at: datetime | None = Field(description="When the API last reported it.")
+    details_at: datetime | None
+    inferred_status: str | None = Field(description="A guess, not a published state.")
+    needs_score_verification: bool
+
+
+class Fixtures(ToolResponse):
+    more: bool = Field(description="Whether there are more matches.")
+    items: list[FixtureRecord]
+
+
+class Elements(ToolResponse):
+    """Elements of a dataset as published."""
+
+    total: int
+    items: list[dict[str, Any]]
+
+
+class CoverageRecord(BaseModel):
+    """How much of a season's data the mirror has."""
+
+    league_id: int
+    league_name: str | None
+    season: int
+    endpoint: str
+    covered: bool | None = Field(description="Whether the API has it; null if unknown.")
+    expected_count: int | None = Field(
+        description="For matches: the count in the API's last listing of the whole season."
+    )
+    actual_count: int
+    count_coverage: float | None = Field(description="Percent; null if unknown.")
+    last_update: datetime | None
+
+
+class Coverage(ToolResponse):
+    total: int
+    items: list[CoverageRecord]
+
+
+class EndpointCoverage(BaseModel):
+    endpoint: str
+    league_seasons: int
+    complete: int = Field(description="Of these, complete.")
+    unknown: int = Field(description="Of these, with an unknown expected count.")
+    expected_count: int
+    actual_count: int
+    oldest_update: datetime | None
+
+
+class CoverageSummary(ToolResponse):
+    season: int | None
+    items: list[EndpointCoverage]
+
+
+class DetailStatus(ToolResponse):
+    """The mirrored details of a match, and when the API last reported it."""
+
+    fixture: FixtureRecord
+    events: int
+    lineups: int
+    statistics: int
+    players: int
 
 
 class RecordTools:

@@ -14,19 +14,27 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, NamedTuple
 
+from hasat.sources.football.endpoints import (
+    DATASETS,
+    ENDPOINT_OF,
+    MAX_DIGITS,
+    Endpoint,
+    FormError,
+    Row,
+    find_endpoint,
+    is_number,
+)
 from hasat.sources.football.ingest.scopes import (
     BLOCKS,
     EARLIEST,
     GOALS,
     LATEST,
-    MAX_DIGITS,
     NO_NUMBER,
     Element,
     RecordScope,
     ended_without_goals,
     fixture_scope,
     goals_scope,
-    is_number,
     league_of,
     scopes_of_request,
 )
@@ -60,9 +68,14 @@ class Extract:
     partial: bool = False
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def quarantine(self, error: FormError, body: Any) -> None:
+        """Add what cannot become a record."""
+        dataset, reason = error.args
+        self.unreadable.append(Unreadable(dataset, reason, body))
+
     def add(self, dataset: str, key: str, body: Any) -> None:
         if len(key) > _MAX_KEY_LENGTH:
-            raise _FormError(dataset, "its identity is too long to be a key")
+            raise FormError(dataset, "its identity is too long to be a key")
         self.elements.append(Element(dataset, key, body))
 
     def add_without_id(self, dataset: str, identity: str, body: Any) -> None:
@@ -75,27 +88,25 @@ class Extract:
 # An index entry of PostgreSQL holds 2,700 bytes, and a character may take four.
 _MAX_KEY_LENGTH = 600
 _MAX_STATUS_LENGTH = 100
+_FIXTURES = DATASETS["fixtures"]
 
 
-class _FormError(Exception):
-    """An element cannot become a record; has the dataset and the reason."""
-
-
-def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extract:
-    """Extract the records of a response; there are none for an endpoint that is not mirrored."""
-    found = Extract(partial=bool(parameters.keys() & _FILTERS.get(endpoint, set())))
-    read = _READERS.get(endpoint)
-    if read is None:
-        return found
+def extract(path: str, parameters: Mapping[str, str], response: Any) -> Extract:
+    """Extract the records of a response; there are none for an endpoint that is not declared."""
+    endpoint = find_endpoint(path, parameters)
+    if endpoint is None:
+        return Extract()
+    found = Extract(partial=bool(parameters.keys() & endpoint.filters))
     rows = response if isinstance(response, list) else [response] if response else []
+    read = _read_fixture if endpoint.dataset is _FIXTURES else _reader(endpoint)
     for row in rows:
         _try(found, read, parameters, row)
-    fixture, block = parameters.get("fixture", ""), endpoint.removeprefix("fixtures/")
-    if block in BLOCKS and is_number(fixture) and not found.partial:
+    fixture, block = parameters.get("fixture", ""), path.removeprefix("fixtures/")
+    if block in BLOCKS and is_number(fixture) and not found.partial and not endpoint.fixed:
         found.blocks.append(Block(int(fixture), block, not rows))
     damaged = {one.dataset for one in found.unreadable}
     # An empty table means that there is none yet; an empty list of injuries is meaningful.
-    if not found.partial and (found.elements or endpoint == "injuries"):
+    if not found.partial and (found.elements or endpoint.empty_is_complete):
         found.scopes += [
             scope
             for scope in scopes_of_request(endpoint, parameters)
@@ -106,45 +117,38 @@ def extract(endpoint: str, parameters: Mapping[str, str], response: Any) -> Extr
 
 _Reader = Callable[[Extract, Mapping[str, str], Any], None]
 
-# Parameters that restrict the response to a part of each element.
-_FILTERS = {
-    "fixtures/lineups": {"type", "team", "player"},
-    "fixtures/statistics": {"type", "team"},
-    "fixtures/players": {"team"},
-    "fixtures/events": {"type", "team", "player"},
-}
+
+def _reader(endpoint: Endpoint) -> _Reader:
+    """Return the reader of an element: its records are added, or quarantined one by one."""
+
+    def add(found: Extract, row: Row) -> None:
+        key = endpoint.key_of(row)
+        add = found.add_without_id if endpoint.numbered else found.add
+        add(endpoint.dataset.name, key, row.chain[-1])
+
+    def read(found: Extract, parameters: Mapping[str, str], element: Any) -> None:
+        for row in endpoint.records(element, parameters):
+            try:
+                add(found, row)
+            except FormError as error:
+                found.quarantine(error, row.chain[-1])
+
+    return read
 
 
 def _try(found: Extract, read: _Reader, parameters: Mapping[str, str], row: Any) -> None:
     try:
         read(found, parameters, row)
-    except _FormError as error:
-        dataset, reason = error.args
-        found.unreadable.append(Unreadable(dataset, reason, row))
+    except FormError as error:
+        found.quarantine(error, row)
 
 
-def _timezone(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    found.add("timezones", _text("timezones", row), row)
-
-
-def _country(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    # The key is the name, since World has no code.
-    found.add("countries", _text("countries", row, "name"), row)
-
-
-def _league(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    found.add("leagues", _number("leagues", row, "league", "id"), row)
-
-
-def _team(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    found.add("teams", _number("teams", row, "team", "id"), row)
-
-
-def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    key = _number("fixtures", row, "fixture", "id")
+def _read_fixture(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
+    """Read a match, and its details where the response has them."""
+    key = Row("fixtures", (row,), parameters).number(0, "fixture.id")
     status = row["fixture"].get("status")
     if isinstance(status, dict) and len(str(status.get("short"))) > _MAX_STATUS_LENGTH:
-        raise _FormError("fixtures", "fixture.status.short is too long to be a code")
+        raise FormError("fixtures", "fixture.status.short is too long to be a code")
     if row.keys().isdisjoint(BLOCKS):
         found.add("fixtures", key, row)
         return
@@ -163,7 +167,7 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
         found.blocks.append(Block(int(key), block, not rows))
         before, known = len(found.unreadable), len(found.elements)
         for one in rows:
-            _try(found, _READERS[f"fixtures/{block}"], {"fixture": key}, one)
+            _try(found, _BLOCK_READERS[block], {"fixture": key}, one)
         # live=all has current events only. An empty block means no data yet, except that without
         # events and with other details nothing happened: a withdrawn only event is removed.
         has_data = len(found.elements) > known or (block == "events" and has_details)
@@ -174,172 +178,18 @@ def _fixture(found: Extract, _: Mapping[str, str], row: Any) -> None:
         found.scopes += [goals_scope(int(key), detail) for detail in GOALS]
 
 
-def _event(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """Read an event, identified by minute, team, type and player: its position may change."""
-    name = "fixture_events"
-    time = _at(name, row, "time")
-    elapsed, extra = _at(name, time, "elapsed"), time.get("extra")
-    minute = f"{elapsed}" if extra is None else f"{elapsed}+{extra}"
-    player_key, team = _player_key(row.get("player")), _id(row, "team")
-    identity = f"{_fixture_id(name, parameters)}:{minute}:{team}:{row.get('type')}:{player_key}"
-    found.add_without_id(name, identity, row)
-
-
-def _team_block(dataset: str) -> _Reader:
-    def read(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-        team = _number(dataset, row, "team", "id")
-        found.add(dataset, f"{_fixture_id(dataset, parameters)}:{team}", row)
-
-    return read
-
-
-def _players(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """Read the players of a team; several may have the id 0 or none."""
-    name = "fixture_players"
-    team = _number(name, row, "team", "id")
-    players = _at(name, row, "players")
-    if not isinstance(players, list):
-        raise _FormError(name, "players is not a list")
-
-    def read(found: Extract, parameters: Mapping[str, str], player: Any) -> None:
-        identity = (
-            f"{_fixture_id(name, parameters)}:{team}:{_player_key(_at(name, player, 'player'))}"
-        )
-        found.add_without_id(name, identity, player)
-
-    for player in players:
-        _try(found, read, parameters, player)
-
-
-def _standing(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    """Read the tables of a league's season: a list of groups, in which a team may occur twice."""
-    name = "standings"
-    league = _number(name, row, "league", "id")
-    season = _number(name, row, "league", "season")
-    groups = _at(name, row, "league", "standings")
-    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise _FormError(name, "standings is not a list of groups")
-
-    def read(found: Extract, _: Mapping[str, str], line: Any) -> None:
-        team = _number(name, line, "team", "id")
-        identity = f"{league}:{season}:{line.get('group')}:{team}"
-        found.add_without_id(name, identity, line)
-
-    for line in (line for group in groups for line in group):
-        _try(found, read, parameters, line)
-
-
-def _injury(found: Extract, _: Mapping[str, str], row: Any) -> None:
-    name = "injuries"
-    player_key = _player_key(_at(name, row, "player"))
-    # Some refer to an unknown match, or to none.
-    fixture = "" if _id(row, "fixture") is None else _number(name, row, "fixture", "id")
-    identity = f"{fixture}:{_id(row, 'team')}:{player_key}"
-    found.add_without_id(name, identity, row)
-
-
-def _top_scorer(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    name = "top_scorers"
-    league, season = _league_season(name, parameters)
-    identity = f"{league}:{season}:{_player_key(_at(name, row, 'player'))}"
-    found.add_without_id(name, identity, row)
-
-
-def _team_statistics(found: Extract, parameters: Mapping[str, str], row: Any) -> None:
-    name = "team_statistics"
-    league, team = _number(name, row, "league", "id"), _number(name, row, "team", "id")
-    season = _number(name, row, "league", "season")
-    until = f":{parameters['date']}" if "date" in parameters else ""
-    found.add(name, f"{league}:{season}:{team}{until}", row)
-
-
-_READERS: dict[str, _Reader] = {
-    "timezone": _timezone,
-    "countries": _country,
-    "leagues": _league,
-    "teams": _team,
-    "fixtures": _fixture,
-    "fixtures/events": _event,
-    "fixtures/lineups": _team_block("fixture_lineups"),
-    "fixtures/statistics": _team_block("fixture_statistics"),
-    "fixtures/players": _players,
-    "standings": _standing,
-    "injuries": _injury,
-    "players/topscorers": _top_scorer,
-    "teams/statistics": _team_statistics,
-}
-
-
-def _at(dataset: str, row: Any, *path: str) -> Any:
-    for step in path:
-        if not isinstance(row, dict) or step not in row:
-            raise _FormError(dataset, f"{'.'.join(path)} is missing")
-        row = row[step]
-    return row
-
-
-def _id(row: Any, name: str) -> Any:
-    """Return the id of an optional part of an element."""
-    part = row.get(name)
-    return part.get("id") if isinstance(part, dict) else None
-
-
-def _number(dataset: str, row: Any, *path: str) -> str:
-    value = _at(dataset, row, *path)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _FormError(dataset, f"{'.'.join(path)} is not an integer: {value!r}"[:200])
-    if abs(value) >= 10**MAX_DIGITS:
-        raise _FormError(dataset, f"{'.'.join(path)} is too large")
-    return str(value)
-
-
-def _text(dataset: str, row: Any, *path: str) -> str:
-    value = _at(dataset, row, *path)
-    if not isinstance(value, str) or not value:
-        name = ".".join(path) or "the element"
-        raise _FormError(dataset, f"{name} is not a string: {value!r}"[:200])
-    return value
-
-
-def _fixture_id(dataset: str, parameters: Mapping[str, str]) -> str:
-    fixture = parameters.get("fixture", "")
-    if not is_number(fixture):
-        raise _FormError(dataset, "the response does not name its fixture")
-    return fixture
-
-
-def _league_season(dataset: str, parameters: Mapping[str, str]) -> tuple[str, str]:
-    league, season = parameters.get("league", ""), parameters.get("season", "")
-    if not (is_number(league) and is_number(season)):
-        raise _FormError(dataset, "the response does not name its league and season")
-    return league, season
-
-
-def _player_key(player: Any) -> str:
-    """Return a player's id, or the name if the id is 0 or missing."""
-    if not isinstance(player, dict):
-        return "-"
-    return str(player["id"]) if player.get("id") else f"-{player.get('name') or ''}"
-
-
-# Integers in bodies from which columns are computed.
+_BLOCK_READERS = {block: _reader(ENDPOINT_OF[f"fixture_{block}"]) for block in BLOCKS}
+# Numbers in bodies from which columns are computed.
 _NUMBERS = {
-    "teams": ("venue.id",),
-    "fixtures": (
-        "fixture.timestamp",
-        "fixture.status.elapsed",
-        "league.id",
-        "league.season",
-        "teams.home.id",
-        "teams.away.id",
-        "goals.home",
-        "goals.away",
-    ),
-    "fixture_events": ("time.elapsed", "time.extra", "team.id", "player.id"),
-    "fixture_players": ("player.id",),
-    "standings": ("rank", "points"),
-    "injuries": ("fixture.timestamp", "league.id", "league.season", "team.id", "player.id"),
-    "top_scorers": ("player.id",),
+    name: {
+        **{
+            ".".join(column.steps): column.type == "timestamp"
+            for column in endpoint.dataset.columns
+            if column.type in ("integer", "timestamp") and column.stored and not column.key_part
+        },
+        **dict.fromkeys(endpoint.checked, True),
+    }
+    for name, endpoint in ENDPOINT_OF.items()
 }
 _DAY = re.compile(r"(19|20|21)[0-9]{2}-[0-9]{2}-[0-9]{2}")
 
@@ -350,9 +200,9 @@ def unreadable_values(dataset: str, body: Any) -> Iterator[str]:
     The record is mirrored as published with NULL in the column: a league with one impossible date
     is still a league.
     """
-    for path in _NUMBERS.get(dataset, ()):
+    for path, is_timestamp in _NUMBERS.get(dataset, {}).items():
         value = _value(body, path)
-        if value is not None and not _is_integer(value, is_timestamp=path.endswith("timestamp")):
+        if value is not None and not _is_integer(value, is_timestamp=is_timestamp):
             yield _described(path, value, "is not a number that can be stored")
     if dataset == "leagues":
         yield from _of_seasons(body.get("seasons"))
@@ -375,7 +225,10 @@ def _of_seasons(seasons: Any) -> Iterator[str]:
 
 def _value(body: Any, path: str) -> Any:
     for step in path.split("."):
-        body = body.get(step) if isinstance(body, dict) else None
+        if isinstance(body, list) and step.isdecimal():
+            body = body[int(step)] if int(step) < len(body) else None
+        else:
+            body = body.get(step) if isinstance(body, dict) else None
     return body
 
 

@@ -1,17 +1,20 @@
 """Loading of responses: stored raw and reconciled with the mirror in one transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from psycopg import AsyncConnection, sql
 
 from hasat.errors import BrokenAnswerError, HasatError
 from hasat.feed.dataset import Dataset, Scope
 from hasat.feed.encoding import canonical
-from hasat.feed.guard import Limits, share
+from hasat.feed.guard import Measure, measure_removals
+from hasat.feed.holds import check_guard
 from hasat.feed.reconcile import Reconcile, Record, Version
 from hasat.messages import msg
-from hasat.sources.football.datasets import DATASETS, SOURCE
+from hasat.sources.football.endpoints import DATASETS, SOURCE
 from hasat.sources.football.ingest.elements import (
     Block,
     Extract,
@@ -31,11 +34,7 @@ _PACKAGE = "hasat.sources.football"
 _REPAIRED = "has text or numbers that PostgreSQL cannot store; U+FFFD replaces them"
 # Lists that hardly ever lose records: many removals at once mean an incomplete response.
 _GUARDED = ("timezones", "countries", "leagues", "fixtures")
-_MIN_GUARDED_REMOVALS = 10
-
-
-class SuspectResponseError(HasatError):
-    """A response would remove too many records; it was quarantined and nothing was changed."""
+_UNGUARDED_REMOVALS = 9
 
 
 class UnreadableResponseError(HasatError):
@@ -49,13 +48,15 @@ async def load(
     run: int | None,
     retention_days: int,
     leagues: Collection[int] | None = None,
-    guard: bool = True,
+    newer_than: datetime | None = None,
+    approving: int | None = None,
 ) -> Version | None:
     """Store responses and reconcile the mirror with them, in their order.
 
     `leagues` restricts the records, for responses that are about all leagues. Return None if no
-    dataset is affected. Raise SuspectResponseError if the guard finds too many removals, and
-    UnreadableResponseError if no record can be read.
+    dataset is affected. Raise GuardError if there are too many removals, and nothing is stored;
+    raise UnreadableResponseError if no record can be read. Responses of a hold have `newer_than`,
+    the time of the hold: the guard lets them pass, and what has changed since stays.
     """
     merge = ResponseMerge(leagues)
     read: list[tuple[ApiResponse, Envelope]] = []
@@ -103,38 +104,34 @@ async def load(
         name for name in DETAIL_DATASETS if merge.has_scope("fixtures") and name not in named
     ]
     datasets = [DATASETS[name] for name in sorted([*named, *details], key=_after_matches)]
-    try:
-        async with Reconcile.begin(store, datasets) as work:
-            for dataset in datasets:
-                if dataset.name in details and not merge.vanished:
-                    work.exclude_dataset(dataset)
-                    continue
-                scope = merge.scope(dataset.name)
-                records = await _records_to_stage(work.connection, dataset, merge, scope)
-                await work.stage(dataset, records)
-                removed = (await work.diff(dataset, scope)).removed
-                if guard and dataset.name in _GUARDED and removed >= _MIN_GUARDED_REMOVALS:
-                    await _check(work.connection, dataset, scope, removed)
-                if dataset.name == "fixtures" and merge.has_scope("fixtures"):
-                    merge.vanished = await _vanished(work, dataset, merge)
-            await _store_all(work.connection, read, quarantined, run, leagues, merge.vanished)
-            await _record_fetched(work.connection, read, merge, blocks)
-            version = await work.write(run=run, retention_days=retention_days)
-            if merge.vanished:
-                await work.connection.execute(
-                    "DELETE FROM football.fixture_told WHERE fixture_id = ANY (%s)",
-                    [merge.vanished],
-                )
-                await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
-            return version
-    except SuspectResponseError as error:
-        suspect = [
-            QuarantinedRecord(_origin(response), error.message, response.body)
-            for response in responses
-        ]
-        async with store.connection() as conn:
-            await quarantine(conn, SOURCE, run, suspect)
-        raise
+    async with Reconcile.begin(store, datasets) as work:
+        measures: list[Measure] = []
+        staged: list[Dataset] = []
+        for dataset in datasets:
+            if dataset.name in details and not merge.vanished:
+                work.exclude_dataset(dataset)
+                continue
+            scope = merge.scope(dataset.name)
+            newer = await _newer_keys(work.connection, dataset, newer_than)
+            records = await _records_to_stage(work.connection, dataset, merge, scope)
+            await work.stage(dataset, [one for one in records if one.key not in newer])
+            counts = await work.diff(dataset, scope, newer)
+            staged.append(dataset)
+            if dataset.name in _GUARDED and newer_than is None:
+                measures += await _measure(work, dataset, scope, counts.removed, responses)
+            if dataset.name == "fixtures" and merge.has_scope("fixtures"):
+                merge.vanished = await _vanished(work, dataset, merge)
+        await check_guard(work, staged, measures, approving=approving)
+        await _store_all(work.connection, read, quarantined, run, leagues, merge.vanished)
+        await _record_fetched(work.connection, read, merge, blocks)
+        version = await work.write(run=run, retention_days=retention_days, approving=approving)
+        if merge.vanished:
+            await work.connection.execute(
+                "DELETE FROM football.fixture_told WHERE fixture_id = ANY (%s)",
+                [merge.vanished],
+            )
+            await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
+    return version
 
 
 def _after_matches(name: str) -> bool:
@@ -151,23 +148,42 @@ async def _vanished(work: Reconcile, fixtures: Dataset, merge: ResponseMerge) ->
     return sorted(removed | {fixture for (fixture,) in await cursor.fetchall()})
 
 
-async def _check(conn: AsyncConnection[Any], dataset: Dataset, scope: Scope, removed: int) -> None:
-    """Raise SuspectResponseError if too large a share of the scope would be removed."""
-    where = scope.where or sql.SQL("true")
-    cursor = await conn.execute(
-        sql.SQL("SELECT count(*) FROM {} AS m WHERE {}").format(dataset.table, where), scope.values
+async def _measure(
+    work: Reconcile,
+    dataset: Dataset,
+    scope: Scope,
+    removed: int,
+    responses: Sequence[ApiResponse],
+) -> tuple[Measure, ...]:
+    """Return the share of the scope's records that would be removed."""
+    if removed <= _UNGUARDED_REMOVALS:
+        return ()
+    cursor = await work.connection.execute(
+        sql.SQL("SELECT count(*) FROM {} AS m WHERE {}").format(
+            dataset.table, scope.where or sql.SQL("true")
+        ),
+        scope.values,
     )
     [(known,)] = await cursor.fetchall()
-    if share(removed, known) > Limits().removed:
-        raise SuspectResponseError(
-            msg(
-                "The response lacks {removed:,} of {known:,} {dataset} and was quarantined.",
-                removed=removed,
-                known=known,
-                dataset=dataset.name,
-            ),
-            remedy=msg("If they are really gone, run the job with accept_removals=true."),
-        )
+    requests = ", ".join(
+        f"/{one.endpoint}?{urlencode(one.parameters)}".rstrip("?") for one in responses
+    )
+    subject = f"{dataset.name} ({requests})"
+    return measure_removals(subject, removed, known, dataset.guard)
+
+
+async def _newer_keys(
+    conn: AsyncConnection[Any], dataset: Dataset, than: datetime | None
+) -> set[str]:
+    """Return the records that changed after a time, and the matches that were received since."""
+    if than is None:
+        return set()
+    query = sql.SQL("SELECT key FROM {} WHERE changed_at > %s").format(dataset.table)
+    keys = {key for (key,) in await (await conn.execute(query, [than])).fetchall()}
+    if dataset.name == "fixtures":
+        cursor = await conn.execute(load_query(_PACKAGE, "newer_fixtures"), {"than": than})
+        keys |= {key for (key,) in await cursor.fetchall()}
+    return keys
 
 
 def _origin(response: ApiResponse) -> str:

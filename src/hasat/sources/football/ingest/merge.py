@@ -13,6 +13,7 @@ from hasat.sources.football.ingest.scopes import (
     LEAGUE_DATASETS,
     Element,
     RecordScope,
+    column_of,
     league_of,
     match_of,
     scopes_containing,
@@ -71,7 +72,9 @@ class ResponseMerge:
                 name = f"scope_{number}_{column}"
                 values[name] = value
                 equal.append(
-                    sql.SQL("m.{} = {}").format(sql.Identifier(column), sql.Placeholder(name))
+                    sql.SQL("{} = {}").format(
+                        column_of(dataset, column).read("m"), sql.Placeholder(name)
+                    )
                 )
             conditions.append(sql.SQL(" AND ").join(equal))
         where: sql.Composable = sql.SQL("false")

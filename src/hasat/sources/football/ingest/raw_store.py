@@ -17,12 +17,10 @@ from hasat.errors import HasatError
 from hasat.feed.archive.storage import Storage, storage_of
 from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
-from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.ingest.envelope import Envelope, Parsed
+from hasat.sources.football.settings import FootballSettings
 from hasat.store.queries import load_query
-
-if TYPE_CHECKING:
-    from hasat.sources.football.ingest.raw_files import MonthFile
 
 if TYPE_CHECKING:
     from hasat.sources.football.ingest.raw_files import MonthFile
@@ -42,6 +40,8 @@ class ApiResponse:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     parsed: Parsed | None = field(default=None, compare=False, repr=False)
+    order: int | None = None
+    """Its place in the order of receipt, if it was held meanwhile; otherwise it is the newest."""
 
 
 class StoredResponse(NamedTuple):
@@ -88,8 +88,16 @@ async def store_response(
             "run": run,
             "leagues": None if leagues is None else sorted(leagues),
             "vanished": sorted(vanished) or None,
+            "order": response.order,
         },
     )
+
+
+async def reserve_order(conn: AsyncConnection[Any]) -> int:
+    """Return the place in the order of receipt of a response that is not stored yet."""
+    cursor = await conn.execute("SELECT nextval('raw.answer_order')")
+    [(order,)] = await cursor.fetchall()
+    return int(order)
 
 
 async def iter_stored(conn: AsyncConnection[Any]) -> AsyncGenerator[StoredResponse, None]:
@@ -115,7 +123,7 @@ async def archive_months(context: RunContext) -> Outcome:
         cursor = await lock.execute("SELECT pg_try_advisory_xact_lock(%s)", [_ARCHIVE_LOCK])
         if await cursor.fetchone() != (True,):
             return Outcome("skipped", message=msg("Another process is already moving old months."))
-        due = await _old_months(lock, context.settings.football.raw_retention_days)
+        due = await _old_months(lock, context.settings.section(FootballSettings).raw_retention_days)
         for number, month in enumerate(due):
             await context.progress(number, len(due), f"{month:%Y-%m}")
             moved = await _move(context, storage, month)

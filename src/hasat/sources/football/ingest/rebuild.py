@@ -6,10 +6,10 @@ rebuild restores them from the responses, so that nothing in the mirror is reque
 
 import asyncio
 import gc
+import json
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -21,13 +21,14 @@ from hasat.feed.encoding import Chunk, pack
 from hasat.feed.rebuild import (
     DiffersFromPublishedError,
     InPlaceRepair,
-    RebuildResult,
+    OnResponses,
+    RebuildSummary,
     StagedRebuild,
 )
 from hasat.feed.reconcile import Reconcile
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football.endpoints import DATASETS, FORMAT_PARAMETERS, find_endpoint
 from hasat.sources.football.ingest.elements import Extract
 from hasat.sources.football.ingest.envelope import encode, read_envelope
 from hasat.sources.football.ingest.loader import extract_records
@@ -36,13 +37,13 @@ from hasat.sources.football.ingest.raw_files import iter_all
 from hasat.sources.football.ingest.raw_store import StoredResponse
 from hasat.sources.football.ingest.scopes import (
     BLOCKS,
-    FORMAT_PARAMETERS,
     Element,
     league_of,
     listed_season,
 )
 from hasat.sources.football.jobs.fixtures import BACKFILL, DETAIL_FLAGS
 from hasat.sources.football.jobs.tables import STANDINGS_BACKFILL
+from hasat.sources.football.settings import FootballSettings
 from hasat.store import Store
 from hasat.store.queries import load_query
 
@@ -56,40 +57,28 @@ _DAY = timedelta(days=1)
 _Season = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class RebuildSummary:
-    """The responses read, the result for each dataset, and the records of requests restored."""
-
-    responses: int
-    unreadable: int
-    datasets: list[RebuildResult]
-    restored: int
-
-
 async def rebuild(
     store: Store,
     settings: Settings,
     *,
-    force: bool = False,
-    on_progress: Callable[[int], None] | None = None,
+    run: int | None = None,
+    approving: int | None = None,
+    on_progress: OnResponses | None = None,
 ) -> RebuildSummary:
-    """Rebuild every dataset from all stored responses; no other load can run meanwhile.
-
-    With `force`, publish the result even if it has far fewer records than before.
-    """
+    """Rebuild every dataset from all stored responses; no other load can run meanwhile."""
     with _gc_disabled():
-        return await _rebuild(store, settings, force=force, on_progress=on_progress)
+        return await _rebuild(store, settings, run, approving, on_progress)
 
 
 async def _rebuild(
     store: Store,
     settings: Settings,
-    *,
-    force: bool,
-    on_progress: Callable[[int], None] | None,
+    run: int | None,
+    approving: int | None,
+    on_progress: OnResponses | None,
 ) -> RebuildSummary:
     datasets = list(DATASETS.values())
-    retention = settings.football.change_retention_days
+    retention = settings.section(FootballSettings).change_retention_days
     async with Reconcile.begin(store, datasets) as work:
 
         async def fill(target: InPlaceRepair | StagedRebuild) -> _ResponseReader:
@@ -105,7 +94,7 @@ async def _rebuild(
         except DiffersFromPublishedError:
             staged = StagedRebuild(work, datasets)
             reader = await fill(staged)
-            results = await staged.finish(run=None, retention_days=retention, force=force)
+            results = await staged.finish(run=run, retention_days=retention, approving=approving)
         restored = await reader.history.restore(work.connection)
         await work.connection.execute(load_query(_PACKAGE, "end_inferences"))
     return RebuildSummary(reader.read, reader.unreadable, results, restored)
@@ -115,7 +104,7 @@ async def _fill_from_responses(
     target: InPlaceRepair | StagedRebuild,
     conn: AsyncConnection[Any],
     settings: Settings,
-    on_progress: Callable[[int], None] | None,
+    on_progress: OnResponses | None,
 ) -> "_ResponseReader":
     """Write the records of all stored responses to a target."""
     reader = _ResponseReader()
@@ -126,7 +115,7 @@ async def _fill_from_responses(
         async for dataset, chunk in chunks:
             await target.add(dataset, chunk)
             if on_progress is not None:
-                on_progress(reader.read)
+                await on_progress(reader.read)
     if not reader.read:
         raise NothingToDoError(
             msg("raw.api_responses is empty: there is nothing to rebuild from."),
@@ -242,6 +231,7 @@ class FetchHistory:
         self._teams: dict[_Season, datetime] = {}
         self._done: dict[tuple[str, int, int], datetime] = {}
         self._windows: dict[_Season, list[tuple[date, date]]] = {}
+        self._collected: dict[tuple[str, str], datetime] = {}
 
     def add(self, response: StoredResponse, found: Extract, row_count: int) -> None:
         """Add the next older response."""
@@ -252,6 +242,11 @@ class FetchHistory:
         if listed and row_count:
             self._listed_matches.setdefault(listed, (row_count, response.at))
         parameters = _request_parameters(response.parameters)
+        declared = find_endpoint(response.endpoint, response.parameters)
+        if declared is not None and declared.plan is not None:
+            unit = {name: text for name, text in parameters.items() if name not in declared.fixed}
+            self._collected.setdefault((declared.name, json.dumps(unit)), response.at)
+            return
         numbers = {name: int(text) for name, text in parameters.items() if text.isdecimal()}
         season = (numbers.get("league", 0), numbers.get("season", 0))
         match response.endpoint:
@@ -307,6 +302,7 @@ class FetchHistory:
                 ("restore_requests", [(*key, at) for key, at in self._requested.items()]),
                 ("restore_teams", [(*key, at) for key, at in self._teams.items()]),
                 ("restore_fixtures", [*self._fixture_rows(missing)]),
+                ("restore_collected", [(*key, at) for key, at in self._collected.items()]),
                 ("restore_listed", [(*key, *n) for key, n in self._listed_matches.items()]),
                 ("restore_progress", [*self._progress(listed)]),
             ):

@@ -4,8 +4,15 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-FORMAT_PARAMETERS = {"timezone"}
-"""Parameters that change how a response is written, not what it is about."""
+from hasat.feed.columns import Column
+from hasat.sources.football.endpoints import (
+    DATASETS,
+    ENDPOINT_OF,
+    MAX_DIGITS,
+    Endpoint,
+    is_number,
+)
+
 GOALS = ("Normal Goal", "Own Goal", "Penalty")
 """The details of events that raise a score."""
 BLOCKS = ("events", "lineups", "statistics", "players")
@@ -13,7 +20,6 @@ BLOCKS = ("events", "lineups", "statistics", "players")
 LEAGUE_DATASETS = ("fixtures", "injuries")
 DETAIL_DATASETS = tuple(f"fixture_{block}" for block in BLOCKS)
 """The datasets whose records belong to a match and leave the mirror with it."""
-MAX_DIGITS = 18
 # The same limits as in core.moment: years that both Python and PostgreSQL can store.
 EARLIEST, LATEST = -62135510400, 253370764800
 NO_NUMBER = -1
@@ -50,28 +56,30 @@ def day_scope(dataset: str, date: str) -> RecordScope:
     return RecordScope(dataset, (("fixture_date", date),))
 
 
-def scopes_of_request(endpoint: str, parameters: Mapping[str, str]) -> Iterator[RecordScope]:
+def scopes_of_request(endpoint: Endpoint, parameters: Mapping[str, str]) -> Iterator[RecordScope]:
     """Return the scopes of a complete response to a request."""
-    given = frozenset(parameters) - FORMAT_PARAMETERS
-    numbers = {name: int(value) for name, value in parameters.items() if is_number(value)}
-    if given == {"league", "season"} and given <= numbers.keys():
-        dataset = {"players/topscorers": "top_scorers"}.get(endpoint, endpoint)
-        if dataset in ("fixtures", "standings", "injuries", "top_scorers"):
-            yield season_scope(dataset, numbers["league"], numbers["season"])
-    elif given == {"fixture"} and given <= numbers.keys():
-        dataset = endpoint.replace("fixtures/", "fixture_")
-        yield fixture_scope(dataset, numbers["fixture"])
-    elif endpoint == "injuries" and given == {"date"}:
-        yield day_scope("injuries", parameters["date"])
-    elif not given and endpoint in ("timezone", "countries", "leagues"):
-        yield RecordScope("timezones" if endpoint == "timezone" else endpoint)
+    rule = endpoint.rule_for(parameters)
+    if rule is None:
+        return
+    where: list[tuple[str, int | str]] = []
+    for parameter, name in rule.columns.items():
+        text = parameters[parameter]
+        if rule.by_holder:
+            text = f"{parameter}-{text}"
+        elif column_of(endpoint.dataset.name, name).type == "integer":
+            if not is_number(text):
+                return
+            where.append((name, int(text)))
+            continue
+        where.append((name, text))
+    yield RecordScope(endpoint.dataset.name, tuple(where))
 
 
 def listed_season(endpoint: str, parameters: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the league and season whose matches a request lists in full, if it does."""
     if endpoint != "fixtures":
         return None
-    for scope in scopes_of_request(endpoint, parameters):
+    for scope in scopes_of_request(ENDPOINT_OF[endpoint], parameters):
         (_, league), (_, season) = scope.where
         return int(league), int(season)
     return None
@@ -89,10 +97,6 @@ def _is_zero(value: Any) -> bool:
     return value == 0 and not isinstance(value, bool)
 
 
-def is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-
-
 def league_of(element: Element) -> int | None:
     """Return the league by which a record may be left out; None if it has none."""
     if element.dataset not in LEAGUE_DATASETS:
@@ -107,28 +111,44 @@ def match_of(element: Element) -> int:
 
 def scopes_containing(element: Element) -> Iterator[RecordScope]:
     """Return every scope that contains a record; the database computes the same columns."""
-    name, body = element.dataset, element.body
+    name = element.dataset
     yield RecordScope(name)
-    match name:
-        case "fixtures":
-            yield season_scope(
-                name, _number(body, "league", "id"), _number(body, "league", "season")
-            )
-        case "standings" | "top_scorers":
-            league, season, *_ = element.key.split(":")
-            yield season_scope(name, int(league), int(season))
-        case "injuries":
-            yield season_scope(
-                name, _number(body, "league", "id"), _number(body, "league", "season")
-            )
-            yield fixture_scope(name, _number(body, "fixture", "id"))
-            if EARLIEST <= (at := _number(body, "fixture", "timestamp")) <= LATEST:
-                yield day_scope(name, datetime.fromtimestamp(at, UTC).date().isoformat())
-        case _ if name in DETAIL_DATASETS:
-            fixture = match_of(element)
-            yield fixture_scope(name, fixture)
-            if name == "fixture_events" and body.get("detail") in GOALS:
-                yield goals_scope(fixture, body["detail"])
+    for rule in ENDPOINT_OF[name].rules:
+        if rule.day_of is not None:
+            at = _number(element.body, *rule.day_of.split("."))
+            if EARLIEST <= at <= LATEST:
+                day = datetime.fromtimestamp(at, UTC).date().isoformat()
+                yield RecordScope(name, tuple((column, day) for column in rule.columns.values()))
+        elif rule.columns:
+            where = [(column, _value(element, column)) for column in rule.columns.values()]
+            yield RecordScope(name, tuple(where))
+    if name == "fixture_events" and element.body.get("detail") in GOALS:
+        yield goals_scope(match_of(element), element.body["detail"])
+
+
+def column_of(dataset: str, name: str) -> Column:
+    """Return a column of a dataset by its name."""
+    return _COLUMNS[dataset][name]
+
+
+_COLUMNS = {
+    name: {column.name: column for column in dataset.columns} for name, dataset in DATASETS.items()
+}
+
+
+def _value(element: Element, name: str) -> int | str:
+    """Return the value of a column as the database computes it."""
+    column = column_of(element.dataset, name)
+    if column.key_part is not None:
+        separator, place = column.key_part
+        part = element.key.split(separator)[place - 1]
+        return int(part) if column.type == "integer" else part
+    if column.type == "integer":
+        return _number(element.body, *column.steps)
+    value = element.body
+    for step in column.steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return str(value)
 
 
 def _number(body: Any, *path: str) -> int:

@@ -9,13 +9,14 @@ from hasat.jobs import Job
 from hasat.messages import msg
 from hasat.settings import types
 from hasat.sources.football.client import Collector, run_with_client
-from hasat.sources.football.datasets import SOURCE
+from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.ingest import raw_store
-from hasat.sources.football.jobs import bootstrap, finishing, fixtures, tables
+from hasat.sources.football.jobs import bootstrap, finishing, fixtures, optional, tables
 
-_OPTIONS = {"only_league_id": types.Id, "accept_removals": bool}
+_OPTIONS = {"only_league_id": types.Id}
 _Hours = Annotated[float, Field(ge=0, le=2160, allow_inf_nan=False)]
 _Minutes = Annotated[int, Field(ge=1, le=43_200)]
+_Interval = Annotated[int, Field(ge=15, le=60)]
 _BatchSize = Annotated[int, Field(ge=1, le=20)]
 
 
@@ -27,6 +28,7 @@ def _job(
     lane: str = "daily",
     *,
     params: Mapping[str, Any] | None = None,
+    enabled: bool = True,
     **options: Any,
 ) -> Job:
     return Job(
@@ -34,6 +36,7 @@ def _job(
         run_with_client(collect),
         summary,
         cron,
+        enabled=enabled,
         lane=lane,
         params=params or {},
         options=_OPTIONS | options,
@@ -179,6 +182,24 @@ JOBS = (
         stale_threshold_minutes=_Minutes,
         lookback_days=types.Days,
         batch_size=_BatchSize,
+    ),
+    _job(
+        "optional_data_refresh",
+        optional.collect,
+        msg("Optional data that are switched on: players, transfers, odds and more."),
+        "4-59/10 * * * *",
+        "backfill",
+        dataset=types.Name,
+    ),
+    _job(
+        "live_refresh",
+        optional.live,
+        msg("Matches in play, one request for all leagues."),
+        "* * * * *",
+        "finalise",
+        params={"interval_seconds": 60},
+        interval_seconds=_Interval,
+        enabled=False,
     ),
     _job(
         "season_rollover_watch",

@@ -9,20 +9,25 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from hasat.errors import HasatError, OutOfQuotaError
+from hasat.feed.holds import GuardError
 from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
-from hasat.sources import upstreams
 from hasat.sources.football.client import FootballClient, is_named, only_league, run_with_client
-from hasat.sources.football.datasets import LIVE, MAY_BE_OVER, RESTING, SCHEDULED, SOURCE
+from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.jobs.fixtures import IDS_PER_REQUEST, fetch_by_ids, round_up_batch
 from hasat.sources.football.jobs.seasons import followed_seasons
 from hasat.sources.football.leagues import resolve
+from hasat.sources.football.settings import FootballSettings
+from hasat.sources.football.states import LIVE, MAY_BE_OVER, RESTING, SCHEDULED
 from hasat.store.queries import load_query
+from hasat.upstreams import read_all_quotas
 
 _PACKAGE = "hasat.sources.football"
 # A match is fetched at these times after kick-off, when it may be over, and later when it is stale.
 _CHECKS_AFTER = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
 _LATE = timedelta(hours=6)
+# Two halves and the break.
+_MIN_MATCH = timedelta(minutes=105)
 # Postponed and abandoned matches, and those in an unknown state, are fetched once a day.
 _RESTING_LOOKBACK = timedelta(days=30)
 _MAX_PER_RUN = 2000
@@ -37,9 +42,12 @@ async def auto_finish(context: RunContext) -> Outcome:
     """
     dry_run = bool(context.params.get("dry_run"))
     fetched = Outcome("nothing")
+    held: GuardError | None = None
     if context.params.get("try_fetch_first") and not dry_run:
         try:
             fetched = await run_with_client(_fetch_candidates)(context)
+        except GuardError as error:
+            held = error
         except HasatError as error:
             fetched = Outcome("nothing", message=str(error))
             context.log.warning("auto_finish.fetch_failed", reason=str(error))
@@ -56,6 +64,8 @@ async def auto_finish(context: RunContext) -> Outcome:
         row = await cursor.fetchone()
         assert row is not None
     [marked] = row
+    if held is not None:
+        raise held
     message = fetched.message
     if not marked and fetched.kind == "nothing" and message is None:
         hours, lag = values["threshold"], values["lag"]
@@ -98,7 +108,7 @@ async def _league_ids(context: RunContext) -> list[int]:
     only = only_league(context)
     if only is not None and is_named(context):
         return [only]
-    tracked = context.settings.football.tracked_leagues
+    tracked = context.settings.section(FootballSettings).tracked_leagues
     return [league.id for league in (await resolve(context.store, tracked, only)).leagues]
 
 
@@ -107,7 +117,7 @@ async def _check_quota(api: FootballClient) -> None:
     minimum = api.params.get("min_daily_quota")
     if minimum is None:
         return
-    for quota in await upstreams.read_all_quotas(api.store, api.context.settings, outcomes=False):
+    for quota in await read_all_quotas(api.store, api.context.settings, outcomes=False):
         left = quota.windows.remaining
         if quota.windows.upstream == SOURCE and left is not None and left < minimum:
             raise OutOfQuotaError(
@@ -219,7 +229,8 @@ async def _fetch_candidates(api: FootballClient) -> None:
 def _thresholds(context: RunContext) -> dict[str, object]:
     params = context.params
     return {
-        "threshold": timedelta(hours=float(params.get("threshold_hours", 2))),
+        # Whatever the run is given, a match that may still be in play is not over.
+        "threshold": max(_MIN_MATCH, timedelta(hours=float(params.get("threshold_hours", 2)))),
         "lag": timedelta(hours=float(params.get("safety_lag_hours", 3))),
         "limit": int(params.get("max_fixtures_per_run", 1000)),
     }

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 from hasat.messages import msg
 from hasat.sources.football.client import FootballClient
-from hasat.sources.football.datasets import FINISHED
 from hasat.sources.football.jobs.bootstrap import ensure_static, ensure_teams
 from hasat.sources.football.jobs.seasons import (
     UNREADABLE,
@@ -21,6 +20,7 @@ from hasat.sources.football.jobs.seasons import (
     record_refused,
     save_progress,
 )
+from hasat.sources.football.states import FINISHED
 from hasat.store.queries import load_query
 
 BACKFILL = "fixtures_backfill_league_season"
@@ -54,6 +54,15 @@ async def by_date(api: FootballClient) -> None:
         return
     today = api.now.astimezone(ZoneInfo(api.settings.default_timezone)).date()
     days = [today + timedelta(days=shift) for shift in (-1, 0, 1)]
+    # One request for each league is cheaper than one for each day where leagues are few.
+    if len(seasons) < len(days) and api.settings.fixtures_fetch_mode == "global_by_date":
+        for season in seasons:
+            first, last = str(days[0]), str(days[-1])
+            response = await api.fetch(
+                "fixtures", league=season.league_id, season=season.year, from_=first, to=last
+            )
+            await api.load(response)
+        return
     if api.settings.fixtures_fetch_mode == "global_by_date" and not api.is_named:
         leagues = {season.league_id for season in seasons}
         for day in days:

@@ -57,7 +57,7 @@ async def followed_seasons(api: FootballClient, *, with_previous: bool = False) 
     wanted = [(league.id, league.season) for league in await api.leagues()]
     if not wanted and not api.warnings:
         api.report_idle(msg("No league is followed. Set tracked_leagues."))
-    listed = await _listed(api.store, [league for league, _ in wanted])
+    listed = await listed_seasons(api.store, [league for league, _ in wanted])
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
     await _warn_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
     if with_previous and api.params.get("only_season") is None:
@@ -137,7 +137,8 @@ async def _warn_unlisted(
             )
 
 
-async def _listed(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
+async def listed_seasons(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
+    """Return the seasons of leagues as the API lists them."""
     async with store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "listed_seasons"), {"leagues": list(leagues)}

@@ -1,12 +1,11 @@
 """Jobs for standings, top scorers, injuries and team statistics that may have changed."""
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from hasat.messages import msg
 from hasat.sources.football.client import FootballClient, only_league
-from hasat.sources.football.datasets import FINISHED
 from hasat.sources.football.jobs.seasons import (
     UNREADABLE,
     Progress,
@@ -21,6 +20,7 @@ from hasat.sources.football.jobs.seasons import (
     refusals_since,
     save_progress,
 )
+from hasat.sources.football.states import FINISHED
 from hasat.store.queries import load_query
 
 STANDINGS_BACKFILL: Final = "standings_backfill_league_season"
@@ -33,7 +33,11 @@ _STATISTICS_SETTLE: Final = timedelta(hours=12)
 # A little less than the time between two runs; the API updates injuries every four hours.
 _INJURIES_AGE: Final = timedelta(minutes=50)
 _INJURIES_AHEAD_AGE: Final = timedelta(hours=3, minutes=50)
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _DAYS_AHEAD: Final = 7
+# What these may cost of a day's requests: results come first on a small plan.
+_INJURIES_SHARE: Final = 0.05
+_STATISTICS_SHARE: Final = 0.1
 _SEASON_OF_INJURIES_AGE: Final = timedelta(days=7)
 _SEASONS_OF_INJURIES_A_RUN: Final = 10
 
@@ -72,13 +76,16 @@ async def standings_backfill(api: FootballClient) -> None:
 
 
 async def injuries(api: FootballClient) -> None:
-    """Fetch injuries for matches of the coming days, and those of a whole season once a week."""
+    """Fetch injuries for matches of the coming days, and those of a whole season once a week.
+
+    A day is one request for all leagues. For fewer leagues than that takes, each season is fetched
+    instead. On a small plan there is more time between two rounds.
+    """
     seasons = covered_seasons(api, await followed_seasons(api), msg("injuries"), "injuries")
     if not seasons:
         return
-    # For one league fetch its season: a day would be recorded as fetched for all leagues.
-    one_by_one = api.settings.injuries_fetch_mode == "per_tracked_leagues"
-    if one_by_one or api.is_named or only_league(api.context) is not None:
+    if api.is_named or only_league(api.context) is not None:
+        # A day would be recorded as fetched for all leagues.
         for season in seasons:
             await _fetch_season(api, "injuries", season)
         return
@@ -88,39 +95,45 @@ async def injuries(api: FootballClient) -> None:
         last = requests.get((league, season, 0))
         return last is None or api.now - last >= age
 
-    due = [one for one in seasons if is_due(*one.pair, _SEASON_OF_INJURIES_AGE)]
-    due.sort(key=lambda one: (*one.pair, 0) in requests)
-    for season in due[:_SEASONS_OF_INJURIES_A_RUN]:
-        await _fetch_season(api, "injuries", season)
     leagues = {season.league_id for season in seasons}
-    days = [
-        day for day, age in await _days_of_injuries(api, leagues) if is_due(0, day.toordinal(), age)
-    ]
+    today = api.now.astimezone(UTC).date()
+    near = [today, today + timedelta(days=1)]
+    ahead = await _days_ahead(api, leagues, near[-1])
+    by_league = api.settings.injuries_fetch_mode == "per_tracked_leagues"
+    if by_league or len(seasons) <= len(near):
+        age = await api.interval(len(seasons), _INJURIES_SHARE, _INJURIES_AGE)
+        again = by_league and api.is_manual
+        due, days = [one for one in seasons if again or is_due(*one.pair, age)], []
+    else:
+        near_age = await api.interval(len(near), _INJURIES_SHARE / 2, _INJURIES_AGE)
+        ahead_age = await api.interval(len(ahead), _INJURIES_SHARE / 2, _INJURIES_AHEAD_AGE)
+        due = [one for one in seasons if is_due(*one.pair, _SEASON_OF_INJURIES_AGE)]
+        due.sort(key=lambda one: (*one.pair, 0) in requests)
+        due = due[:_SEASONS_OF_INJURIES_A_RUN]
+        days = [day for day in near if is_due(0, day.toordinal(), near_age)]
+        days += [day for day in ahead if is_due(0, day.toordinal(), ahead_age)]
     if not due and not days:
-        api.report_idle(msg("All injuries of the coming days were fetched within the hour."))
+        api.report_idle(msg("All injuries of the coming days were fetched recently."))
+    for season in due:
+        await _fetch_season(api, "injuries", season)
     for day in days:
         response = await api.fetch("injuries", date=str(day))
         loaded = await api.load(response, leagues=leagues)
         await record_request(api, response if loaded else None, "injuries", 0, day.toordinal())
 
 
-async def _days_of_injuries(
-    api: FootballClient, leagues: Collection[int]
-) -> list[tuple[date, timedelta]]:
-    """Return the days to fetch and the maximum age of each: days further ahead change less."""
-    today = api.now.astimezone(UTC).date()
-    near = [today, today + timedelta(days=1)]
+async def _days_ahead(api: FootballClient, leagues: Collection[int], after: date) -> list[date]:
+    """Return the days of the coming week on which a followed league plays."""
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "days_of_matches"),
             {
                 "leagues": sorted(leagues),
-                "after": near[-1],
-                "until": today + timedelta(days=_DAYS_AHEAD),
+                "after": after,
+                "until": after + timedelta(days=_DAYS_AHEAD - 1),
             },
         )
-        ahead = [day for (day,) in await cursor.fetchall()]
-    return [*((day, _INJURIES_AGE) for day in near), *((day, _INJURIES_AHEAD_AGE) for day in ahead)]
+        return [day for (day,) in await cursor.fetchall()]
 
 
 async def team_statistics(api: FootballClient) -> None:
@@ -130,6 +143,7 @@ async def team_statistics(api: FootballClient) -> None:
     """
     seasons = covered_seasons(api, await followed_seasons(api), msg("team statistics"), "standings")
     await ensure_matches(api, seasons)
+    allowed = int(_STATISTICS_SHARE * await api.day_limit())
     async with api.store.connection() as conn:
         cursor = await conn.execute(
             load_query(_PACKAGE, "teams_due"),
@@ -142,6 +156,7 @@ async def team_statistics(api: FootballClient) -> None:
                 "before": api.now - timedelta(hours=api.settings.team_stats.refresh_hours),
                 "refused_since": refusals_since(api),
                 "limit": None if api.is_named else api.settings.team_stats.max_tasks_per_run,
+                "allowed": None if api.is_manual else allowed,
                 "named": api.is_named,
             },
         )
@@ -186,6 +201,7 @@ async def _refresh_after_matches(
         return last is None or any(last < at <= api.now for at in (*settled, known or last))
 
     due = [season for season in seasons if is_due(season)]
+    due.sort(key=lambda season: requests.get((*season.pair, 0), _LONG_AGO))
     if seasons and not due:
         api.report_idle(
             msg("No match has ended since the last request for /{endpoint}.", endpoint=endpoint)
@@ -200,9 +216,19 @@ async def _refresh_after_matches(
                 count=len(recently),
             )
         )
+    due = due[: _max_leagues(api)]
     for number, season in enumerate(due):
         await api.progress(number, len(due), msg("league {league_id}", league_id=season.league_id))
         await _fetch_season(api, endpoint, season)
+
+
+def _max_leagues(api: FootballClient) -> int | None:
+    """Return `mode.max_leagues_per_run` of the original's job files; None if nothing limits a run.
+
+    Leagues that one run leaves are due in the next.
+    """
+    limit = api.params.get("mode", {}).get("max_leagues_per_run")
+    return limit if isinstance(limit, int) and limit > 0 and not api.is_named else None
 
 
 async def _fetch_season(api: FootballClient, endpoint: str, season: Season) -> bool:

@@ -23,9 +23,16 @@ from starlette.routing import Route
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sim import Simulation, Simulator
+from hasat.sources.football.endpoints import find_endpoint
 from hasat.sources.football.simulator.matches import REAL_TIME, Tempo
-from hasat.sources.football.simulator.responses import READERS, BadRequestError
-from hasat.sources.football.simulator.world import Calendar, World, make_world
+from hasat.sources.football.simulator.optional import simulate_rows, simulated_pages
+from hasat.sources.football.simulator.world import (
+    READERS,
+    BadRequestError,
+    Calendar,
+    World,
+    make_world,
+)
 
 KEY: Final = "sim-key"
 _QUEUE_SECONDS: Final = 0.2
@@ -130,7 +137,8 @@ class SimulatedApi:
             refused = await self._refusal(endpoint, parameters, now)
             if refused is not None:
                 return refused
-        if endpoint != "status" and endpoint not in READERS:
+        declared = find_endpoint(endpoint, parameters)
+        if endpoint != "status" and endpoint not in READERS and declared is None:
             return self._envelope(
                 endpoint, parameters, errors={"endpoint": "This endpoint do not exist."}
             )
@@ -142,12 +150,16 @@ class SimulatedApi:
             name = str(error.args[0])
             errors = {name: f"The {name.title()} field is required."}
             return self._envelope(endpoint, parameters, errors=errors)
-        return self._envelope(endpoint, parameters, rows, headers=self._headers(now))
+        pages = simulated_pages(declared) if declared else 1
+        return self._envelope(endpoint, parameters, rows, headers=self._headers(now), pages=pages)
 
     def read(self, endpoint: str, parameters: Mapping[str, str], now: datetime) -> Any:
         """Return the response of an endpoint at a time."""
         if endpoint == "status":
             return _status(self, now)
+        declared = find_endpoint(endpoint, parameters)
+        if declared is not None and declared.example is not None:
+            return simulate_rows(self.world, declared, parameters)
         return READERS[endpoint](self.world, parameters, now)
 
     async def _refusal(
@@ -204,6 +216,7 @@ class SimulatedApi:
         errors: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         status: int = 200,
+        pages: int = 1,
     ) -> Response:
         rows = response if isinstance(response, dict) else list(response)
         return JSONResponse(
@@ -212,7 +225,7 @@ class SimulatedApi:
                 "parameters": dict(parameters) or [],
                 "errors": dict(errors) if errors else [],
                 "results": len(rows),
-                "paging": {"current": 1, "total": 1},
+                "paging": {"current": int(parameters.get("page", "1")), "total": pages},
                 "response": rows,
             },
             status,

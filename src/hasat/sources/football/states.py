@@ -1,28 +1,6 @@
-"""The datasets of this source, one for each kind of element, and the states of a match."""
+"""The states of a match."""
 
 from enum import StrEnum
-
-from hasat.feed.dataset import Dataset
-
-SOURCE = "football"
-
-_SUMMARIES = {
-    "timezones": "Time zones the API supports",
-    "countries": "Countries with competitions, and the World",
-    "leagues": "Leagues and cups with their seasons and coverage",
-    "teams": "Teams and their venues",
-    "fixtures": "Matches: when, who, state and score",
-    "fixture_events": "Goals, cards, substitutions and video decisions",
-    "fixture_lineups": "Line-ups by team",
-    "fixture_statistics": "Shots, passes and possession by team",
-    "fixture_players": "Statistics of each player in a match",
-    "standings": "Lines of every group of a league's table",
-    "injuries": "Injuries and suspensions",
-    "top_scorers": "The top scorers of a league's season",
-    "team_statistics": "Season statistics of teams",
-}
-
-DATASETS = {name: Dataset(name, SOURCE, summary) for name, summary in _SUMMARIES.items()}
 
 
 class State(StrEnum):

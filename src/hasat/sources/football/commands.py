@@ -1,0 +1,183 @@
+"""`hasat football`: the mirror of API-Football."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from hasat.console import context, output, runtime
+from hasat.console.rebuild import rebuild_dataset
+from hasat.sources.football.api.queries import read_rows
+from hasat.sources.football.price import load_prices
+
+app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
+
+
+@app.command()
+def rebuild(ctx: typer.Context, json: output.JsonFlag = False) -> None:
+    """Rebuild tables from stored responses, without requests to the API.
+
+    Reads every stored response, including Parquet files. If the result equals what was published,
+    damaged tables are repaired and consumers do not notice. Exits with 3 if there are no responses,
+    with 4 if they contain far fewer records than published: the guard holds the run.
+
+    Example: `hasat football rebuild --json`
+    """
+    rebuild_dataset(
+        context.get_settings(ctx),
+        "fixtures",
+        json=json,
+        action="football.rebuild",
+        target="football",
+    )
+
+
+LeagueArgument = Annotated[int, typer.Argument(min=1, max=2**62, help="The id of the league.")]
+SeasonArgument = Annotated[int, typer.Argument(min=1800, max=2200, help="The year of the season.")]
+
+
+def _rows(ctx: typer.Context, query: str, **values: Any) -> list[dict[str, Any]]:
+    """Return the rows of a query."""
+    settings = context.get_settings(ctx)
+    return runtime.run_with_store(settings, lambda store: read_rows(store, query, **values))
+
+
+def _show(rows: list[dict[str, Any]], json: bool, columns: dict[str, str]) -> None:
+    """Print rows as JSON, or the columns as a table with their headings."""
+
+    def table() -> Table:
+        made = output.table(*columns.values())
+        for row in rows:
+            made.add_row(*("" if row[name] is None else str(row[name]) for name in columns))
+        return made
+
+    output.emit(rows, json=json, human=table)
+
+
+@app.command()
+def table(
+    ctx: typer.Context,
+    league: LeagueArgument,
+    season: SeasonArgument,
+    until_round: Annotated[
+        int | None, typer.Option("--round", min=1, max=9999, help="Up to this round.")
+    ] = None,
+    json: output.JsonFlag = False,
+) -> None:
+    """Show the table of a season, computed from the results up to a round.
+
+    Example: `hasat football table 39 2026 --round 12`
+    """
+    rows = _rows(ctx, "league_table", league=league, season=season, round=until_round, stage=None)
+    headings = ("#", "team", "P", "W", "D", "L", "F", "A", "pts", "form")
+    names = (
+        "rank",
+        "team",
+        "played",
+        "won",
+        "drawn",
+        "lost",
+        "scored",
+        "conceded",
+        "points",
+        "form",
+    )
+    _show(rows, json, dict(zip(names, headings, strict=True)))
+
+
+@app.command()
+def fixtures(
+    ctx: typer.Context,
+    league: LeagueArgument,
+    season: SeasonArgument,
+    json: output.JsonFlag = False,
+) -> None:
+    """List the matches of a season, the latest first.
+
+    Example: `hasat football fixtures 39 2026`
+    """
+    everything = {"ids": None, "team": None, "date": None, "status": None, "limit": 1000}
+    rows = _rows(ctx, "tool_fixtures", league=league, season=season, **everything)
+    for row in rows:
+        row["score"] = (
+            "-" if row["goals_home"] is None else f"{row['goals_home']}:{row['goals_away']}"
+        )
+        row["begins"] = None if row["date"] is None else f"{row['date']:%Y-%m-%d %H:%M %Z}"
+    _show(
+        rows,
+        json,
+        {
+            "fixture_id": "id",
+            "begins": "begins",
+            "home_team": "home",
+            "score": "score",
+            "away_team": "away",
+            "status_short": "state",
+        },
+    )
+
+
+@app.command()
+def match(
+    ctx: typer.Context,
+    fixture: Annotated[int, typer.Argument(min=1, max=2**62, help="The id of the match.")],
+    json: output.JsonFlag = False,
+) -> None:
+    """Show the events of a match.
+
+    Example: `hasat football match 867946`
+    """
+    rows = _rows(ctx, "match_events", fixture=fixture)
+    for row in rows:
+        row["minute"] = (
+            f"{row['elapsed']}" if row["extra"] is None else f"{row['elapsed']}+{row['extra']}"
+        )
+    names = ("minute", "team", "player", "type", "detail", "assist")
+    _show(rows, json, {name: name for name in names})
+
+
+@app.command()
+def scorers(
+    ctx: typer.Context,
+    league: LeagueArgument,
+    season: SeasonArgument,
+    json: output.JsonFlag = False,
+) -> None:
+    """List the top scorers of a season as the API lists them.
+
+    Example: `hasat football scorers 39 2026`
+    """
+    rows = _rows(ctx, "top_scorers_of_season", league=league, season=season)
+    names = ("player", "team", "goals", "assists")
+    _show(rows, json, {name: name for name in names})
+
+
+@app.command()
+def price(ctx: typer.Context, json: output.JsonFlag = False) -> None:
+    """Show what optional data cost in requests, before they are switched on.
+
+    The counts are those of the followed leagues as mirrored now. Switch data on with
+    football.collect.
+
+    Example: `hasat football price --json`
+    """
+    settings = context.get_settings(ctx)
+
+    prices = runtime.run_with_store(settings, lambda store: load_prices(store, settings))
+
+    def table() -> Table:
+        made = output.table("data", "per", "units", "at first", "per day", "of the day", "on")
+        for one in prices:
+            made.add_row(
+                one.name,
+                one.unit,
+                f"{one.units:,}",
+                f"{one.first:,}",
+                f"{one.daily:,}",
+                f"{one.share:.1%}",
+                "yes" if one.on else "",
+            )
+        return made
+
+    output.emit([asdict(one) for one in prices], json=json, human=table)
