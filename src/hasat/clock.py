@@ -34,7 +34,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def local_time(moment: datetime) -> str:
-    """Return a time as the original GIB service writes it: Turkish local time without a zone."""
+    """Return a time as the original .NET service writes it: Turkish local time without a zone."""
     return moment.astimezone(ISTANBUL).replace(tzinfo=None).isoformat(timespec="microseconds")
 
 

@@ -25,8 +25,9 @@ into an RFC 9457 problem. Hasat's own texts are messages (see `hasat.messages`),
 translated where they are shown; what an upstream or PostgreSQL reports is a plain string.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hasat.messages import join, template
 
@@ -43,6 +44,8 @@ class HasatError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.extensions: Mapping[str, Any] = {}
+        """Further members of the problem that the API makes of it."""
 
     def __str__(self) -> str:
         """Return both sentences; a message again if they are messages."""

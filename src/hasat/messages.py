@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Formatter
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -119,20 +120,40 @@ def stored(text: str | None) -> dict[str, Any] | None:
     return text.to_json() if isinstance(text, Message) else None
 
 
+def add_translations(name: str, folder: Traversable) -> None:
+    """Add the catalogues `<language>/LC_MESSAGES/<name>.po` of a folder to those of the platform.
+
+    The platform's own translations come first.
+    """
+    if _added.get(name) != folder:
+        _added[name] = folder
+        catalogue.cache_clear()
+
+
+_added: dict[str, Traversable] = {}
+
+
 @cache
 def catalogue(language: Language) -> Mapping[str, str]:
     """Return the translations of a language by their English templates."""
+    found: dict[str, str] = {}
+    for name, folder in [*_added.items(), ("hasat", files("hasat") / "locale")]:
+        file = folder / language / "LC_MESSAGES" / f"{name}.po"
+        if file.is_file():
+            found |= _read_catalogue(file, language)
+    return found
+
+
+def _read_catalogue(file: Traversable, language: Language) -> Mapping[str, str]:
     # Babel takes longer to load than most commands need.
     from babel.messages.pofile import read_po
 
-    file = files("hasat") / "locale" / language / "LC_MESSAGES" / "hasat.po"
     with file.open("rb") as stream:
-        found = read_po(stream, locale=language)
-    return {
-        str(entry.id): str(entry.string)
-        for entry in found
-        if entry.id and entry.string and not entry.fuzzy
-    }
+        return {
+            str(entry.id): str(entry.string)
+            for entry in read_po(stream, locale=language)
+            if entry.id and entry.string and not entry.fuzzy
+        }
 
 
 class _LocalFormatter(Formatter):

@@ -3,9 +3,8 @@
 Touches a Hasat server over HTTP and a database of the user's own; nothing of Hasat's own store.
 """
 
-from hasat.replica.blocking import BlockingReplica
 from hasat.replica.failures import Backoff, DifferentError, StartOverError
-from hasat.replica.replica import Replica, Report
+from hasat.replica.replica import BlockingReplica, Replica, Report
 from hasat.replica.target import State, Target
 from hasat.replica.targets import open_target
 

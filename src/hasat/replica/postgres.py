@@ -11,11 +11,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import LockNotAvailable
 
-from hasat.errors import ConflictError, DatabaseError, UsageError
+from hasat.errors import DatabaseError, UsageError
 from hasat.feed.encoding import canonical
 from hasat.messages import msg
-from hasat.replica.sql_target import SqlTarget
-from hasat.replica.target import Row
+from hasat.replica.target import Row, SqlTarget
 
 _SCHEMA = "replica"
 _CREATE_LOCK = 0x6861736174
@@ -64,14 +63,7 @@ class PostgresTarget(SqlTarget):
             self._lock_conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s'")
             self._lock_conn.execute("SELECT pg_advisory_xact_lock(%s)", [number])
         except LockNotAvailable:
-            raise ConflictError(
-                msg(
-                    "Another replica of {dataset} is at work on {label}.",
-                    dataset=self._dataset,
-                    label=self.label,
-                ),
-                remedy=msg("One is enough; stop it first if you want to run another."),
-            ) from None
+            raise self._claimed_elsewhere() from None
 
     def _prepare(self) -> None:
         # Replicas of two datasets may be created at the same time.

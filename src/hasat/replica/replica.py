@@ -10,7 +10,7 @@ async with Replica("einvoice", "http://127.0.0.1:8787", "sqlite:///taxpayers.db"
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -324,3 +324,46 @@ class Replica:
 def _feed(intake: Intake, chunk: bytes, target: Target) -> None:
     """Parse a piece of an archive, in the target's thread."""
     intake.feed(chunk)
+
+
+class BlockingReplica:
+    """A `Replica` with blocking methods; takes the same arguments."""
+
+    def __init__(self, dataset: str, source: str, target: str, **options: Any) -> None:
+        self._replica = Replica(dataset, source, target, **options)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._replica.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._replica.close())
+        self._runner.close()
+
+    @property
+    def state(self) -> State:
+        """Return the state of the replica."""
+        return self._replica.state
+
+    def get(self, key: str) -> Any | None:
+        """Return the body of one record, or None; reads the local database only."""
+        return self._runner.run(self._replica.get(key))
+
+    def catch_up(self) -> Report:
+        """Catch up with the server."""
+        return self._runner.run(self._replica.catch_up())
+
+    def verify(self) -> Report:
+        """Catch up, then recompute the state digest from every row; a difference is an error."""
+        return self._runner.run(self._replica.verify())
+
+    def follow(self) -> Iterator[Report]:
+        """Follow the server and report after each batch of changes."""
+        reports = self._replica.follow()
+
+        async def following() -> Report:
+            return await anext(reports)
+
+        while True:
+            yield self._runner.run(following())

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hasat.errors import ConflictError, NotFoundError, UnavailableError
+from hasat.errors import NotFoundError, UnavailableError
 from hasat.messages import msg
-from hasat.replica.sql_target import SqlTarget
-from hasat.replica.target import Row
+from hasat.replica.target import Row, SqlTarget
 
 _BUSY_SECONDS = 60.0
 
@@ -59,14 +58,7 @@ class SqliteTarget(SqlTarget):
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConflictError(
-                msg(
-                    "Another replica of {dataset} is at work on {label}.",
-                    dataset=self._dataset,
-                    label=self.label,
-                ),
-                remedy=msg("One is enough; stop it first if you want to run another."),
-            ) from None
+            raise self._claimed_elsewhere() from None
 
     def _prepare(self) -> None:
         self._execute(self._statement("sqlite_state"))
