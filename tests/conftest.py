@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from hasat.settings import Settings, load_settings
 from hasat.store import MigrationSet, Store, open_store
-from hasat.testing.database import ThrowAwayDatabase, database_server, throw_away_database
+from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from support.football_api import StartCollector, start_collector_from
 from support.processes import Installation, copy_database
 
@@ -33,17 +33,15 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def background() -> Iterator[BlockingPortal]:
+def background(hasat_portal: BlockingPortal) -> BlockingPortal:
     """A separate event loop, so that tests with and without one can use the fixtures."""
-    with start_blocking_portal() as portal:
-        yield portal
+    return hasat_portal
 
 
 @pytest.fixture(scope="session")
-def server_url(background: BlockingPortal) -> Iterator[str]:
+def server_url(hasat_server_url: str) -> str:
     """The server that HASAT_TEST_SERVER chooses."""
-    with background.wrap_async_context_manager(database_server()) as url:
-        yield url
+    return hasat_server_url
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hasat.feed.archive import storage_of
-from hasat.feed.archive.catalog import is_current, list_archives
+from hasat.feed.archive.catalog import is_current, list_archives, list_deltas
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store, open_store
@@ -48,7 +48,7 @@ def start_writing(settings: Settings) -> subprocess.Popen[str]:
 
 
 async def check_the_shelf(store: Store, settings: Settings) -> set[str]:
-    """Every archive that is listed is whole, and batches are complete."""
+    """Every archive and delta that is listed is whole, and batches are complete."""
     place = storage_of(settings)
     archives = await list_archives(store, "einvoice")
     for archive in archives:
@@ -56,8 +56,13 @@ async def check_the_shelf(store: Store, settings: Settings) -> set[str]:
         batch = [one for one in archives if one.batch == archive.batch]
         assert len(batch) == 3
         assert len({(one.epoch, one.seq, one.digest) for one in batch}) == 1
+    deltas = await list_deltas(store, "einvoice")
+    for delta in deltas:
+        assert await place.size(delta.path) == delta.size
+    assert {one.batch for one in deltas} == {one.batch for one in archives}
+    assert len(deltas) == 2 * len(archives)
     assert await is_current(store, place, EINVOICE)
-    return {archive.path for archive in archives}
+    return {one.path for one in (*archives, *deltas)}
 
 
 def begun(process: subprocess.Popen[str], settings: Settings, known: set[str], wanted: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.runtime import open_migrated_store
+from hasat.console.runtime import open_migrated_store
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
 from support.gib_lists import KINDS, Taxpayers, expected_bodies, mirrored_bodies
@@ -128,7 +128,7 @@ async def test_a_sync_into_a_full_database(disk: Path, taxpayers: Taxpayers) -> 
     if code == 4:
         held = re.search(r"Run (\d+): held", text)
         assert held
-        code, _ = await hasat(home, "gib", "approve", held[1])
+        code, _ = await hasat(home, "holds", "approve", held[1])
     assert code == 0
     await check_mirror(home, taxpayers)
 

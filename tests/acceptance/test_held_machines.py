@@ -54,7 +54,7 @@ class Machine:
 
     def __call__(self, *words: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-m", "hasat", "gib", *words, "--json"],
+            [sys.executable, "-m", "hasat", *words, "--json"],
             env=self._environ,
             capture_output=True,
             text=True,
@@ -86,9 +86,9 @@ class Machines:
         self.here = Machine(folder / "here", url, bucket, stack)
         self.there = Machine(folder / "there", url, bucket, stack)
         whole, few = (_list(folder / f"{n}.xml", n) for n in (100, 50))
-        code, done = self.here("sync", "--pk", str(whole), "--gb", str(whole))
+        code, done = self.here("gib", "sync", "--pk", str(whole), "--gb", str(whole))
         assert code == 0, done
-        code, done = self.here("sync", "--pk", str(few), "--gb", str(few))
+        code, done = self.here("gib", "sync", "--pk", str(few), "--gb", str(few))
         assert code == 4, done
         few.unlink()
         self.held = str(done["run"])
@@ -99,7 +99,7 @@ class Machines:
         return row and row[0]
 
     def state(self) -> str:
-        return str(self.one(f"SELECT state FROM gib.held WHERE run = {self.held}"))
+        return str(self.one(f"SELECT state FROM feed.hold WHERE id = {self.held}"))
 
     def taxpayers(self) -> int:
         return int(self.one("SELECT count(*) FROM core.einvoice"))
@@ -140,17 +140,17 @@ def sharing(database: ThrowAwayDatabase, tmp_path: Path, bucket: str) -> Iterato
 
 def test_with_an_object_store_every_machine_approves(sharing: Machines) -> None:
     assert sharing.here.stored() == []
-    code, done = sharing.there("approve", sharing.held)
+    code, done = sharing.there("holds", "approve", sharing.held)
     assert (code, done["outcome"]) == (0, "committed"), done
     assert (sharing.state(), sharing.taxpayers()) == ("approved", 50)
-    assert sharing.one("SELECT count(*) FROM gib.held_input") == 0
+    assert sharing.one("SELECT count(*) FROM feed.held_input") == 0
     assert sharing.there.stored() == []
 
 
 def test_with_an_object_store_every_machine_rejects(sharing: Machines) -> None:
-    assert sharing.there("reject", sharing.held)[0] == 0
+    assert sharing.there("holds", "reject", sharing.held)[0] == 0
     assert (sharing.state(), sharing.taxpayers()) == ("rejected", 100)
-    assert sharing.one("SELECT count(*) FROM gib.held_input") == 0
+    assert sharing.one("SELECT count(*) FROM feed.held_input") == 0
 
 
 def test_without_object_store_the_approval_waits_for_its_machine(
@@ -161,12 +161,12 @@ def test_without_object_store_the_approval_waits_for_its_machine(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     alone.there.worker()
-    code, done = alone.there("approve", alone.held)
+    code, done = alone.there("holds", "approve", alone.held)
     assert (code, done["outcome"]) == (0, "queued"), done
     assert f"a worker on {name}" in done["message"]
     # Meanwhile the job runs on other machines: a run that waits for its machine blocks nothing.
     whole = str(alone.here.home.parent / "100.xml")
-    code, later = alone.there("sync", "--pk", whole, "--gb", whole)
+    code, later = alone.there("gib", "sync", "--pk", whole, "--gb", whole)
     assert (code, later["outcome"]) == (0, "unchanged"), later
     assert alone.state() == "waiting"
     alone.here.worker()
@@ -178,7 +178,7 @@ def test_without_object_store_the_approval_waits_for_its_machine(
 def test_an_approval_that_is_killed_is_executed_again_on_the_same_machine(
     alone: Machines,
 ) -> None:
-    alone.there("approve", alone.held)
+    alone.there("holds", "approve", alone.held)
     running = f"""SELECT true FROM jobs.run
         WHERE params ->> 'approve' = '{alone.held}' AND state = 'running'"""
     with psycopg.connect(alone.url) as conn:
@@ -197,16 +197,16 @@ def test_an_approval_that_is_killed_is_executed_again_on_the_same_machine(
 def test_changed_lists_are_not_applied(alone: Machines) -> None:
     victim = alone.here.stored()[0]
     victim.write_bytes(victim.read_bytes().replace(b"T 1<", b"T 9<"))
-    code, done = alone.here("approve", alone.held)
+    code, done = alone.here("holds", "approve", alone.held)
     assert code == 1
     assert "SHA-256" in done["message"]
     assert (alone.state(), alone.taxpayers()) == ("waiting", 100)
 
 
 def test_a_run_is_rejected_from_another_machine(alone: Machines) -> None:
-    assert alone.there("reject", alone.held)[0] == 0
+    assert alone.there("holds", "reject", alone.held)[0] == 0
     assert alone.state() == "rejected"
     whole = str(alone.here.home.parent / "100.xml")
-    assert alone.here("sync", "--pk", whole, "--gb", whole)[0] == 0
+    assert alone.here("gib", "sync", "--pk", whole, "--gb", whole)[0] == 0
     assert alone.here.stored() == []
-    assert alone.there("approve", alone.held)[0] != 0
+    assert alone.there("holds", "approve", alone.held)[0] != 0

@@ -76,14 +76,18 @@ def test_a_scan_resumes_and_is_exported(
 
 def test_exit_codes_of_parcel_and_scan(hosted: Installation, registry: str, tmp_path: Path) -> None:
     workers = _declare(tmp_path, registry, daily=20)
-    code, _, errors = _run(hosted, "tkgm", "parcel", "1.5", "2.5", "--workers", str(workers))
+    code, _, errors = _run(hosted, "tkgm", "parcel", "36.5", "44.5", "--workers", str(workers))
     assert code == 1
     assert "no parcel" in errors
     code, _, errors = _run(hosted, "tkgm", "parcel", "--workers", str(workers))
     assert code == 2
     assert "LAT and LON" in errors
     area = _area(tmp_path, registry)
-    code, result, _ = _run(hosted, "tkgm", "scan", str(area), "--workers", str(workers))
+    words = ["tkgm", "scan", str(area), "--workers", str(workers)]
+    code, _, errors = _run(hosted, *words)
+    assert code == 2
+    assert "--yes" in errors
+    code, result, _ = _run(hosted, *words, "--yes")
     assert code == 5
     assert not result["complete"]
     assert result["message"]

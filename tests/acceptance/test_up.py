@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.cli.supervisor import Supervisor
+from hasat.console.supervisor import Supervisor
 from hasat.errors import HasatError
 from support.processes import Installation, eventually
 

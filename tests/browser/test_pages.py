@@ -12,12 +12,22 @@ from support.processes import Installation, eventually
 pytestmark = pytest.mark.xdist_group("browser")
 
 TITLES = {
-    "en": ["Overview", "Quota", "Runs and jobs", "Changes", "Taxpayers", "Football", "Delivery"],
+    "en": [
+        "Overview",
+        "Quota",
+        "Runs and jobs",
+        "Changes",
+        "Check",
+        "Taxpayers",
+        "Football",
+        "Delivery",
+    ],
     "tr": [
         "Genel bakış",
         "Kota",
         "Çalıştırmalar ve görevler",
         "Değişiklikler",
+        "Denetim",
         "Mükellefler",
         "Futbol",
     ],
@@ -50,7 +60,16 @@ def test_every_page_works_in_both_languages_check_keyboard_and_on_a_phone(
     expect(page.get_by_role("link", name="Tanılama")).to_be_in_viewport(ratio=1)
     _check_keyboard(page, hosted)
     page.set_viewport_size({"width": 375, "height": 800})
-    for path in ("/", "/runs", "/quota", "/changes", "/taxpayers", "/football", "/doctor"):
+    for path in (
+        "/",
+        "/runs",
+        "/quota",
+        "/changes",
+        "/check",
+        "/taxpayers",
+        "/football",
+        "/doctor",
+    ):
         page.goto(hosted.address + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
     page.goto(f"{hosted.address}/football")

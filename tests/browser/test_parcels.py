@@ -8,7 +8,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from playwright.sync_api import Browser, Page, expect
 
-from hasat.sources.registry import all_sources
+from hasat.source.installed import all_sources
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import throw_away_database
 from support.browser_errors import BrowserErrors

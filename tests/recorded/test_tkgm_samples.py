@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hasat.sources.tkgm.geometry import geodesic_area
-from hasat.sources.tkgm.registry.outcomes import is_not_found, parse_message
 from hasat.sources.tkgm.registry.wire import (
+    is_not_found,
+    parse_message,
     parse_object,
     parse_outline,
     parse_parcel,

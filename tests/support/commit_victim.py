@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.feed.dataset import Dataset
 from hasat.feed.reconcile import Reconcile
 from hasat.jobs import Catalogue, Job, Outcome, RunContext, Worker

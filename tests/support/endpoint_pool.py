@@ -16,7 +16,7 @@ from hasat.fetch import (
     Request,
     RequestContext,
 )
-from hasat.sources.tkgm.registry.outcomes import classify
+from hasat.sources.tkgm.registry.wire import classify
 from hasat.store import Store
 from support.faulty_server import FaultyServer, Handler, ReceivedRequest, Reply, faulty_server
 

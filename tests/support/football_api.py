@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from hasat.budget import Budget
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.fetch import Fetcher
 from hasat.jobs import Outcome
 from hasat.settings import Settings

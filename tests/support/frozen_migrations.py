@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.store.migrate import known_migrations
 
 LOCK = Path(__file__).parents[1] / "upgrade" / "migrations.lock"

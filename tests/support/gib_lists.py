@@ -14,6 +14,7 @@ from hasat.feed.encoding import canonical, pack
 from hasat.feed.reconcile import Reconcile
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS, EDESPATCH, EINVOICE
+from hasat.sources.gib.settings import GibSettings
 from hasat.sources.gib.sync.sync import synchronise
 from hasat.sources.gib.sync.task import SyncReport
 from hasat.store import MigrationSet, Store
@@ -166,7 +167,9 @@ class SyncRunner:
 def lenient(settings: Settings) -> Settings:
     """Return settings with which the guard lets unreadable Users pass."""
     return settings.model_copy(
-        update={"gib": settings.gib.model_copy(update={"max_rejects_percent": 50.0})}
+        update={
+            "gib": settings.section(GibSettings).model_copy(update={"max_rejects_percent": 50.0})
+        }
     )
 
 

@@ -6,11 +6,17 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, TypeGuard
 
+import typer.main
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 from jinja2 import Environment
 from jinja2.ext import extract_from_ast
+from typer.core import TyperGroup
+
+from hasat.cli import app
+from hasat.console.help import help_texts
 
 SOURCE = Path(str(files("hasat")))
 CATALOGUE = SOURCE / "locale" / "tr" / "LC_MESSAGES" / "hasat.po"
@@ -38,7 +44,19 @@ def extract(source: Path = SOURCE) -> dict[str, set[str]]:
         for message in messages:
             if any(part.strip(" .,:;") for part, *_ in string.Formatter().parse(message)):
                 found.setdefault(message, set()).add(file.relative_to(source).as_posix())
+    if source == SOURCE:
+        for text in _help_of(typer.main.get_command(app)):
+            found.setdefault(text, set()).add("cli/__init__.py")
     return found
+
+
+def _help_of(command: Any) -> Iterable[str]:
+    """Yield the help of a command and of everything below it."""
+    yield from help_texts(command)
+    if isinstance(command, TyperGroup):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from _help_of(command.get_command(context, name))
 
 
 def _in_html(text: str) -> Iterable[str]:
@@ -55,17 +73,18 @@ def _templates(tree: ast.AST) -> Iterable[str]:
         match node:
             case ast.Call(ast.Name(name), [ast.Constant(str(template)), *_]) if name in _MARKERS:
                 yield template
+            case ast.Call(ast.Attribute(attr="table"), headings):
+                yield from (one.value for one in headings if _is_text(one))
+
+
+def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def translations(file: Path = CATALOGUE) -> dict[str, str]:
     """Return the translation of every template in a catalogue, empty where there is none."""
     with file.open("rb") as stream:
         return {str(one.id): str(one.string) for one in read_po(stream) if one.id}
-
-
-def fields(template: str) -> set[str]:
-    """Return the names of the parameters in a template."""
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
 
 
 def write(found: Mapping[str, Iterable[str]], known: Mapping[str, str], file: Path) -> None:

@@ -1,4 +1,4 @@
-"""No log line, whoever writes it, carries a secret or a personal number."""
+"""No log line of any module carries a secret or a personal number."""
 
 import io
 import json

@@ -13,8 +13,8 @@ from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
+from hasat.source import Source
 from hasat.sources.gib.datasets import EINVOICE
-from hasat.sources.registry import Source
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client, undocumented_operations
 from support.archive_tools import GIB, read_ndjson, read_xml, sync, taxpayers
@@ -135,7 +135,8 @@ async def test_only_archives_can_be_downloaded(
     await write_archives(store, settings, EINVOICE)
     (settings.home / settings.archives.base_path / "secret").write_text("hidden")
     answer = await client.get(f"{API}/archives/{name}")
-    assert answer.status_code == 404
+    # A name with a slash is the key of a record instead, and none that a taxpayer can have.
+    assert answer.status_code == (400 if "%2f" in name else 404)
     assert "hidden" not in answer.text
 
 

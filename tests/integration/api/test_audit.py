@@ -22,13 +22,14 @@ from typer.testing import CliRunner, Result
 from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.cli import app as command_line
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.errors import ConflictError, UnavailableError
 from hasat.jobs import run_in_foreground
 from hasat.jobs.queue import queue_run
 from hasat.mcp.server import ToolServers
 from hasat.settings import Settings
-from hasat.sources.registry import Tool, ToolContext, all_sources
+from hasat.source import Tool, ToolContext
+from hasat.source.installed import all_sources
 from hasat.store import MigrationSet, Store, open_store
 from hasat.store.audit import (
     ACTIONS,
@@ -44,9 +45,8 @@ from hasat.store.audit import (
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from hasat.web import add_pages
-from hasat.web.labels import LABELS
 from hasat.web.login import MAX_REFUSALS_PER_MINUTE
-from hasat.web.pages import ACTIONS as FORMS
+from hasat.web.site import build_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -55,6 +55,8 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 OPS = Actor("ops", "key", "192.0.2.7", "key:abc")
 
 READ_ONLY_ROUTES = {
+    "/api/v1/check": "checks many taxpayers",
+    "/api/v1/check/file": "checks the taxpayers of a file",
     "/api/v1/{dataset}/batch": "looks many records up",
     "/api/v1/{dataset}/changes": "reads changes of a long watch list",
 }
@@ -69,18 +71,33 @@ READ_ONLY_COMMANDS = {
     "config reference",
     "config show",
     "doctor",
+    "football fixtures",
+    "football match",
+    "football price",
+    "football scorers",
+    "football table",
+    "gib check",
     "gib lookup",
     "gib runs",
     "gib search",
     "gib show",
+    "holds list",
+    "holds show",
     "jobs history",
     "jobs list",
     "jobs show",
     "keys list",
+    "keys usage",
+    "receipt check",
+    "receipt list",
+    "receipt show",
+    "receipt verify",
     "tkgm export",
     "tkgm workers",
     "webhooks dead-letters",
     "webhooks deliveries",
+    "watchlists list",
+    "watchlists show",
     "webhooks list",
     "webhooks show",
 }
@@ -98,10 +115,13 @@ NO_STATE_OF_THE_DATABASE = {
     "sim list": "a simulator",
     "sim run": "a simulator",
     "sim demo": "a simulator",
+    "source new": "writes a folder for the author of a source",
     "tkgm endpoint": "a server that stores nothing",
+    "tkgm list": "a lookup; requests are in the ledger",
     "tkgm parcel": "a lookup; requests are in the ledger",
     "tkgm places": "a lookup; requests are in the ledger",
     "up": "servers and workers",
+    "watchlists test": "sends test messages; changes nothing",
     "webhooks test": "sends a test message; changes nothing",
     "worker": "a worker; scheduled runs are in jobs.run",
 }
@@ -113,19 +133,25 @@ RECORDED_COMMANDS: dict[str, tuple[Sequence[str], Sequence[tuple[str, str, str]]
     ),
     "db restore": (["no-such-file.dump"], [("database.restore", "no-such-file.dump", "refused")]),
     "football rebuild": (
-        ["--force"],
-        [("football.rebuild", "football", "refused"), ("football.rebuild", "football", "started")],
+        [],
+        [("football.rebuild", "2", "done"), ("football.rebuild", "football", "started")],
     ),
-    "gib approve": (["7", "--reason", "why"], [("hold.approve", "7", "refused")]),
-    "gib reject": (["1", "--reason", "why"], [("hold.reject", "1", "done")]),
+    "holds approve": (["7", "--reason", "why"], [("hold.approve", "7", "refused")]),
+    "holds reject": (["1", "--reason", "why"], [("hold.reject", "1", "done")]),
     "gib sync": (["--pk", "/no/such", "--gb", "/no/such"], [("run.start", "2", "done")]),
     "jobs retry": (["99", "--reason", "why"], [("run.retry", "99", "refused")]),
     "jobs run": (["housekeeping", "--reason", "why"], [("run.start", "2", "done")]),
     "jobs stop": (["99", "--reason", "why"], [("run.stop", "99", "refused")]),
     "keys create": (["grafana"], [("key.create", "*", "done")]),
+    "keys datasets": (["nosuchkey", "--all"], [("key.datasets", "nosuchkey", "refused")]),
     "keys revoke": (["nosuchkey"], [("key.revoke", "nosuchkey", "refused")]),
     "keys limit": (["nosuchkey", "60"], [("key.limit", "nosuchkey", "refused")]),
     "quota": (["football", "--reopen"], [("quota.reopen", "football", "done")]),
+    "rebuild": (
+        ["fixtures"],
+        [("dataset.rebuild", "2", "done"), ("dataset.rebuild", "fixtures", "started")],
+    ),
+    "receipt rotate": ([], [("receipt.rotate", "", "refused")]),
     "tkgm scan": (
         ["32.8,39.8,32.81,39.81", "--workers", "workers.json", "--max-queries", "1"],
         [
@@ -133,6 +159,14 @@ RECORDED_COMMANDS: dict[str, tuple[Sequence[str], Sequence[tuple[str, str, str]]
             ("scan.start", "32.8,39.8,32.81,39.81", "started"),
         ],
     ),
+    "watchlists add": (["none", "1"], [("watchlist.keys", "none", "refused")]),
+    "watchlists create": (
+        ["mine", "--dataset", "einvoice", "--key", "1234567890"],
+        [("watchlist.create", "mine", "done")],
+    ),
+    "watchlists delete": (["none"], [("watchlist.delete", "none", "refused")]),
+    "watchlists import": (["none", "README.md"], [("watchlist.keys", "none", "refused")]),
+    "watchlists remove": (["none", "1"], [("watchlist.keys", "none", "refused")]),
     "webhooks replay": (["--all"], [("delivery.replay", "all", "done")]),
 }
 
@@ -172,9 +206,13 @@ async def hold(store: Store) -> None:
             "INSERT INTO jobs.run (job, trigger, state, outcome, started_at, finished_at)"
             " VALUES ('gib_sync', 'hand', 'finished', 'held', now(), now())"
         )
-        await conn.execute("INSERT INTO gib.held (run, preview) VALUES (1, %s)", [Jsonb({})])
         await conn.execute(
-            "INSERT INTO gib.held_input (run, name, path, sha256, size, machine)"
+            "INSERT INTO feed.hold (id, job, source, datasets, params, runs, preview)"
+            " VALUES (1, 'gib_sync', 'gib', '{einvoice,edespatch}', '{}', '{1}', %s)",
+            [Jsonb({})],
+        )
+        await conn.execute(
+            "INSERT INTO feed.held_input (run, name, path, sha256, size, machine)"
             " SELECT 1, name, name, '', 0, 'attic-1' FROM unnest(ARRAY['PK', 'GB']) AS name"
         )
 
@@ -206,12 +244,17 @@ async def test_every_route_that_changes_state_is_recorded(settings: Settings, st
         found[path] = codes
     listed = READ_ONLY_ROUTES.keys() | OWN_RECORD
     assert {path for path, codes in found.items() if not codes} == listed
-    assert {code for codes in found.values() for code in codes} <= set(ACTIONS)
+    assert {code for codes in found.values() for code in codes} <= _codes()
 
 
 async def test_every_form_of_a_page_has_a_code_and_every_code_a_text() -> None:
-    assert {form.audit for form in FORMS} <= set(ACTIONS)
-    assert set(ACTIONS) == LABELS["action"].keys()
+    site = build_site(all_sources())
+    assert {form.audit for form in site.actions} <= _codes()
+    assert _codes() == site.labels["action"].keys()
+
+
+def _codes() -> set[str]:
+    return {*ACTIONS, *(code for source in all_sources() for code in source.actions)}
 
 
 async def test_every_tool_that_operates_has_a_code(settings: Settings, store: Store) -> None:
@@ -270,7 +313,7 @@ def test_each_command_that_changes_state_leaves_a_record(
     async def no_scan(*_args: Any, **_options: Any) -> Any:
         raise ConflictError("No endpoint is asked in this test.")
 
-    monkeypatch.setattr("hasat.cli.sources.tkgm_scan.run_scan", no_scan)
+    monkeypatch.setattr("hasat.sources.tkgm.commands.scan.run_scan", no_scan)
 
     async def prepare() -> None:
         async with open_store(settings, source_migrations()) as store:
@@ -401,7 +444,7 @@ async def test_an_approval_is_recorded_as_one_whichever_way_it_is_given(
     assert record.detail["run"] == run
     await client.post(f"/runs/{run}/stop", headers=OWN)
     assert summarise(await newest(store)) == ("run.stop", str(run), "done")
-    await client.post("/api/v1/jobs/gib_sync/runs", json={"params": {"approve": 1}})
+    await client.post("/api/v1/holds/1/approve")
     assert summarise(await newest(store)) == ("hold.approve", "1", "done")
     await client.post("/runs/1/reject", data={"reason": "half a list"}, headers=OWN)
     record = await newest(store)
@@ -484,7 +527,7 @@ async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> 
         assert summarise(record) == ("run.queue", "2", "done")
         assert (record.actor, record.actor_kind) == (ME, "mcp")
         assert record.detail["tool"] == "run_job"
-        await client.call_tool("reject_held_run", {"run_id": 1, "reason": "half a list"})
+        await client.call_tool("reject_hold", {"run_id": 1, "reason": "half a list"})
         record = await newest(store)
         assert (*summarise(record), record.reason) == ("hold.reject", "1", "done", "half a list")
         for tool, arguments, code in (

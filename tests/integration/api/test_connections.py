@@ -42,6 +42,7 @@ class Server:
             Route("/take", self._take, methods=["POST"]),
             Route("/early", self._early, methods=["POST"]),
             Route("/endless", self._endless),
+            Route("/names", self._names, methods=["POST"]),
         ]
         self.app = Starlette(routes=routes)
 
@@ -67,6 +68,10 @@ class Server:
 
     async def _early(self, request: Request) -> Response:
         return PlainTextResponse("not read")
+
+    async def _names(self, request: Request) -> Response:
+        await request.body()
+        return PlainTextResponse(",".join(request.headers))
 
     async def _endless(self, request: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:
@@ -237,6 +242,46 @@ async def test_a_body_of_unclear_length_is_refused_and_what_follows_is_not_read(
         answer = await server.ask(b"POST /take HTTP/1.1\r\nHost: h\r\n" + header + smuggled)
         assert status_of(answer) in {400, 501}
         assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("header", [b"", b"Host: a\r\nHost: b\r\n"])
+async def test_a_request_needs_exactly_one_host(header: bytes) -> None:
+    async with serving() as server:
+        assert status_of(await server.ask(b"GET /healthz HTTP/1.1\r\n" + header + b"\r\n")) == 400
+
+
+async def test_what_follows_a_chunked_body_does_not_become_a_header() -> None:
+    head = b"POST /names HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+    body = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nAuthorization: x\r\n\r\n"
+    async with serving() as server:
+        answer = await server.ask(head + body)
+    assert answer.endswith(b"\r\n\r\nhost,connection,transfer-encoding")
+
+
+@pytest.mark.parametrize("tail", [b"0\r\nA: ", b"3;ext="])
+async def test_what_follows_a_chunked_body_has_a_limit_too(tail: bytes) -> None:
+    head = b"POST /take HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving() as server:
+        answer = await server.ask(head + tail + b"a" * 3_000_000)
+        # The response is lost when it meets what the client still sends.
+        assert answer == b"" or status_of(answer) == 431
+
+
+async def test_requests_sent_ahead_are_answered_in_order_up_to_a_malformed_one() -> None:
+    one = b"POST /take HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n"
+    sent = b"".join(one % size + b"x" * size for size in (1, 20_000, 3))
+    async with serving() as server:
+        answer = await server.ask(sent + b"POST /take HTTP/1.1\r\nHost : h\r\n\r\n")
+    bodies = [part.partition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == [b"1", b"20000", b"3"]
+
+
+async def test_a_request_to_upgrade_is_answered_in_http() -> None:
+    upgrade = b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    async with serving() as server:
+        answer = await server.ask(upgrade + last)
+    assert answer.count(b"HTTP/1.1 200 ") == 2
 
 
 async def test_both_lengths_together_are_a_400() -> None:

@@ -12,7 +12,7 @@ from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.testing.http import app_client

@@ -19,7 +19,7 @@ from hasat.api.keys import create_key
 from hasat.errors import HasatError
 from hasat.jobs import Catalogue, Job, Outcome, RunContext, platform_jobs
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.testing.http import app_client
 

@@ -21,7 +21,7 @@ from hasat.http.routes import Caller, declare_responses, require
 from hasat.jobs import Catalogue
 from hasat.logs import configure_logging
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client

@@ -19,7 +19,7 @@ from hasat.http.listener import Listener, bind
 from hasat.http.routes import declare_responses
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import MigrationSet, Store
 from hasat.store.store import open_store
 from hasat.testing.http import app_client

@@ -7,7 +7,7 @@ import pytest
 from hasat.api.app import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.registry import all_sources
+from hasat.source.installed import all_sources
 from hasat.store import Store
 from hasat.testing.http import app_client
 

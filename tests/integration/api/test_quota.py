@@ -14,7 +14,8 @@ from hasat.budget import Budget
 from hasat.cli import app
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
-from hasat.sources.upstreams import football, tkgm
+from hasat.sources.football.settings import FootballSettings, football_upstream
+from hasat.sources.tkgm.settings import tkgm_upstream
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client, undocumented_operations
@@ -31,7 +32,7 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
 
 async def test_an_unused_budget_is_shown_as_configured(client: httpx2.AsyncClient) -> None:
     upstreams = (await client.get("/api/v1/quota")).json()["upstreams"]
-    assert [one["windows"]["upstream"] for one in upstreams] == ["football", "tkgm"]
+    assert [one["windows"]["upstream"] for one in upstreams] == ["football", "gib", "tkgm"]
     windows = upstreams[0]["windows"]
     assert (windows["dayLimit"], windows["remaining"], windows["minuteLimit"]) == (
         75000,
@@ -39,24 +40,25 @@ async def test_an_unused_budget_is_shown_as_configured(client: httpx2.AsyncClien
         280,
     )
     assert upstreams[0]["forecast"]["kind"] == "unused"
-    assert upstreams[1]["forecast"] is None
+    assert upstreams[1]["windows"]["dayLimit"] == 500
+    assert upstreams[2]["forecast"] is None
 
 
 async def test_what_was_spent_is_in_the_answer_and_in_the_metrics(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    async with Budget(store, football(settings)) as budget:
+    async with Budget(store, football_upstream(settings)) as budget:
         for _ in range(3):
             grant = await budget.acquire("finalise", job="stale_live_refresh")
             await grant.settle("ok", latency=0.1)
-    async with Budget(store, tkgm(settings)) as points:
+    async with Budget(store, tkgm_upstream(settings)) as points:
         await points.acquire("backfill", job="scan", cost=20, endpoint="w1")
     answer = (await client.get("/api/v1/quota")).json()["upstreams"]
     assert answer[0]["windows"]["spent"] == 3
     assert answer[0]["spenders"] == [
         {"job": "stale_live_refresh", "lane": "finalise", "spent": 3, "grants": 3, "refusals": 0}
     ]
-    assert answer[1]["endpoints"][0]["spent"] == 20
+    assert answer[2]["endpoints"][0]["spent"] == 20
     metrics = (await client.get("/metrics")).text
     for line in (
         'hasat_quota_remaining{upstream="football",window="day"} 74997.0',
@@ -92,10 +94,12 @@ async def test_a_closed_day_is_shown_and_can_be_reopened(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
     assert (await client.post("/api/v1/quota/nobody/reopen")).status_code == 404
-    limits = settings.football.rate_limiter.model_copy(update={"opening_minutes": 0})
-    section = settings.football.model_copy(update={"rate_limiter": limits})
+    limits = settings.section(FootballSettings).rate_limiter.model_copy(
+        update={"opening_minutes": 0}
+    )
+    section = settings.section(FootballSettings).model_copy(update={"rate_limiter": limits})
     always_open = settings.model_copy(update={"football": section})
-    async with Budget(store, football(always_open)) as budget:
+    async with Budget(store, football_upstream(always_open)) as budget:
         grant = await budget.acquire("finalise", job="stale_live_refresh")
         await grant.settle("day_exhausted")
     windows = (await client.get("/api/v1/quota")).json()["upstreams"][0]["windows"]

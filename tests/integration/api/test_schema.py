@@ -24,7 +24,7 @@ from hasat.http.listener import Listener, bind
 from hasat.http.routes import Caller, declare_responses, require
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import open_store
 from hasat.testing.database import ThrowAwayDatabase
 

@@ -16,7 +16,7 @@ from hasat.feed.notifier import ChangeNotifier
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store, open_store
 from support.feed_toys import TOYS, State, make_table, run
 

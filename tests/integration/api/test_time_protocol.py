@@ -11,7 +11,7 @@ from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.testing.http import app_client
 from support.feed_toys import TOYS, State, make_table, run

@@ -19,7 +19,7 @@ from hasat.http.listener import Listener, bind
 from hasat.http.routes import declare_responses
 from hasat.jobs import Catalogue
 from hasat.settings import HmacClient, Settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hasat.deliver.events import format_duration, publish_holds
 from hasat.jobs import Catalogue, Run, run_in_foreground
 from hasat.settings import Settings
-from hasat.sources.gib.sync.events import duration
 from hasat.sources.gib.sync.job import SYNC
 from hasat.sources.gib.sync.sync import ADVISORY_LOCK
 from hasat.store import MigrationSet, Store
@@ -64,7 +64,9 @@ async def test_a_sync_publishes_its_outcome(
     (folder / "broken.xml").write_text("<html>")
     await sync(store, settings, str(folder / "broken.xml"), gb)
 
-    first, unchanged, changed, guarded, failed = await events(store)
+    await publish_holds(store)
+    await publish_holds(store)
+    first, unchanged, changed, failed, guarded = await events(store)
     assert {kind for kind, *_ in (first, unchanged, changed)} == {"SyncCompleted"}
     assert first[2]["EInvoice"] == {
         "Added": 100,
@@ -127,6 +129,6 @@ async def test_a_skipped_sync_is_partial(store: Store, settings: Settings, tmp_p
 
 
 def test_durations_have_the_form_of_the_original() -> None:
-    assert duration(0.0071) == "00:00:00.007"
-    assert duration(3 * 3600 + 42 * 60 + 1.5) == "03:42:01.500"
-    assert duration(59.9999) == "00:01:00.000"
+    assert format_duration(0.0071) == "00:00:00.007"
+    assert format_duration(3 * 3600 + 42 * 60 + 1.5) == "03:42:01.500"
+    assert format_duration(59.9999) == "00:01:00.000"

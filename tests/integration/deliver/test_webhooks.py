@@ -297,6 +297,10 @@ async def test_an_endpoint_gets_what_it_asked_for(
     facts = changed["payload"]
     assert (facts["dataset"], facts["head"]) == (TOYS.name, 2)
     assert (facts["added"], facts["modified"], facts["removed"]) == (1, 1, 0)
+    assert facts["keys"] == [
+        {"key": "a", "changeType": "modified"},
+        {"key": "b", "changeType": "added"},
+    ]
     assert (Cursor.parse(facts["after"]).seq, Cursor.parse(facts["cursor"]).seq) == (0, 2)
 
 

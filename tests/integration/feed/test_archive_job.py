@@ -12,18 +12,24 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.deliver.events import publish_archive_failures
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
-from hasat.feed.archive.catalog import due_datasets, failures, is_current, list_archives
+from hasat.feed.archive.catalog import (
+    due_datasets,
+    failures,
+    is_current,
+    list_archives,
+    list_deltas,
+)
 from hasat.feed.archive.verification import verify
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Catalogue, Worker, platform_jobs
 from hasat.jobs.platform_jobs import ARCHIVES_JOB, archive_job
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
-from hasat.sources.registry import all_datasets
+from hasat.source.installed import all_datasets
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
 from support.feed_toys import TOYS, make_table
@@ -239,7 +245,10 @@ async def test_archives_of_a_worker_that_is_killed_are_written_by_another(
     kept = await list_archives(store, "parcels")
     assert {one.format for one in kept} == {"ndjson", "parquet"}
     assert len({one.batch for one in kept}) == 1
-    assert _files(folder) == {one.name for one in kept}, "what the killed one left is swept"
+    deltas = await list_deltas(store, "parcels")
+    assert {one.batch for one in deltas} == {kept[0].batch}
+    names = {one.name for one in (*kept, *deltas)}
+    assert _files(folder) == names, "what the killed one left is swept"
 
 
 def _files(folder: Path) -> set[str]:

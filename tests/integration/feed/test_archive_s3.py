@@ -17,7 +17,7 @@ from hasat.feed.archive.storage import MissingError
 from hasat.feed.archive.verification import verify
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client

@@ -23,7 +23,7 @@ import hasat.fetch.endpoint_store
 from support.endpoint_pool import CONTEXT, FakeBudget
 from hasat.fetch import Client, Endpoint, EndpointPool, Request, HedgedFetcher, ClientOptions
 from hasat.settings import load_settings
-from hasat.sources.tkgm.registry.outcomes import classify
+from hasat.sources.tkgm.registry.wire import classify
 from hasat.store import open_store
 
 hasat.fetch.endpoint_store.LEASE_GRACE_SECONDS = 0.5

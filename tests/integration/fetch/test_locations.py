@@ -11,20 +11,24 @@ import pytest
 from mcp.client import Client
 
 from hasat.api.app import create_app
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.errors import UsageError
 from hasat.fetch.addresses import PrivateAddressError
+from hasat.fetch.downloads import Downloader
 from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
 from hasat.mcp.server import ToolServers
 from hasat.settings import Settings
+from hasat.source import ToolContext
+from hasat.source.installed import all_sources
+from hasat.sources.gib.settings import GibSettings
 from hasat.sources.gib.sync.downloads import fetch_list
-from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
 from hasat.web import add_pages
+from support.endpoint_pool import CONTEXT, FakeBudget
 from support.processes import Commands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -219,7 +223,7 @@ async def test_what_the_operator_configured_is_trusted(
     store: Store, settings: Settings, internal: Server, files: tuple[str, str]
 ) -> None:
     url = f"http://127.0.0.1:{internal.port}/pk.zip"
-    gib = settings.gib.model_copy(update={"pk_list_url": url, "gb_list_url": url})
+    gib = settings.section(GibSettings).model_copy(update={"pk_list_url": url, "gb_list_url": url})
     configured = settings.model_copy(update={"gib": gib})
     queued = await queue_run(store, build_catalogue(configured), "gib_sync")
     await executed(store, configured, queued.id)
@@ -227,4 +231,5 @@ async def test_what_the_operator_configured_is_trusted(
 
 
 async def _obtain(source: str, folder: Path, **options: Any) -> Path:
-    return await fetch_list(source, "PK", folder, timeout_seconds=10, pauses=(), **options)
+    downloader = Downloader(FakeBudget(), CONTEXT, pauses=())
+    return await fetch_list(downloader, source, "PK", folder, timeout_seconds=10, **options)

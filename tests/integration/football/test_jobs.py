@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,18 @@ import pytest
 from pydantic import SecretStr
 
 from hasat.errors import SettingsError
+from hasat.feed.holds import get_hold, list_holds
 from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
-from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football import source
+from hasat.sources.football.endpoints import DATASETS
+from hasat.sources.football.ingest.loader import load
+from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.jobs.catalogue import JOBS
+from hasat.sources.football.settings import FootballSettings
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
@@ -27,7 +31,7 @@ from hasat.testing.jobs import perform
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
-MIGRATIONS = MigrationSet("football", files("hasat.sources.football") / "migrations")
+MIGRATIONS = source.FOOTBALL.migration_set
 BY_NAME = {job.name: job for job in JOBS}
 # The shares of the minute and the day are tested with the budget.
 _MINUTE = ("minute_limit", "minute_soft_limit", "token_bucket_per_minute")
@@ -184,7 +188,7 @@ async def test_previous_season_is_backfilled_if_listed(
         assert world.requests == 1 + 3 * 4
 
 
-async def test_list_with_many_removals_is_quarantined_until_accepted(
+async def test_list_with_many_removals_is_held_until_approved(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with start_collector(database, tmp_path, leagues=1) as world:
@@ -193,20 +197,32 @@ async def test_list_with_many_removals_is_quarantined_until_accepted(
         async with world.store.connection() as conn:
             await conn.execute("UPDATE core.backfill_progress SET updated_at = 'epoch'")
         matches = world.api.world.by_league[39]
+        found_again, gone = matches[12], matches[13:]
         del matches[12:]
         due = world.simulation.clock()
         run = await world.run("fixtures_backfill_league_season", due=due)
-        assert "The response lacks 18 of 30 fixtures and was quarantined." in (run.message or "")
+        assert run.kind == "held"
+        assert "removed 60.00 % (limit 10 %)" in (run.message or "")
+        assert "league=39" in (run.message or "")
         assert await world.fixtures() == before
-        assert await world.rows("SELECT count(*) FROM raw.set_aside") == [(1,)]
+        [hold] = await list_holds(world.store)
+        assert hold.preview["datasets"]["fixtures"]["removed"] == 18
         # A scheduled run skips it; a rebuild is not affected.
         assert (await world.run("fixtures_backfill_league_season", due=due)).kind == "nothing"
         await rebuild(world.store, world.settings)
         assert await world.fixtures() == before
-        await world.run("fixtures_backfill_league_season", accept_removals=True)
-        assert (await world.fixtures()).keys() == {match.id for match in matches}
-        [(error,)] = await world.rows("SELECT last_error FROM core.backfill_progress")
-        assert error is None
+        # One of the matches is received in the meantime; the held response is older.
+        body = {"errors": [], "results": 1, "response": [found_again.at(due).body()]}
+        newer = ApiResponse("fixtures", {"ids": str(found_again.id)}, json.dumps(body).encode())
+        assert await load(world.store, [newer], run=99, retention_days=30) is not None
+        requests = world.requests
+        applied = await world.run("fixtures_backfill_league_season", approve=hold.id)
+        assert applied.kind == "done"
+        assert world.requests == requests
+        assert (await world.fixtures()).keys() == before.keys() - {match.id for match in gone}
+        assert (await get_hold(world.store, hold.id)).state == "approved"
+        result = await rebuild(world.store, world.settings)
+        assert {one.how for one in result.datasets} == {"intact"}
 
 
 async def test_injuries_of_one_league_leave_other_leagues(
@@ -317,7 +333,7 @@ async def test_changing_window_size_leaves_no_gap(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with start_collector(database, tmp_path, leagues=2) as world:
-        football = world.settings.football
+        football = world.settings.section(FootballSettings)
         days_in = []
         for days in (3, 30, 1, 7, 14, 5, 30, 30, 30, 30):
             backfill = football.backfill.model_copy(
@@ -517,7 +533,9 @@ async def test_refused_key_is_reported_and_tried_once(
             with pytest.raises(SettingsError, match="key"):
                 await world.run("bootstrap_countries", due=due)
             assert world.requests == expected
-        football = world.settings.football.model_copy(update={"api_key": SecretStr(KEY)})
+        football = world.settings.section(FootballSettings).model_copy(
+            update={"api_key": SecretStr(KEY)}
+        )
         world.settings = world.settings.model_copy(update={"football": football})
         assert (await world.run("bootstrap_countries", due=now)).kind == "done"
 

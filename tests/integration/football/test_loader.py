@@ -3,13 +3,13 @@
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football import source
+from hasat.sources.football.endpoints import MIRRORED
 from hasat.sources.football.ingest.loader import load
 from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.simulator.matches import Tempo
@@ -20,7 +20,7 @@ from support.samples import football_samples, sample_folders
 
 pytestmark = pytest.mark.anyio
 
-FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
+FOOTBALL = source.FOOTBALL.migration_set
 
 
 @pytest.fixture
@@ -325,6 +325,6 @@ async def test_recorded_responses_are_stored_and_mirrored(store: Store, folder: 
     [(stored,)] = await rows(store, "SELECT sum(times) FROM raw.api_responses")
     assert stored == len(paths)
     assert await rows(store, "SELECT * FROM raw.set_aside") == []
-    for name in DATASETS:
+    for name in (endpoint.dataset.name for endpoint in MIRRORED):
         [(count,)] = await rows(store, f"SELECT count(*) FROM core.{name}")
         assert count, name

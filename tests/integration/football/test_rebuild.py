@@ -2,21 +2,23 @@
 
 import random
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from hasat.errors import HeldError, NothingToDoError, UnavailableError
+from hasat.errors import NothingToDoError, UnavailableError
+from hasat.feed.holds import GuardError
+from hasat.feed.rebuild import RebuildResult, RebuildSummary
 from hasat.jobs import Outcome
 from hasat.settings import Settings
-from hasat.sources.football.datasets import DATASETS
+from hasat.sources.football import source
+from hasat.sources.football.endpoints import DATASETS
 from hasat.sources.football.ingest.loader import UnreadableResponseError, load
 from hasat.sources.football.ingest.raw_files import write_month
 from hasat.sources.football.ingest.raw_store import ApiResponse
-from hasat.sources.football.ingest.rebuild import RebuildSummary, rebuild
+from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.ingest.scopes import BLOCKS
 from hasat.sources.football.jobs.catalogue import RETENTION
 from hasat.store import MigrationSet, Store
@@ -25,7 +27,7 @@ from support.football_api import api_response
 
 pytestmark = pytest.mark.anyio
 
-FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
+FOOTBALL = source.FOOTBALL.migration_set
 SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples" / "football"
 
 
@@ -323,7 +325,13 @@ async def test_rebuild_without_responses_changes_nothing(store: Store, settings:
     assert await everything(store) == before
 
 
-async def test_lost_responses_remove_nothing_without_force(
+async def approved_rebuild(store: Store, settings: Settings) -> dict[str, RebuildResult]:
+    """Rebuild with every finding approved; no hold is recorded here, so none can differ."""
+    done = await rebuild(store, settings, approving=10**9)
+    return {one.dataset: one for one in done.datasets}
+
+
+async def test_lost_responses_remove_nothing_without_approval(
     store: Store, settings: Settings
 ) -> None:
     for number in range(1, 4):
@@ -331,10 +339,10 @@ async def test_lost_responses_remove_nothing_without_force(
         await load(store, [one], run=None, retention_days=30)
     before = await everything(store)
     await execute(store, """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '1'""")
-    with pytest.raises(HeldError, match="fixtures would lose 1 of 3"):
+    with pytest.raises(GuardError, match=r"fixtures: removed 33\.33 %"):
         await rebuild(store, settings)
     assert await everything(store) == before
-    done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
+    done = await approved_rebuild(store, settings)
     assert (done["fixtures"].how, done["fixtures"].changes.removed) == ("changed", 1)
     # Now the table is damaged, too: consumers must start over.
     await execute(
@@ -342,7 +350,7 @@ async def test_lost_responses_remove_nothing_without_force(
         """DELETE FROM raw.api_responses WHERE requested_params->>'ids' = '2'""",
         "DELETE FROM core.fixtures",
     )
-    done = {one.dataset: one for one in (await rebuild(store, settings, force=True)).datasets}
+    done = await approved_rebuild(store, settings)
     assert (done["fixtures"].how, done["fixtures"].records) == ("new_epoch", 1)
     after = await everything(store)
     assert [row[0] for row in after["fixtures"]] == ["3"]

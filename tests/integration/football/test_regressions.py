@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.store import MigrationSet, open_store
 from support.football_api import (

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from importlib.resources import files
 from typing import Any
 
 import httpx2
@@ -11,18 +10,19 @@ import pytest
 from hasat.api.app import create_app
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
-from hasat.sources.football.datasets import State, state_of
+from hasat.sources.football import source
 from hasat.sources.football.ingest.loader import load
 from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
+from hasat.sources.football.states import State, state_of
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client, undocumented_operations
 from support.football_api import api_response
 
 pytestmark = pytest.mark.anyio
 
-MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
+MIGRATIONS = [source.FOOTBALL.migration_set]
 V1 = "/api/v1/football"
 NOVEMBER_15 = 1700006400
 
@@ -372,3 +372,23 @@ async def test_database_and_code_have_same_states(store: Store) -> None:
             row = await (await conn.execute("SELECT football.state_of(%s)", [code])).fetchone()
             assert row == (state_of(code).value,)
     assert {state_of(code) for code in codes} == set(State)
+
+
+async def test_table_and_corrections(client: httpx2.AsyncClient, store: Store) -> None:
+    played = fixture(1, 1, 2, 1, "FT")
+    played["league"]["round"] = "Regular Season - 1"
+    season = {"league": "39", "season": "2024"}
+    await load(store, [api_response("fixtures", [played], **season)], run=None, retention_days=30)
+    table = (await client.get(f"{V1}/table/39/2024", params={"round": 1})).json()
+    assert [(one["team_id"], one["points"], one["form"]) for one in table["table"]] == [
+        (1, 3, "W"),
+        (2, 0, "L"),
+    ]
+    assert (await client.get(f"{V1}/table/39/1999")).status_code == 404
+    assert (await client.get(f"{V1}/table/39/2024", params={"round": 0})).status_code == 422
+    assert (await client.get(f"{V1}/corrections")).json() == {"items": []}
+    played["goals"]["home"] = 3
+    await load(store, [api_response("fixtures", [played], **season)], run=None, retention_days=30)
+    [found] = (await client.get(f"{V1}/corrections", params={"league": 39})).json()["items"]
+    assert (found["homeBefore"], found["goalsHome"]) == (2, 3)
+    assert (await client.get(f"{V1}/corrections", params={"league": 40})).json() == {"items": []}

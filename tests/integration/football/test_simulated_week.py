@@ -24,16 +24,16 @@ import pytest
 from psycopg import sql
 
 from hasat.budget import Budget
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.fetch import Fetcher
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
 from hasat.sources.football import client
-from hasat.sources.football.datasets import MAY_BE_OVER
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.sources.football.simulator.matches import EXTRA, LATE_RESULT_AFTER, Match
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
+from hasat.sources.football.states import MAY_BE_OVER
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import FakeDatabaseClock, ThrowAwayDatabase, fake_database_clock
 from hasat.testing.jobs import SimulatedWorker

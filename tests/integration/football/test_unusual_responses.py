@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.errors import BrokenAnswerError
 from hasat.jobs import RunContext
-from hasat.sources.football.datasets import MAY_BE_OVER
 from hasat.sources.football.ingest.rebuild import rebuild
+from hasat.sources.football.states import MAY_BE_OVER
 from hasat.store import MigrationSet
 from support.football_api import (
     DAY,
@@ -186,7 +186,8 @@ async def test_match_that_has_not_begun_is_never_inferred_finished(
 ) -> None:
     """The condition is in the database, so that even a negative threshold has no effect."""
     later = [match(n, NOW + n * HOUR, status) for n, status in enumerate(MAY_BE_OVER, 1)]
-    matches = [match(100, NOW - 2 * HOUR, "2H"), *later]
+    # The other one has just begun and may still be in play.
+    matches = [match(100, NOW - 2 * HOUR, "2H"), match(101, NOW - HOUR, "1H"), *later]
 
     async with start_collector(respond_with_matches(matches)) as world:
         await world.run("fixtures_backfill_league_season")
@@ -389,12 +390,15 @@ async def test_match_without_league_is_quarantined(start_collector: StartCollect
     nameless = match(3, NOW, "NS")
     del nameless["league"]
 
+    followed = (39, 40, 41)
+
     def respond(path: str, parameters: Parameters) -> Any:
         if path == "leagues":
-            return [league(39)]
+            return [league(number) for number in followed]
         return [known, odd, nameless] if path == "fixtures" else []
 
-    async with start_collector(respond) as world:
+    # Fewer leagues are asked for one by one.
+    async with start_collector(respond, *followed) as world:
         await world.run("daily_fixtures_by_date")
         assert await world.rows("SELECT fixture_id FROM core.fixtures") == [(1,)]
         reasons = await world.rows("SELECT DISTINCT reason FROM raw.set_aside ORDER BY 1")

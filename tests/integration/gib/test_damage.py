@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hasat.feed.holds import GuardError
 from hasat.settings import Settings
-from hasat.sources.gib.sync.sync import SyncHeldError
 from hasat.store import MigrationSet, Store
 from support.gib_lists import MIGRATIONS, SyncRunner, Taxpayers, User, lenient
 
@@ -191,7 +191,7 @@ async def test_two_damaged_users_are_not_removed_and_counted_by_the_guard(
     damaged = taxpayers.publish(
         damaging({one: DAMAGES["a misspelt attribute"], two: DAMAGES["a misspelt type"]})
     )
-    with pytest.raises(SyncHeldError, match="unreadable users"):
+    with pytest.raises(GuardError, match="unreadable users"):
         await sync(damaged, max_new=max_new)
     report = await sync(damaged, max_new=max_new, approving=2)
     assert report.lists["pk"].rejected == 2
@@ -227,7 +227,7 @@ async def test_a_format_that_reads_as_a_mass_removal_is_held(
 ) -> None:
     await sync(taxpayers.publish())
     renamed = taxpayers.publish(lambda _, xml: xml.replace('"Invoice"', '"EInvoice"'))
-    with pytest.raises(SyncHeldError, match="removed"):
+    with pytest.raises(GuardError, match="removed"):
         await sync(renamed)
 
 
@@ -247,7 +247,7 @@ async def test_junk_of_five_megabytes_is_held_and_makes_no_later_list_look_small
     await sync(taxpayers.publish())
     victim = invoicing(taxpayers)[0]
     large = taxpayers.publish(damaging({victim: JUNKS[junk]}))
-    with pytest.raises(SyncHeldError, match="PK list: more bytes"):
+    with pytest.raises(GuardError, match="PK list: more bytes"):
         await sync(large)
     await sync(large, approving=2)
     await sync.check_mirror(taxpayers.lists)
@@ -271,7 +271,7 @@ async def test_a_list_of_shorter_records_is_held(sync: SyncRunner, taxpayers: Ta
         _lengthen(user)
     await sync(taxpayers.publish())
     short = taxpayers.publish(lambda _, xml: re.sub("<Alias><Name>urn:long.*?</Alias>\n", "", xml))
-    with pytest.raises(SyncHeldError, match="fewer bytes"):
+    with pytest.raises(GuardError, match="fewer bytes"):
         await sync(short)
 
 
@@ -281,7 +281,7 @@ async def test_a_list_with_far_more_users_is_held_and_can_be_approved(
     await sync(taxpayers.publish())
     taxpayers.grow(150)
     large = taxpayers.publish()
-    with pytest.raises(SyncHeldError, match="more users"):
+    with pytest.raises(GuardError, match="more users"):
         await sync(large)
     await sync(large, approving=2)
     await sync.check_mirror(taxpayers.lists)

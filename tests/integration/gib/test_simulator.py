@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from hasat.errors import ConflictError, HasatError, UnavailableError
+from hasat.feed.holds import reject_hold, remove_decided_inputs
 from hasat.jobs import Outcome
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
@@ -20,7 +21,6 @@ from hasat.sources.gib.lists.errors import ArchiveError, EmptyListError
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.server import GIB, PATHS, SIX_HOURS
 from hasat.sources.gib.simulator.taxpayers import Taxpayer
-from hasat.sources.gib.sync.held import reject
 from hasat.sources.gib.sync.job import SYNC
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
@@ -190,19 +190,19 @@ async def test_lists_of_held_runs_are_stored_until_the_decision(
     for _ in range(3):
         mirror.next_step()
         assert (await mirror.sync()).kind == "held"
-    assert waiting() == ["2", "3", "4"]
-    await reject(mirror.store, mirror.settings, 3)
-    mirror.next_step()
-    assert (await mirror.sync()).kind == "held"
-    assert waiting() == ["2", "4", "5"]
-    # Without a decision, only the newest three wait.
-    mirror.next_step()
-    assert (await mirror.sync()).kind == "held"
-    assert waiting() == ["4", "5", "6"]
+    # Without a decision, only the newest waits; workers remove what others left.
+    await remove_decided_inputs(mirror.store, mirror.settings)
+    assert waiting() == ["4"]
     with pytest.raises(ConflictError, match="superseded"):
-        await reject(mirror.store, mirror.settings, 2)
+        await reject_hold(mirror.store, mirror.settings, 2)
+    await reject_hold(mirror.store, mirror.settings, 4)
+    assert waiting() == []
+    mirror.next_step()
+    assert (await mirror.sync()).kind == "held"
+    assert waiting() == ["5"]
     mirror.simulation.faults.switch_off()
     assert (await mirror.sync()).kind == "done"
+    await remove_decided_inputs(mirror.store, mirror.settings)
     assert waiting() == []
 
 
@@ -276,3 +276,28 @@ async def test_conditional_and_range_requests() -> None:
         asking = {"range": "bytes=100-", "if-range": whole.headers["etag"]}
         rest = await client.get(PATHS["GB"], headers=asking)
         assert (rest.status_code, rest.content) == (206, whole.content[100:])
+
+
+async def test_downloaded_lists_are_stored_verbatim_and_each_request_is_in_the_ledger(
+    mirror: Mirror,
+) -> None:
+    mirror.next_step()
+    await mirror.sync()
+    mirror.next_step()
+    mirror.simulation.faults.switch_on("half-list")
+    assert (await mirror.sync()).kind == "held"
+    async with mirror.store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT dataset, sha256 = sha256(content), applied_at IS NOT NULL"
+            " FROM raw.response ORDER BY id"
+        )
+        stored = await cursor.fetchall()
+        cursor = await conn.execute("SELECT upstream, count(*) FROM budget.request GROUP BY 1")
+        ledger = await cursor.fetchall()
+    assert all(is_verbatim for _, is_verbatim, _ in stored)
+    for name in ("gib_pk_list", "gib_gb_list"):
+        *earlier, held = [applied for dataset, _, applied in stored if dataset == name]
+        assert earlier
+        assert all(earlier)
+        assert not held
+    assert ledger == [("gib", 6)]

@@ -10,9 +10,10 @@ import pytest
 
 from hasat.errors import HasatError
 from hasat.feed.changes import changes_after
+from hasat.feed.holds import GuardError
 from hasat.settings import Settings
 from hasat.sources.gib.lists.list_file import BLOCK
-from hasat.sources.gib.sync.sync import SyncHeldError
+from hasat.sources.gib.settings import GibSettings
 from hasat.store import MigrationSet, Store
 from support.gib_lists import (
     KINDS,
@@ -44,7 +45,7 @@ def taxpayers(tmp_path: Path) -> Taxpayers:
 @pytest.fixture
 def sync(store: Store, settings: Settings) -> SyncRunner:
     # Small batches, so that every run has several.
-    gib = settings.gib.model_copy(update={"batch_size": 7})
+    gib = settings.section(GibSettings).model_copy(update={"batch_size": 7})
     return SyncRunner(store, settings.model_copy(update={"gib": gib}))
 
 
@@ -180,9 +181,9 @@ async def test_half_a_list_is_held_and_can_be_approved(
         del taxpayers.lists["GB"][identifier]
     taxpayers.grow(3)
     lists = taxpayers.publish()
-    with pytest.raises(SyncHeldError) as caught:
+    with pytest.raises(GuardError) as caught:
         await sync(lists)
-    assert any(measure.subject == "GB list" for measure in caught.value.measures)
+    assert any(measure.subject == "GB list" for measure in caught.value.finding.measures)
     for dataset in KINDS:
         assert await mirrored_bodies(store, dataset) == before[dataset]
     _check_examples(caught.value, before, taxpayers)
@@ -191,9 +192,9 @@ async def test_half_a_list_is_held_and_can_be_approved(
     await sync.check_mirror(taxpayers.lists)
 
 
-def _check_examples(error: SyncHeldError, before: dict[str, Any], taxpayers: Taxpayers) -> None:
+def _check_examples(error: GuardError, before: dict[str, Any], taxpayers: Taxpayers) -> None:
     """Compare the examples with the changes of the lists; only companies are shown."""
-    for dataset, kinds in error.examples.items():
+    for dataset, kinds in error.finding.examples.items():
         after = expected_bodies(taxpayers.lists, dataset)
         companies = {k for k in before[dataset].keys() | after.keys() if len(k) == 10}
         changes = {
@@ -211,7 +212,7 @@ def _check_examples(error: SyncHeldError, before: dict[str, Any], taxpayers: Tax
                 assert one["identifier"] in changes[kind]
                 expected = (before[dataset] if kind == "removed" else after)[one["identifier"]]
                 assert one["title"] == expected["title"]
-    assert any(some for kinds in error.examples.values() for some in kinds.values())
+    assert any(some for kinds in error.finding.examples.values() for some in kinds.values())
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from hasat.feed.changes import changes_after, changes_between, head_of
 from hasat.feed.encoding import EMPTY, canonical, record_digest, shift, weight
 from hasat.settings import Settings
 from hasat.sources.gib.lists.errors import ReplacedListError
+from hasat.sources.gib.settings import GibSettings
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.sync.sync import synchronise
 from hasat.sources.gib.sync.task import SyncReport
@@ -131,7 +132,7 @@ async def test_a_connection_cut_while_copying_changes_nothing(
     first = publish()
     cut = []
     # Small partitions: the connection is cut after some of them were copied to all tables.
-    small = settings.gib.model_copy(update={"batch_size": 50})
+    small = settings.section(GibSettings).model_copy(update={"batch_size": 50})
     settings = settings.model_copy(update={"gib": small})
 
     async def cut_while_copying(done: float, total: float | None, note: str) -> None:

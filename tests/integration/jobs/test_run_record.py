@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.jobs import Run, Worker
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run

@@ -19,17 +19,18 @@ from mcp.client.streamable_http import streamable_http_client
 from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.budget import Budget, Remaining
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.http.listener import Listener, bind
 from hasat.jobs import run_in_foreground
 from hasat.mcp.server import ToolServers, serve_streamable
 from hasat.settings import Settings
-from hasat.sources import upstreams
+from hasat.source import ToolContext
+from hasat.source.installed import all_sources
 from hasat.sources.football.ingest.loader import load
 from hasat.sources.football.ingest.raw_store import ApiResponse
+from hasat.sources.football.settings import FootballSettings, football_upstream
 from hasat.sources.football.simulator.world import make_world
 from hasat.sources.football.status import quota_of
-from hasat.sources.registry import ToolContext, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.store.audit import list_audit
 from support.processes import Installation, eventually, free_port
@@ -44,7 +45,7 @@ SEED_TOOLS = {
     "get_rate_limit_status": set(),
     "get_database_stats": set(),
 }
-OPERATING = {"run_job", "stop_run", "approve_held_run", "reject_held_run"}
+OPERATING = {"run_job", "stop_run", "approve_hold", "reject_hold"}
 
 
 @pytest.fixture
@@ -55,8 +56,12 @@ def migrations() -> Sequence[MigrationSet]:
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     tracked = [{"id": 39, "season": 2026, "name": "League 1"}]
-    section = {**settings.football.model_dump(), "api_key": "k", "tracked_leagues": tracked}
-    football = type(settings.football).model_validate(section)
+    section = {
+        **settings.section(FootballSettings).model_dump(),
+        "api_key": "k",
+        "tracked_leagues": tracked,
+    }
+    football = type(settings.section(FootballSettings)).model_validate(section)
     return settings.model_copy(update={"football": football})
 
 
@@ -65,7 +70,7 @@ def assistant_of(settings: Settings, store: Store) -> ToolServers:
 
 
 async def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
-    """What a tool answers as structured content; its text says the same."""
+    """Return the structured content of a tool's response; its text is the same."""
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
     assert answer.structured_content is not None
@@ -267,7 +272,7 @@ async def test_a_cut_list_says_that_there_is_more(settings: Settings, store: Sto
 
 async def test_the_smaller_limit_rules(settings: Settings, store: Store) -> None:
     # Also in the first minutes of a day, when its counts may be those of the day before.
-    upstream = replace(upstreams.football(settings), opening_seconds=0)
+    upstream = replace(football_upstream(settings), opening_seconds=0)
     async with Budget(store, upstream) as budget:
         grant = await budget.acquire("daily", job="x")
         await grant.settle("ok", Remaining(day=99, day_limit=100, minute=9, minute_limit=10))
@@ -295,6 +300,30 @@ async def test_the_house_and_its_datasets(settings: Settings, store: Store) -> N
         assert [(one["kind"], one["key"]) for one in changes["items"]] == [("added", str(match.id))]
         past = await call_tool(client, "get_record_history", dataset="fixtures", key=str(match.id))
         assert len(past["items"]) == 1
+        listed = await call_tool(
+            client, "list_records", dataset="fixtures", filters={"league_id": "39"}, sort="-date"
+        )
+        assert ([one["key"] for one in listed["items"]], listed["next"]) == ([str(match.id)], None)
+        one = await call_tool(client, "get_record", dataset="fixtures", key=str(match.id))
+        assert one["items"] == listed["items"]
+        players: list[str] = []
+        after: dict[str, str] = {}
+        while True:
+            page = await call_tool(
+                client, "list_records", dataset="fixture_players", sort="name", limit=7, **after
+            )
+            players += [item["key"] for item in page["items"]]
+            if page["next"] is None:
+                break
+            after = {"after": page["next"]}
+        assert len(set(players)) == len(players) == 24
+        # A list by title would show the numbers of persons, which the search leaves out.
+        assert "not listed" in await refused(
+            client, "list_records", dataset="einvoice", filters={"title.prefix": "A"}
+        )
+        assert "league_id" in await refused(
+            client, "list_records", dataset="fixtures", filters={"leage_id": "39"}
+        )
         assert (await call_tool(client, "list_job_runs"))["items"] == []
         assert "Did you mean" in await refused(client, "get_job_status", job_name="daily_standing")
         assert "Known datasets:" in await refused(client, "get_recent_changes", dataset="nothing")
@@ -331,8 +360,8 @@ async def test_taxpayers_and_parcels_come_from_the_mirror(settings: Settings, st
         assert (await call_tool(client, "get_taxpayer_lists_status"))["status"]["heldRuns"] == 0
         assert (await call_tool(client, "search_taxpayers", text="a"))["total"] == 0
     async with Client(assistant_of(settings, store).operating) as client:
-        assert "no held run 7" in await refused(client, "approve_held_run", run_id=7)
-        assert "no held run 7" in await refused(client, "reject_held_run", run_id=7)
+        assert "no held run 7" in await refused(client, "approve_hold", run_id=7)
+        assert "no held run 7" in await refused(client, "reject_hold", run_id=7)
         assert "no run 7" in await refused(client, "stop_run", run_id=7)
         assert "valid integer" in await refused(client, "stop_run", run_id=True)
         (queued,) = (await call_tool(client, "run_job", job_name="housekeeping"))["items"]
@@ -360,8 +389,8 @@ async def test_over_http_the_key_decides_what_there_is(settings: Settings, store
         listener = Listener(app, listening, on_drain=app.state.notifier.close)
         await listener.start()
         try:
-            async with httpx2.AsyncClient() as nobody:
-                answer = await nobody.post(f"{address}/mcp", json={})
+            async with httpx2.AsyncClient() as anonymous:
+                answer = await anonymous.post(f"{address}/mcp", json={})
                 assert answer.status_code == 401
             async with over_http(address, reader) as client:
                 names = {tool.name for tool in (await client.list_tools()).tools}

@@ -25,7 +25,7 @@ TOYS = {f"toy {n}": {"n": n, "name": "ÇİĞ"} for n in range(5)}
 
 @dataclass
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str

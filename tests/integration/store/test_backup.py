@@ -12,13 +12,13 @@ from hasat.errors import (
     NothingToDoError,
     UsageError,
 )
-from hasat.feed.changes import changes_after, changes_between
+from hasat.feed.changes import changes_after, changes_between, record_as_of
 from hasat.settings import Settings
 from hasat.store import Store, open_store
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.store import connect, reach
 from hasat.testing.database import throw_away_database
-from support.feed_toys import make_table, run
+from support.feed_toys import TOYS, make_table, run
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +95,23 @@ async def test_a_follower_of_the_life_before_a_restore_must_start_over(
         async with store.connection() as connection:
             page = await changes_after(connection, "toys", fresh.next, limit=9)
     assert [(change.seq, change.body) for change in page.changes] == [(2, {"n": 3})]
+
+
+async def test_what_was_committed_after_the_backup_is_refused_not_guessed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with open_store(settings) as store:
+        await make_table(store)
+        last = await run(store, {"a": {"n": 1}})
+    await _back_up(settings, tmp_path / "f.dump")
+    async with open_store(settings) as store:
+        lost = await run(store, {"a": {"n": 2}})
+    await _restore(settings, tmp_path / "f.dump", replace=True)
+    async with open_store(settings) as store, store.connection() as connection:
+        with pytest.raises(GoneError, match="was lost when a backup was restored"):
+            await record_as_of(connection, TOYS, "a", lost.committed_at)
+        for known in (last.committed_at, await store.now()):
+            assert (await record_as_of(connection, TOYS, "a", known)).body == {"n": 1}
 
 
 async def test_existing_data_is_replaced_only_when_told(settings: Settings, backup: Path) -> None:

@@ -9,15 +9,15 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from hasat.api.app import create_app
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.deliver.dispatcher import Dispatcher
 from hasat.jobs import run_in_foreground
 from hasat.jobs.platform_jobs import ARCHIVES_JOB
 from hasat.replica import Replica
 from hasat.settings import Settings, load_settings
 from hasat.sim.simulation import serve_app
+from hasat.source.installed import all_sources
 from hasat.sources.gib.simulator.lists import Publisher
-from hasat.sources.registry import all_sources
 from hasat.store import Store, open_store
 from hasat.testing.database import throw_away_database
 from support.pgbouncers import pgbouncer

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.errors import DatabaseError
 from hasat.store.migrate import migrate
 from hasat.store.store import connect

@@ -21,7 +21,7 @@ from hasat.api.app import create_app
 from hasat.errors import DatabaseAwayError, DatabaseError
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import MigrationSet, Store, open_store
 from hasat.store.store import connect
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
@@ -45,7 +45,7 @@ def other_database(
 
 
 async def copy_to_standby(primary: ThrowAwayDatabase, standby: ThrowAwayDatabase) -> None:
-    """Bring the standby to what the primary is now; nobody may be connected to either."""
+    """Bring the standby to what the primary is now; neither may have a connection."""
     source, target = (str(conninfo_to_dict(one.url)["dbname"]) for one in (primary, standby))
     async with await connect(primary.url.replace(source, "postgres")) as admin:
         for statement in (
@@ -148,8 +148,8 @@ async def test_the_primary_serves_reads_while_the_standby_is_away(
     async with open_store(settings_for(database, tmp_path)) as store:
         await make_table(store)
         await run(store, FIRST)
-    nobody = f"postgresql://hasat:hush@127.0.0.1:{free_port()}/hasat"
-    async with serving(settings_for(database, tmp_path, nobody)) as service:
+    unreachable = f"postgresql://hasat:hush@127.0.0.1:{free_port()}/hasat"
+    async with serving(settings_for(database, tmp_path, unreachable)) as service:
         assert (await service.get("changes")).status_code == 200
         health = (await service.client.get("/health")).json()
         assert health["status"] == "Degraded"
@@ -158,7 +158,7 @@ async def test_the_primary_serves_reads_while_the_standby_is_away(
         assert standby["status"] == "Degraded"
         assert "primary serves all reads" in standby["description"]
         assert "hush" not in standby["description"]
-        # From now on nobody waits for it.
+        # No commit waits for it from here on.
         with pytest.raises(DatabaseError):
             assert service.store.reads.liveness is not None
             service.store.reads.liveness.check()

@@ -19,7 +19,7 @@ from hasat.errors import DatabaseAwayError
 from hasat.feed.archive import storage_of, write_archives
 from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store, open_store
 from hasat.store.embedded.server import EmbeddedServer
 from hasat.testing.database import ThrowAwayDatabase

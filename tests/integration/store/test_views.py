@@ -1,4 +1,4 @@
-"""Views are for reading: nobody deletes changes past the floor through one."""
+"""Views are for reading: no write through one deletes changes past the floor."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.store import MigrationSet, Store
 
 pytestmark = pytest.mark.anyio

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from hasat.errors import OutOfQuotaError, SettingsError, UsageError
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 MIGRATIONS = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "tkgm.md"
-NOWHERE = (1.5, 2.5)
+NOWHERE = (37.5, 43.5)
 # The example of the published original, verbatim: it omits the id of the neighbourhood.
 EXAMPLE = {
     "type": "Feature",
@@ -148,6 +149,28 @@ async def test_a_batch_keeps_the_order_and_is_sent_in_twenties(
         }
 
 
+async def test_responses_are_stored_as_sent_for_a_time(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place, place.client() as client:
+        await client.get_batch(place.points(20))
+        await client.get_parcel(*NOWHERE)
+        requests = (
+            "SELECT request, status, sha256 = sha256(content) FROM raw.response"
+            " WHERE source = 'tkgm' ORDER BY id"
+        )
+        async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as conn:
+            stored = await (await conn.execute(requests)).fetchall()
+            assert [one[0].split()[0].split("/")[1] for one in stored] == ["batch", "parsel"]
+            assert all(is_verbatim for _, _, is_verbatim in stored)
+            await conn.execute(
+                "UPDATE raw.response SET last_received_at = now() - interval '31 days'"
+            )
+            async with place.client() as later:
+                await later.get_parcel(*place.points(21)[20])
+            assert len(await (await conn.execute(requests)).fetchall()) == 1
+
+
 async def test_only_points_without_response_are_sent_again(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
@@ -259,7 +282,7 @@ async def test_the_daily_budget_is_used_to_the_last_point(
         with pytest.raises(OutOfQuotaError):
             await client.get_batch(missing)
         with pytest.raises(OutOfQuotaError):
-            await client.get_parcel(1.25, 2.25)
+            await client.get_parcel(37.25, 43.25)
 
 
 async def test_invalid_arguments_are_rejected(database: ThrowAwayDatabase, tmp_path: Path) -> None:

@@ -9,18 +9,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.cli.sources.tkgm_endpoints import serve_endpoint
 from hasat.errors import SettingsError
 from hasat.fetch import Outcome, Response
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
+from hasat.sources.tkgm.commands.endpoints import serve_endpoint
 from hasat.sources.tkgm.places import Places
 from hasat.sources.tkgm.registry.client import open_direct
 from hasat.sources.tkgm.registry.endpoint_server import endpoint_app
-from hasat.sources.tkgm.registry.outcomes import classify
+from hasat.sources.tkgm.registry.wire import classify
 from hasat.sources.tkgm.simulator.server import API, TKGM
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
+from support.faulty_server import ReceivedRequest, Reply, faulty_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -91,11 +92,11 @@ async def test_responses_have_the_form_that_clients_expect(
         assert (found.status_code, found.json()) == (200, parcel.feature())
         numbered = await place.http.get("/parsel/{}/{}/{}".format(*parcel.key))
         assert numbered.json()["properties"]["parselNo"] == parcel.parsel
-        none = await place.http.get("/parsel/1.5/-2.5")
+        none = await place.http.get("/parsel/37.5/43.5")
         assert none.status_code == 404
-        assert none.json()["Message"].startswith("Parsel Bulunamadı: Enlem = 1,5")
+        assert none.json()["Message"].startswith("Parsel Bulunamadı: Enlem = 37,5")
         assert outcome_of(none) is Outcome.EMPTY
-        batch = (await place.batch([point, {"lat": 1.5, "lon": -2.5}])).json()
+        batch = (await place.batch([point, {"lat": 37.5, "lon": 43.5}])).json()
         assert batch["results"] == [
             {"status": "found", "data": parcel.feature()},
             {"status": "empty", "data": None},
@@ -108,7 +109,7 @@ async def test_wrong_keys_and_invalid_requests_are_rejected(
 ) -> None:
     async with served(database, tmp_path) as place:
         for key in (b"", b"wrong", KEY.encode()[:-1]):
-            response = await place.http.get("/parsel/1.5/2.5", headers={"X-API-Key": key})  # type: ignore[dict-item]
+            response = await place.http.get("/parsel/37.5/43.5", headers={"X-API-Key": key})  # type: ignore[dict-item]
             assert response.status_code == 401
             assert outcome_of(response) is Outcome.UNAUTHORISED
         [point] = place.points(1)
@@ -133,7 +134,7 @@ async def test_the_daily_budget_is_never_exceeded(
         partly = (await place.batch(points)).json()
         assert partly["stats"] == {"found": 5, "empty": 0, "error": 3, "total": 8}
         assert partly["results"][7] == {"status": "error", "coord": points[7]}
-        for response in (await place.batch(points), await place.http.get("/parsel/1.5/2.5")):
+        for response in (await place.batch(points), await place.http.get("/parsel/37.5/43.5")):
             assert response.status_code == 403
             assert outcome_of(response) is Outcome.DAY_EXHAUSTED
             assert 0 < int(response.headers["retry-after"]) <= 86_400
@@ -147,7 +148,7 @@ async def test_nothing_is_sent_after_the_registry_reports_its_limit(
         partly = (await place.batch(place.points(6))).json()
         assert partly["stats"] == {"found": 3, "empty": 0, "error": 3, "total": 6}
         for _ in range(2):
-            response = await place.http.get("/parsel/1.5/2.5")
+            response = await place.http.get("/parsel/37.5/43.5")
             assert response.status_code == 403
             assert outcome_of(response) is Outcome.DAY_EXHAUSTED
         # The fourth query was refused.
@@ -159,12 +160,12 @@ async def test_refusals_of_the_registry_are_passed_on(
 ) -> None:
     async with served(database, tmp_path, HASAT_TKGM_SINGLE_TIMEOUT="1s") as place:
         place.sim.faults.switch_on("error", status=503)
-        response = await place.http.get("/parsel/1.5/2.5")
+        response = await place.http.get("/parsel/37.5/43.5")
         assert response.status_code == 503
         place.sim.faults.switch_off()
         place.sim.faults.switch_on("error", status=403, times=1)
         for _ in range(2):
-            response = await place.http.get("/parsel/1.5/2.5")
+            response = await place.http.get("/parsel/37.5/43.5")
             assert response.status_code == 429
             assert outcome_of(response) is Outcome.MINUTE_LIMITED
             assert 0 < int(response.headers["retry-after"]) <= 60
@@ -203,3 +204,26 @@ async def test_lists_are_fetched_once(database: ThrowAwayDatabase, tmp_path: Pat
             assert sum(simulation.requests.values()) == 3
             await Places(store, given, fresh=True).within(None)
             assert sum(simulation.requests.values()) == 4
+
+
+async def test_a_pause_of_the_registry_is_passed_on(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    """The caller has other endpoints: it learns of the pause instead of waiting for it."""
+    busy = {"retry-after": "90"}
+
+    async def handler(_: ReceivedRequest, reply: Reply) -> None:
+        await reply.json(429, {"Message": "busy"}, busy)
+
+    async with faulty_server(handler) as registry:
+        url = {"HASAT_TKGM_REGISTRY_URL": registry.url}
+        async with served(database, tmp_path, **url) as place:
+            response = await place.http.get("/parsel/37.5/43.5")
+            assert response.status_code == 429
+            assert 60 < int(response.headers["retry-after"]) <= 90
+            assert outcome_of(response) is Outcome.MINUTE_LIMITED
+            assert len(registry.received) == 1
+            # Nothing more is sent during the pause.
+            again = await place.batch([{"lat": 37.5, "lon": 43.5}, {"lat": 38.5, "lon": 43.5}])
+            assert again.status_code == 429
+            assert len(registry.received) == 1

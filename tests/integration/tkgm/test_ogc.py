@@ -1,17 +1,25 @@
 """Parcels as OGC API Features: the applicable tests of Annex A of the standard, and GDAL."""
 
 import json
+import math
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
+import numpy as np
+import pyarrow.parquet
+import pyogrio
 import pytest
+import shapely
 from anyio import run_process
 from anyio.from_thread import BlockingPortal
 from psycopg.types.json import Jsonb
+from pyproj import Transformer
 
 from hasat.api.app import create_app
 from hasat.http.listener import Listener, bind
@@ -25,6 +33,11 @@ from support.parcels import SOUTH, STEP, WEST, parcel, publish_features, square,
 
 pytestmark = pytest.mark.anyio
 
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+EPSG = "http://www.opengis.net/def/crs/EPSG/0/"
+SCHEMA = "application/schema+json"
+QUERYABLES_REL = "http://www.opengis.net/def/rel/ogc/1.0/queryables"
+SCHEMA_REL = "http://www.opengis.net/def/rel/ogc/1.0/schema"
 ROOT = "/api/v1/parcels"
 ITEMS = f"{ROOT}/collections/parcels/items"
 MIGRATIONS = [MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")]
@@ -110,7 +123,11 @@ async def test_the_landing_page_links_to_everything(client: httpx2.AsyncClient) 
     assert north > south
     ((began, ended),) = collection["extent"]["temporal"]["interval"]
     assert began <= ended
-    assert collection["crs"] == ["http://www.opengis.net/def/crs/OGC/1.3/CRS84"]
+    assert collection["storageCrs"] == collection["crs"][0] == CRS84
+    outline = (await get(client, link(collection, SCHEMA_REL)["href"], SCHEMA))["properties"]
+    assert outline["geometry"]["format"] == "geometry-polygon-or-multipolygon"
+    queryables = (await get(client, link(collection, QUERYABLES_REL)["href"], SCHEMA))["properties"]
+    assert queryables["alan"]["type"] == "number"
     page = await get(client, link(collection, "items")["href"], "application/geo+json")
     assert page["type"] == "FeatureCollection"
     assert page["timeStamp"].endswith("Z")
@@ -190,6 +207,126 @@ async def test_the_parcel_at_a_point(client: httpx2.AsyncClient) -> None:
     assert page["numberMatched"] == 2
 
 
+async def test_a_page_in_another_reference_system(client: httpx2.AsyncClient) -> None:
+    degrees = (await get(client, f"{ITEMS}?limit=27", "application/geo+json"))["features"]
+    for code in (4326, 3857, 5255):
+        uri = f"{EPSG}{code}"
+        response = await client.get(ITEMS, params={"limit": 27, "crs": uri})
+        assert response.headers["content-crs"] == f"<{uri}>"
+        there = Transformer.from_crs("OGC:CRS84", f"EPSG:{code}")
+        for ours, theirs in zip(degrees, response.json()["features"], strict=True):
+            if ours["geometry"] is None:
+                assert theirs["geometry"] is None
+                continue
+            [ring], [moved] = ours["geometry"]["coordinates"], theirs["geometry"]["coordinates"]
+            for (lon, lat), position in zip(ring, moved, strict=True):
+                assert position == pytest.approx(there.transform(lon, lat), abs=0.001)
+    response = await client.get(f"{ITEMS}/1162/101/1", params={"crs": f"{EPSG}4326"})
+    assert response.headers["content-crs"] == f"<{EPSG}4326>"
+    assert response.json()["geometry"]["coordinates"][0][0] == pytest.approx([SOUTH, WEST])
+
+
+async def test_a_box_in_another_reference_system(client: httpx2.AsyncClient) -> None:
+    sides = WEST + 1.5 * STEP, SOUTH + 0.2 * STEP, WEST + 2.5 * STEP, SOUTH + 0.8 * STEP
+    west, south, east, north = sides
+    swapped = f"bbox={south},{west},{north},{east}&bbox-crs={EPSG}4326"
+    assert await found(client, swapped) == ["1162/101/2", "1162/101/3"]
+    there = Transformer.from_crs("OGC:CRS84", "EPSG:5255")
+    (n1, e1), (n2, e2) = there.transform(west, south), there.transform(east, north)
+    metres = f"bbox={n1},{e1},{n2},{e2}&bbox-crs={EPSG}5255"
+    assert await found(client, metres) == ["1162/101/2", "1162/101/3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("adaNo = '102'", ["1162/102/1"]),
+        ("parselNo IN ('1', '9') AND adaNo <> '101'", ["1162/102/1", "1162/103/9"]),
+        ("NOT (adaNo = '101' OR adaNo = '102')", ["1162/103/9"]),
+        ("adaNo = '101' OR adaNo = '102' AND parselNo = '7'", "101"),
+        ("mahalleId = 1162 AND adaNo = '103'", ["1162/103/9"]),
+        ("mahalleAd LIKE 'Remzi%' AND adaNo NOT LIKE '10_'", []),
+        ("alan BETWEEN 9499.5 AND 9500.5 AND adaNo = '102'", ["1162/102/1"]),
+        ("alan > 9500", []),
+        ("mevkii IS NULL AND durum = '0'", ["1162/103/9"]),
+        ("mevkii IS NOT NULL", []),
+        ("not mevkii = 'x'", []),
+        ("fetchedAt < TIMESTAMP('2001-01-01T00:00:00Z')", []),
+        ("fetchedAt > DATE('2001-01-01') and \"adaNo\"='102'", ["1162/102/1"]),
+        ("nitelik = 'it''s %s {x} \\ ; DROP TABLE'", []),
+    ],
+)
+async def test_filters(client: httpx2.AsyncClient, text: str, expected: Any) -> None:
+    ids = await found(client, urlencode({"filter": text}))
+    if isinstance(expected, str):
+        assert ids == sorted(f"1162/{expected}/{number}" for number in range(1, 26))
+    else:
+        assert ids == expected
+
+
+async def test_properties_as_parameters(client: httpx2.AsyncClient) -> None:
+    assert await found(client, "adaNo=102") == ["1162/102/1"]
+    assert await found(client, "adaNo=101&parselNo=7&mahalleId=1162") == ["1162/101/7"]
+    assert await found(client, "adaNo=%27") == []
+    both = urlencode({"filter": "parselNo > '8'", "adaNo": "103"})
+    assert await found(client, both) == ["1162/103/9"]
+    page = await get(client, f"{ITEMS}?limit=2&adaNo=101", "application/geo+json")
+    assert page["numberMatched"] == 25
+    assert "adaNo=101" in link(page, "next")["href"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "adaNo",
+        "adaNo =",
+        "adaNo = 101",
+        "alan = 'x'",
+        "ada = '1'",
+        "adaNo = '1' AND",
+        "(adaNo = '1'",
+        "adaNo = '1')",
+        "adaNo == '1'",
+        "adaNo = '1' -- x",
+        "adaNo = parselNo",
+        "adaNo = 'açık",
+        "alan LIKE '1'",
+        "fetchedAt > DATE('yesterday')",
+        "S_INTERSECTS(geometry, POINT(1 2))",
+        "NOT " * 200 + "adaNo = '1'",
+        "(" * 300,
+        "adaNo IN ()",
+    ],
+)
+async def test_filters_that_cannot_be_read(client: httpx2.AsyncClient, text: str) -> None:
+    response = await client.get(ITEMS, params={"filter": text})
+    assert response.status_code == 400, response.text
+    assert "filter" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("extension", ["gpkg", "geojson", "fgb", "parquet", "csv", "kml", "dxf"])
+async def test_a_selection_as_a_file(
+    client: httpx2.AsyncClient, tmp_path: Path, extension: str
+) -> None:
+    params = {"filter": "adaNo <> '103'", "f": extension}
+    if extension in ("gpkg", "fgb", "parquet"):
+        params["crs"] = f"{EPSG}5255"
+    response = await client.get(ITEMS, params=params)
+    assert response.status_code == 200, response.text
+    assert f"parcels.{extension}" in response.headers["content-disposition"]
+    path = tmp_path / f"p.{extension}"
+    path.write_bytes(response.content)
+    if extension == "csv":
+        assert len(path.read_text().splitlines()) == 27
+    elif extension == "parquet":
+        assert pyarrow.parquet.read_metadata(path).num_rows == 26
+    elif extension != "dxf":
+        layer = "parcels" if extension in ("gpkg", "kml") else None
+        about = pyogrio.read_info(path, layer=layer)
+        assert about["features"] == 26
+        assert ("5255" in str(about["crs"])) == ("crs" in params)
+
+
 async def test_invalid_parameters_are_rejected(client: httpx2.AsyncClient) -> None:
     for query in (
         "limit=0",
@@ -198,6 +335,14 @@ async def test_invalid_parameters_are_rejected(client: httpx2.AsyncClient) -> No
         "after=%00",
         "unknown=1",
         "bbox-crs=x",
+        "crs=EPSG:5255",
+        "f=exe",
+        "f=csv&limit=3",
+        f"f=kml&crs={EPSG}5255",
+        "filter-lang=cql2-json",
+        "mahalleId=x",
+        f"bbox=1,2,3&bbox-crs={EPSG}5255",
+        f"bbox=1e300,1e300,1e301,1e301&bbox-crs={EPSG}5255",
     ):
         response = await client.get(f"{ITEMS}?{query}")
         assert response.status_code == 400, response.text
@@ -322,3 +467,47 @@ async def _check_selection_by_time(client: httpx2.AsyncClient, store: Store) -> 
         "/2020-03-01T00:00:00Z",
     ):
         assert await found(client, f"datetime={interval}") == ["1162/101/7"], interval
+
+
+def tile_at(z: int, lon: float, lat: float) -> tuple[int, int]:
+    """Return the column and row of the tile at a place, by the formula of the web map."""
+    radians = math.radians(lat)
+    y = (1 - math.log(math.tan(radians) + 1 / math.cos(radians)) / math.pi) / 2
+    return int((lon + 180) / 360 * 2**z), int(y * 2**z)
+
+
+async def test_gdal_reads_the_tiles(client: httpx2.AsyncClient, tmp_path: Path) -> None:
+    z = 17
+    outlines = {}
+    for feature in (await get(client, f"{ITEMS}?limit=27", "application/geo+json"))["features"]:
+        if feature["geometry"]:
+            outlines[feature["id"]] = shapely.from_geojson(json.dumps(feature["geometry"]))
+    x, y = tile_at(z, WEST + 1.5 * STEP, SOUTH + 0.5 * STEP)
+    response = await client.get(f"{ROOT}/tiles/{z}/{x}/{y}.mvt")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/vnd.mapbox-vector-tile"
+    path = tmp_path / "tile.mvt"
+    path.write_bytes(response.content)
+    about, _, geometries, columns = pyogrio.raw.read(path, X=x, Y=y, Z=z, CLIP="NO")
+    fields = dict(zip(about["fields"], columns, strict=True))
+    to_mercator = Transformer.from_crs("OGC:CRS84", "EPSG:3857", always_xy=True).transform
+    unit = 40_075_016.7 / 2**z / 4096
+    assert "1162/101/2" in fields["id"]
+    for key, wkb in zip(fields["id"], geometries, strict=True):
+        found = shapely.from_wkb(wkb)
+        assert found.is_valid
+        whole = shapely.transform(
+            outlines[key], lambda xy: np.column_stack(to_mercator(xy[:, 0], xy[:, 1]))
+        )
+        # What is in the tile is part of the parcel, to the precision of the tile.
+        assert found.difference(whole.buffer(2 * unit)).area == 0
+    known = {"If-None-Match": response.headers["etag"]}
+    assert (await client.get(f"{ROOT}/tiles/{z}/{x}/{y}.mvt", headers=known)).status_code == 304
+
+
+async def test_tiles_that_are_empty_or_do_not_exist(client: httpx2.AsyncClient) -> None:
+    assert (await client.get(f"{ROOT}/tiles/17/0/0.mvt")).status_code == 204
+    # The whole world: nothing there is large enough to be seen.
+    assert (await client.get(f"{ROOT}/tiles/0/0/0.mvt")).status_code == 204
+    for path in ("23/0/0", "1/2/0", "1/0/2"):
+        assert (await client.get(f"{ROOT}/tiles/{path}.mvt")).status_code == 400

@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 import shapely
 
-from hasat.errors import HeldError, OutOfQuotaError, UnavailableError
+from hasat.errors import OutOfQuotaError, UnavailableError, UsageError
+from hasat.feed.holds import GuardError, get_hold, list_holds, reject_hold
 from hasat.fetch import RequestContext, endpoint_store, health
-from hasat.jobs import RunContext
+from hasat.jobs import Catalogue, Run, RunContext, run_in_foreground
+from hasat.jobs.approvals import apply_hold, hold_command
 from hasat.settings import Settings, load_settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
-from hasat.sources.tkgm.density import list_scans
+from hasat.sources.tkgm.export import export_unknown
+from hasat.sources.tkgm.queries import list_scans
 from hasat.sources.tkgm.registry.client import RegistryClient, open_registry
 from hasat.sources.tkgm.scan import runner
-from hasat.sources.tkgm.scan.progress import ScanProgress
+from hasat.sources.tkgm.scan.progress import ScanProgress, ScanRequest
 from hasat.sources.tkgm.scan.runner import Scan
-from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.simulator.server import TKGM, SimulatedRegistry
 from hasat.sources.tkgm.source import SCAN
 from hasat.store import MigrationSet, Store, open_store
@@ -58,6 +60,15 @@ class Town:
     @property
     def keys(self) -> set[str]:
         return {"/".join(map(str, parcel.key)) for parcel in self.upstream.cadastre.parcels}
+
+    @property
+    def area(self) -> Any:
+        return json.loads(shapely.to_geojson(self.upstream.cadastre.area()))
+
+    def job(self, database: ThrowAwayDatabase, home: Path) -> "ScanJob":
+        """Return the scan as a job with the endpoints of the town."""
+        named = {"HASAT_HOME": str(home), "HASAT_TKGM_WORKERS_FILE": str(self.workers)}
+        return ScanJob(self, load_settings(environ=named | {"HASAT_DATABASE_URL": database.url}))
 
     def request(self, **more: Any) -> ScanRequest:
         return ScanRequest(self.upstream.cadastre.area(), **more)
@@ -98,6 +109,23 @@ class Town:
             return await cursor.fetchall()
 
 
+class ScanJob:
+    """The scan of a town as a job, with its holds."""
+
+    def __init__(self, place: Town, settings: Settings) -> None:
+        self.settings = settings
+        self._place = place
+        self._catalogue = Catalogue.of([SCAN], settings)
+
+    async def run(self) -> Run:
+        return await run_in_foreground(
+            self._catalogue, self._place.store, self.settings, SCAN.name, {"area": self._place.area}
+        )
+
+    async def approve(self, hold: int) -> Run:
+        return await apply_hold(self._place.store, self.settings, self._catalogue, hold)
+
+
 @asynccontextmanager
 async def town(
     database: ThrowAwayDatabase, home: Path, *, entry: Any = None, **options: Any
@@ -122,6 +150,47 @@ async def test_a_scan_finds_all_parcels(database: ThrowAwayDatabase, tmp_path: P
         assert progress.found == len(await place.mirrored())
         assert await place.changes() == [(1, progress.found)]
         assert max(place.upstream.points.values()) == 1
+
+
+async def test_a_scan_stores_and_exports_what_it_claims(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path) as place, place.registry() as registry:
+        scan = Scan(place.store, registry, place.request(), CONTEXT)
+        progress = await scan.run()
+        claim = progress.completeness
+        assert claim is not None
+        assert claim["low"] <= progress.found / len(place.keys)
+        assert claim["smallestSquareMetres"] == 60
+        (stored,) = await list_scans(place.store, 1)
+        assert stored.at_least == claim["low"]
+        listed = [n for one in scan.missing_numbers() for n in one["numbers"]]
+        assert stored.missing_numbers == claim["numbers"]["missing"] == len(listed)
+        file = tmp_path / "unknown.geojson"
+        export_unknown(scan.unknown_areas(), file, await place.store.now(), alone=True)
+        features = json.loads(file.read_text())["features"]
+        shown = [one["properties"]["numbers"] for one in features]
+        assert any(shown) == bool(listed)
+
+
+@pytest.mark.parametrize("area", ["2.3,48.8,2.4,48.9", "39.89,32.84,39.91,32.86", "27,37,42,41"])
+async def test_a_scan_far_away_or_of_half_the_country_costs_nothing(
+    database: ThrowAwayDatabase, tmp_path: Path, area: str
+) -> None:
+    async with town(database, tmp_path) as place:
+        named = {"HASAT_HOME": str(tmp_path), "HASAT_TKGM_WORKERS_FILE": str(place.workers)}
+        settings = load_settings(environ=named | {"HASAT_DATABASE_URL": database.url})
+        context = RunContext(
+            run_id=1,
+            job=SCAN,
+            params={"area": area},
+            scheduled_for=None,
+            settings=settings,
+            store=place.store,
+        )
+        with pytest.raises(UsageError):
+            await SCAN.run(context)
+        assert place.sim.requests.total() == 0
 
 
 async def test_a_scan_by_number_finds_all_parcels(
@@ -315,22 +384,63 @@ async def test_a_grid_that_misses_parcels_removes_none(
         assert await place.mirrored() == before
 
 
-async def test_many_missing_parcels_are_held_for_approval(
+async def test_many_missing_parcels_are_held_and_an_approval_removes_them(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
     async with town(database, tmp_path, parcels=40) as place:
         await place.scan()
         before = await place.mirrored()
         place.sim.faults.switch_on("lying")
-        with pytest.raises(HeldError):
-            await place.scan()
+        job = place.job(database, tmp_path)
+        held = await job.run()
+        assert held.outcome == "held"
+        assert "parcels: removed" in (held.message or "")
         assert await place.mirrored() == before
-        async with place.registry() as registry:
-            scan = Scan(place.store, registry, place.request(), CONTEXT, removals="reject")
-            assert (await scan.run()).complete
+        [hold] = await list_holds(place.store)
+        assert hold.preview["datasets"]["parcels"]["removed"] > 20
+        # That scan is finished: the command sends the queries again, and its work is held too.
+        with pytest.raises(GuardError) as error:
+            await place.scan()
+        params = {"area": place.area, "quality": "standard"}
+        second = await hold_command(place.store, job.settings, SCAN, params, error.value)
+        [*_, first] = await list_holds(place.store)
+        assert first.state == ("waiting" if second == first.id else "superseded")
+        hold = await get_hold(place.store, second)
+        gone = hold.preview["datasets"]["parcels"]["removed"]
+        assert hold.state == "waiting"
+        # One of the parcels is received again before the decision, and stays.
+        found = hold.preview["examples"]["parcels"]["removed"][0]["identifier"]
+        async with place.store.connection() as conn:
+            await conn.execute(
+                "UPDATE tkgm.parcel_told SET told_at = clock_timestamp() WHERE key = %s", [found]
+            )
+        requests = place.sim.requests.total()
+        applied = await job.approve(hold.id)
+        assert (applied.outcome, applied.rows_changed) == ("done", gone - 1), applied
+        assert place.sim.requests.total() == requests
+        assert found in await place.mirrored()
+        assert (await get_hold(place.store, hold.id)).state == "approved"
+        place.sim.faults.switch_off("lying")
+        # What was wrongly removed comes back.
+        await place.scan()
+        assert await place.mirrored() == before
+
+
+async def test_a_rejected_hold_removes_nothing_and_the_next_scan_asks_again(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, parcels=40) as place:
+        await place.scan()
+        before = await place.mirrored()
+        place.sim.faults.switch_on("lying")
+        job = place.job(database, tmp_path)
+        held = await job.run()
+        await reject_hold(place.store, job.settings, held.id)
         assert await place.mirrored() == before
         place.sim.faults.switch_off("lying")
-        assert (await place.scan()).found == len(before)
+        again = await place.scan()
+        assert again.complete
+        assert again.found == len(before)
 
 
 async def test_the_job_resumes_when_there_is_quota_again(

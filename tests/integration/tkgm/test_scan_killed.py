@@ -20,8 +20,8 @@ from hasat.fetch import RequestContext
 from hasat.sim import Simulation, simulate
 from hasat.sources.tkgm.geometry import read_area
 from hasat.sources.tkgm.registry.client import open_registry
+from hasat.sources.tkgm.scan.progress import ScanRequest
 from hasat.sources.tkgm.scan.runner import Scan
-from hasat.sources.tkgm.scan.scan_request import ScanRequest
 from hasat.sources.tkgm.simulator.server import TKGM
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase

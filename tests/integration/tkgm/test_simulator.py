@@ -12,8 +12,15 @@ import shapely
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
 from hasat.sources.tkgm.geometry import geodesic_area
-from hasat.sources.tkgm.registry.outcomes import is_daily_limit, is_not_found, parse_message
-from hasat.sources.tkgm.registry.wire import Parcel, parse_object, parse_parcel, parse_places
+from hasat.sources.tkgm.registry.wire import (
+    Parcel,
+    is_daily_limit,
+    is_not_found,
+    parse_message,
+    parse_object,
+    parse_parcel,
+    parse_places,
+)
 from hasat.sources.tkgm.simulator.server import API, KEY, TKGM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]

@@ -14,21 +14,22 @@ from psycopg.types.json import Jsonb
 from hasat.api.app import create_app
 from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
-from hasat.cli.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, list_deliveries, save_failure, subscribe
+from hasat.deliver.watchlists.lists import LOCAL, WatchListSpec, create_watchlist
+from hasat.demo.scenes import all_scenes
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings
-from hasat.sources.football.datasets import DATASETS as FOOTBALL
+from hasat.source.installed import all_sources
+from hasat.sources.football.endpoints import DATASETS as FOOTBALL
+from hasat.sources.football.settings import FootballSettings, football_upstream
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.registry import all_sources
-from hasat.sources.upstreams import football
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
-from hasat.web.demo_scenes import SCENES
-from hasat.web.pages import PAGES
+from hasat.web.site import build_site
 from support import feed_toys
 from support.gib_lists import by_identifier, taxpayer_body
 
@@ -38,6 +39,7 @@ OWN = {"Origin": "http://127.0.0.1", "Accept": "text/html"}
 HERE = timedelta(hours=3)
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 PATHS = {
+    "/watchlists/{name}": "/watchlists/mine",
     "/runs/{run}": "/runs/1",
     "/changes/record": "/changes/record?dataset=einvoice&key=1234567890",
 }
@@ -59,8 +61,8 @@ def migrations() -> Sequence[MigrationSet]:
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     leagues = [{"id": 39, "season": 2026, "name": "Premier League"}]
-    football = type(settings.football).model_validate(
-        settings.football.model_dump() | {"tracked_leagues": leagues}
+    football = type(settings.section(FootballSettings)).model_validate(
+        settings.section(FootballSettings).model_dump() | {"tracked_leagues": leagues}
     )
     return settings.model_copy(update={"football": football})
 
@@ -83,6 +85,14 @@ def remote(settings: Settings) -> Settings:
 async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     """A server with some changes, runs and deliveries."""
     await _fill(store)
+    spec = WatchListSpec.model_validate(
+        {
+            "dataset": "einvoice",
+            "keys": ["1234567890"],
+            "channels": [{"type": "slack", "url": "https://hooks.example/secretpath"}],
+        }
+    )
+    await create_watchlist(store, settings, DATASETS[0], "mine", LOCAL, spec)
     async with app_client(app_of(settings, store)) as client:
         yield client
 
@@ -100,11 +110,12 @@ async def _fill(store: Store) -> None:
             " ('gone_job', 'hand', 'finished', 'failed', now(), now(), 'no')"
         )
         await conn.execute(
-            "INSERT INTO gib.held (run, preview) VALUES (1, %s)",
+            "INSERT INTO feed.hold (id, job, source, datasets, params, runs, preview)"
+            " VALUES (1, 'gib_sync', 'gib', '{einvoice}', '{}', '{1}', %s)",
             [Jsonb(PREVIEW)],
         )
         await conn.execute(
-            "INSERT INTO gib.held_input (run, name, path, sha256, size, machine)"
+            "INSERT INTO feed.held_input (run, name, path, sha256, size, machine)"
             " SELECT 1, name, name, '', 0, 'attic-1' FROM unnest(ARRAY['PK', 'GB']) AS name"
         )
         await publish_event(conn, Event("SyncCompleted", "Info", "message", {}))
@@ -118,8 +129,10 @@ async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.
 async def test_every_page_exists_in_both_languages_and_as_json(
     client: httpx2.AsyncClient,
 ) -> None:
-    for page in PAGES:
-        path = PATHS.get(page.path, page.path)
+    answer = await client.get("/api/v1/einvoice/1234567890?receipt=true")
+    paths = PATHS | {"/receipts/{id}": f"/receipts/{answer.json()['receipt']['id']}"}
+    for page in build_site(all_sources()).pages:
+        path = paths.get(page.path, page.path)
         english = await _get(client, path)
         assert (english.status_code, english.headers["content-type"]) == (
             200,
@@ -197,7 +210,7 @@ async def test_the_quota_shows_its_target_and_manual_runs(
     assert "on course to miss the 90% target by 67,500" in (await _get(client, "/quota")).text
     turkish = (await _get(client, "/quota", **{"Accept-Language": "tr"})).text
     assert "bu hızla %90 hedefinin 67.500 altında kalır" in turkish
-    async with Budget(store, football(settings)) as budget:
+    async with Budget(store, football_upstream(settings)) as budget:
         await budget.acquire("finalise", job="stale_live_refresh")
         await budget.acquire("daily", job="fixtures_backfill_league_season")
     spenders = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
@@ -215,7 +228,7 @@ async def test_the_overview_shows_scenes_in_the_demo_only(
     async with app_client(app) as client:
         page = (await _get(client, "/")).text
         scenes = (await client.get("/overview.json")).json()["scenes"]
-    assert len(scenes) == len(SCENES)
+    assert len(scenes) == len(all_scenes())
     for one in scenes:
         assert one["scene"]["title"] in html.unescape(page)
         assert one["at"] is None or f"{datetime.fromisoformat(one['at']) + HERE:%H:%M}" in page
@@ -248,6 +261,25 @@ async def test_taxpayers_are_found_by_number_title_and_alias(client: httpx2.Asyn
         found = (await client.get(f"/taxpayers.json?{query}")).json()["found"][0]
         assert (found["dataset"], found["total"]) == ("einvoice", 1), query
     assert (await client.get("/taxpayers.json?q=is")).json()["tooShort"]
+
+
+async def test_pasted_identifiers_are_checked(client: httpx2.AsyncClient, store: Store) -> None:
+    await feed_toys.run(store, {}, dataset=DATASETS[1])
+    pasted = "1234567890\r\n864387\t4540536920, 123 456 78 90;10000000146 1234567890 <b>"
+    found = (await client.get("/check.json", params={"q": pasted})).json()
+    assert [one["identifier"] for one in found["items"]] == ["1234567890", "4540536920"]
+    assert [(one["input"], one["likely"]) for one in found["malformed"]] == [
+        ("864387", "0000864387"),
+        ("123 456 78 90", "1234567890"),
+        ("10000000146 1234567890 <b>", None),
+    ]
+    page = (await client.get("/check", params={"q": pasted}, headers=BROWSER)).text
+    for text in ("urn:mail:pk@isik.tr", "e-Arşiv", "/check?q=0000864387", "&lt;b&gt;"):
+        assert text in page, text
+    turkish = {**BROWSER, "Accept-Language": "tr"}
+    page = (await client.get("/check", params={"q": "864387"}, headers=turkish)).text
+    assert "6 haneli, 10 veya 11 değil" in page
+    assert (await _get(client, f"/check?q={'1' * 5001}")).status_code == 400
 
 
 async def test_a_search_is_paged_over_both_datasets(
@@ -354,7 +386,10 @@ async def test_a_held_run_shows_its_preview_and_is_decided_once(
     assert "Your approval is needed" in overview
     assert '<a href="/runs/1">Review run 1' in overview
     async with store.connection() as conn:
-        await conn.execute("INSERT INTO gib.held (run, preview) VALUES (2, '{}')")
+        await conn.execute(
+            "INSERT INTO feed.hold (id, job, source, datasets, params, runs, preview)"
+            " VALUES (2, 'gib_sync', 'gib', '{edespatch}', '{}', '{2}', '{}')"
+        )
     assert "Your approval is needed for 2 runs" in (await _get(client, "/")).text
     assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
     approved = await client.post("/runs/1/approve", headers=OWN)
@@ -534,3 +569,32 @@ async def _next(reader: AsyncIterator[bytes]) -> str:
             parts: str = json.loads(event.removeprefix(b"data: "))
             return parts
     raise AssertionError("the stream ended")
+
+
+async def test_a_watch_list_is_made_and_changed_by_forms(client: httpx2.AsyncClient) -> None:
+    own = {"Origin": "http://127.0.0.1"}
+    form = {
+        "name": "müşteriler 2",
+        "dataset": "einvoice",
+        "keys": "1234567890\n 10000000146 \n",
+        "webhook": "https://erp.example/hasat?token=verysecret",
+        "secret": "whsec_c2VjcmV0",
+        "mode": "daily",
+    }
+    made = await client.post("/watchlists", data=form, headers=own)
+    assert made.status_code == 303, made.text
+    address = made.headers["location"]
+    shown = await client.get(address, headers=BROWSER)
+    assert shown.status_code == 200
+    assert "10000000146" in shown.text
+    assert "verysecret" not in shown.text
+    assert "c2VjcmV0" not in shown.text
+    path = address.partition("?")[0]
+    for words, more in (("keys", {"keys": "1234567891"}), ("keys/remove", {"key": "1234567890"})):
+        assert (await client.post(f"{path}/{words}", data=more, headers=own)).status_code == 303
+    listed = (await client.get(f"{path}.json")).json()
+    assert listed["keys"] == ["10000000146", "1234567891"]
+    wrong = await client.post("/watchlists", data={**form, "keys": ""}, headers=own)
+    assert wrong.status_code == 400
+    assert (await client.post(f"{path}/delete", data={}, headers=own)).status_code == 303
+    assert (await client.get(f"{path}.json")).status_code == 404

@@ -1,4 +1,4 @@
-"""Who is let in by address and name: open on loopback for loopback names, and for nobody else."""
+"""Who is let in by address and name: open on loopback for loopback names, and for no others."""
 
 from collections.abc import Mapping
 from pathlib import Path

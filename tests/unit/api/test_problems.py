@@ -28,7 +28,7 @@ from hasat.http.routes import body_limit, declare_responses
 from hasat.jobs import Catalogue
 from hasat.messages import msg, translate
 from hasat.settings import Settings, load_settings
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store
 from hasat.testing.http import app_client, undocumented_operations
 

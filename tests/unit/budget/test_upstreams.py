@@ -5,7 +5,8 @@ import pytest
 from hasat.budget import Lane, Upstream
 from hasat.errors import SettingsError
 from hasat.settings import Settings, load_settings
-from hasat.sources.upstreams import football, tkgm
+from hasat.sources.football.settings import football_upstream as football
+from hasat.sources.tkgm.settings import tkgm_upstream as tkgm
 
 
 def load(**environ: str) -> Settings:

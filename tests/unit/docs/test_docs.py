@@ -1,13 +1,16 @@
 """Everything that README and docs name exists: commands, options, settings, links, targets."""
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hasat.settings.legacy import ENVIRONMENT
+from hasat.settings.aliases import legacy_names
 from hasat.settings.tree import leaves
 from support.documented_commands import command_error, commands_in_markdown
+from support.installed import installed
 
 PROJECT = Path(__file__).parents[3]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("deploy/*.md")])
@@ -18,8 +21,23 @@ OWN_VARIABLES = {
     "HASAT_TEST_PGBOUNCER",
     "HASAT_CHROMIUM",
     "HASAT_LANG",
+    "HASAT_LISTENING_FD",
     "HASAT_PARENT_FD",
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def example() -> Iterator[None]:
+    """The example of a source, whose commands and settings the pages name."""
+    folder = str(PROJECT / "examples" / "hasat-source-example" / "src")
+    sys.path.insert(0, folder)
+    try:
+        from hasat_source_example import SOURCE
+
+        with installed(example=SOURCE):
+            yield
+    finally:
+        sys.path.remove(folder)
 
 
 def _id(page: Path) -> str:
@@ -61,7 +79,9 @@ def test_every_anchor_of_a_link_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_every_setting_named_exists(page: Path) -> None:
     known = {name for leaf in leaves().values() for name in leaf.names}
-    known |= {name for names in ENVIRONMENT.values() for name in names} | OWN_VARIABLES
+    known |= {
+        name for names in legacy_names().environment.values() for name in names
+    } | OWN_VARIABLES
     named = set(re.findall(r"\bHASAT_[A-Z][A-Z_]*[A-Z]\b", page.read_text("utf-8")))
     # Every variable has a variant with _FILE that names a file.
     unknown = {name for name in named - known if name.removesuffix("_FILE") not in known}

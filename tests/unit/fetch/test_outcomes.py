@@ -8,7 +8,7 @@ import pytest
 from hasat.budget import Remaining
 from hasat.fetch import Outcome, Response
 from hasat.sources.football import outcomes as football
-from hasat.sources.tkgm.registry import outcomes as tkgm
+from hasat.sources.tkgm.registry import wire as tkgm
 
 
 def answer(status: int, content: Any = None, **headers: str) -> Response:

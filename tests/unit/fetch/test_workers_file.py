@@ -94,4 +94,4 @@ def test_all_mistakes_are_reported_at_once_without_the_key(tmp_path: Path) -> No
 
 def test_a_missing_file_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"tkgm\.workers_file"):
-        read_workers(tmp_path / "none.json")
+        read_workers(tmp_path / "none.json", setting="tkgm.workers_file")

@@ -90,8 +90,8 @@ def test_match_ended_without_goals_has_scope_of_goals() -> None:
         row["goals"] = dict(zip(("home", "away"), goals, strict=True))
         return extract("fixtures", {"ids": "7"}, [row]).scopes
 
-    nobody = [goals_scope(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
-    assert scopes((0, 0)) == nobody
+    no_goals = [goals_scope(7, detail) for detail in ("Normal Goal", "Own Goal", "Penalty")]
+    assert scopes((0, 0)) == no_goals
     # The first match has goals; the others may still get some, or had penalties.
     assert scopes((1, 0)) == scopes((0, 0), "HT") == scopes((None, None)) == []
     assert scopes((0, 0), "PEN") == scopes((False, 0)) == []

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from hasat.settings.source_sections import League
 from hasat.sources.football.leagues import FollowedLeague, ListedLeague, find_league
+from hasat.sources.football.settings import League
 
 LISTED = [
     ListedLeague(39, "Premier League", "England", [2024, 2025]),

@@ -79,6 +79,7 @@ def test_show_takes_settings_and_sections(run: Run) -> None:
     assert shown == {
         "serve.host": "127.0.0.1",
         "serve.port": 8787,
+        "serve.workers": 1,
         "serve.allowed_hosts": [],
         "serve.requests_per_minute": 600,
         "serve.max_connections": None,

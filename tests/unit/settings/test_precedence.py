@@ -29,6 +29,7 @@ SPECIAL: Mapping[str, list[Any]] = {
     "football.default_timezone": ["Europe/Istanbul", "Europe/Berlin", "Asia/Tokyo"],
     "football.base_url": ["https://a.example", "http://127.0.0.1:9", "http://[::1]:8/x"],
     "football.api_key_env": ["SOME_KEY", "OTHER_KEY", "THIRD_KEY"],
+    "football.collect": [["odds"], ["squads"], ["bets"]],
     "football.only_league_id": ["39", "203", "140"],
     "football.rate_limiter.emergency_stop_threshold": ["1", "2", "3"],
     "football.rate_limiter.daily_limit": ["10", "20", "30"],
@@ -39,14 +40,20 @@ SPECIAL: Mapping[str, list[Any]] = {
     "webhooks.endpoints": [
         [{"name": f"n{n}", "url": "https://a.example/x", "format": "http"}] for n in (1, 2, 3)
     ],
+    "smtp.sender": ["a@example.com", "Hasat <b@example.com>", "c@example.com"],
     "webhooks.private_networks": [["10.0.0.0/8"], ["127.0.0.1/32"], ["fd00::/8"]],
+    "webhooks.slack.notify_on": [["DatasetChanged"], ["SyncFailed"], ["mvrefreshfailed"]],
+    "webhooks.http.notify_on": [["DatasetChanged"], ["SyncFailed"], ["mvrefreshfailed"]],
     # These must make sense together with the defaults of others.
+    "sources": [["gib"], ["tkgm"], ["football"]],
     "archives.provider": ["FileSystem", "filesystem", "FILESYSTEM"],
     "jobs.heartbeat_seconds": ["1", "2", "3"],
     "jobs.stalled_seconds": ["61", "62", "63"],
 }
 # Alone they break a rule about several settings, or say where the files are.
-EXCLUDED = {"home", "config", "archives.access_key", "archives.secret_key", "jobs.schedule"}
+EXCLUDED = {
+    *("home", "config", "archives.access_key", "archives.secret_key", "jobs.schedule", "smtp.url")
+}
 
 
 def three_values(leaf: Leaf) -> list[Any]:

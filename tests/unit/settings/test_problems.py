@@ -1,4 +1,4 @@
-"""What is wrong is said at once, with its place, a suggestion and without any secret."""
+"""Every problem is reported at once, with its place, a suggestion and without any secret."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hasat.errors import SettingsError
 from hasat.settings import Settings, load_settings
-from hasat.settings.files import FILES
+from hasat.settings.files import file_names
 from hasat.settings.reference import shown_values
 from hasat.settings.tree import leaves
 
@@ -48,8 +48,8 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
             "config/hasat.yaml:2: there is no setting 'prot' in serve; did you mean 'port'?",
             "config/hasat.yaml:4: log must contain keys and values.",
             "config/hasat.yaml:5: there is no setting 'port'; did you mean 'serve.port' "
-            "or 'tkgm.endpoint.port' "
-            "or 'mcp.port'?",
+            "or 'mcp.port' "
+            "or 'tkgm.endpoint.port'?",
             "config/jobs/daily.yaml:3: a job needs its job_id.",
             "HASAT_SERVE_PROT: there is no such setting; did you mean 'HASAT_SERVE_PORT'?",
             "serve.port: '0' (config/hasat.yaml:3) must be at least 1.",
@@ -323,7 +323,9 @@ _ANYTHING = st.recursive(
 
 @settings(max_examples=300)
 @given(
-    documents=st.dictionaries(st.sampled_from([*FILES, "jobs/x.yaml"]), _ANYTHING, max_size=3),
+    documents=st.dictionaries(
+        st.sampled_from([*file_names(), "jobs/x.yaml"]), _ANYTHING, max_size=3
+    ),
     flags=st.dictionaries(st.sampled_from(sorted(leaves())), _ANYTHING.map(json.dumps), max_size=3),
 )
 def test_anything_in_known_places_ends_in_settings_or_in_sentences(

@@ -15,11 +15,11 @@ from hasat.errors import SettingsError, UsageError
 from hasat.jobs import Catalogue, Job, platform_jobs
 from hasat.jobs.catalogue import check_params, param_types
 from hasat.settings import Settings, load_settings
-from hasat.settings.source_sections import League
 from hasat.settings.tree import leaves, plain_type
-from hasat.sources.registry import all_sources
+from hasat.source.installed import all_sources
+from hasat.sources.football.settings import League
 
-JOBS = {job.name: job for source in all_sources() for job in source.jobs}
+JOBS = {job.name: job for source in all_sources() for job in source.all_jobs}
 JOBS |= {job.name: job for job in platform_jobs()}
 
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
-from hasat.settings import League, Settings, load_settings
+from hasat.settings import Settings, load_settings
 from hasat.settings.dsn import compose_url, password_in
 from hasat.settings.tree import leaves
 from hasat.settings.types import format_duration, parse_duration
+from hasat.sources.football.settings import League
 
 HERE = Path("/nowhere")
 

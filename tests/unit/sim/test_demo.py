@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from hasat.demo import MATCHES, SEASON_AGE, DemoProgress, DemoUpstreams
+from hasat.demo.scenes import all_scenes, schedule_scenes
+from hasat.demo.upstreams import DemoProgress, DemoUpstreams
 from hasat.settings import load_settings
+from hasat.sources.football.demo import MATCHES, SEASON_AGE, season_start
 from hasat.sources.football.simulator.matches import FULL, REAL_TIME, Tempo
 from hasat.sources.football.simulator.world import make_world
-from hasat.web.demo_scenes import SCENES, schedule_scenes
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -22,39 +23,39 @@ class _Clock:
 
 
 def _minute_of(word: str) -> int:
-    [scene] = [one for one in SCENES if word in one.title]
+    [scene] = [one for one in all_scenes() if word in one.title]
     return scene.minute
 
 
 def test_time_stands_still_while_the_demo_is_off(tmp_path: Path) -> None:
-    first = DemoProgress.read(tmp_path, START)
-    assert first.elapsed == timedelta(0)
-    DemoProgress(timedelta(minutes=7), first.season_start).write(tmp_path)
-    again = DemoProgress.read(tmp_path, START + timedelta(hours=3))
-    assert again == DemoProgress(timedelta(minutes=7), first.season_start)
+    assert DemoProgress.read(tmp_path).elapsed == timedelta(0)
+    season = season_start(tmp_path, START)
+    DemoProgress(timedelta(minutes=7)).write(tmp_path)
+    assert DemoProgress.read(tmp_path) == DemoProgress(timedelta(minutes=7))
+    assert season_start(tmp_path, START + timedelta(hours=3)) == season
 
 
 def test_a_season_that_is_over_is_followed_by_another(tmp_path: Path) -> None:
-    DemoProgress.read(tmp_path, START).write(tmp_path)
+    assert season_start(tmp_path, START) == START - SEASON_AGE
     much_later = START + timedelta(days=9)
-    assert DemoProgress.read(tmp_path, much_later).season_start == much_later - SEASON_AGE
+    assert season_start(tmp_path, much_later) == much_later - SEASON_AGE
 
 
 def test_a_damaged_progress_file_starts_the_script_again(tmp_path: Path) -> None:
     (tmp_path / "story.json").write_text('{"elapsed": "for')
-    assert DemoProgress.read(tmp_path, START).elapsed == timedelta(0)
+    assert DemoProgress.read(tmp_path).elapsed == timedelta(0)
 
 
 def test_the_broken_lists_come_when_the_screen_says_so(tmp_path: Path) -> None:
     clock = _Clock()
-    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path, START), clock)
+    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path), clock)
     lists = []
     for minute in range(80):
         clock.now = START + timedelta(minutes=minute)
         upstreams.advance()
-        lists.append([fault.name for fault in upstreams.gib.faults.on])
+        lists.append([fault.name for fault in upstreams.simulations["gib"].faults.on])
         # As a download of the list does.
-        upstreams.gib.faults.strikes("truncated")
+        upstreams.simulations["gib"].faults.strikes("truncated")
     half, cut = _minute_of("Half a list"), _minute_of("truncated")
     halves = [minute for minute, faults in enumerate(lists) if "half-list" in faults]
     assert halves == [*range(half, half + 5), *range(60 + half, 60 + half + 5)]
@@ -63,8 +64,8 @@ def test_the_broken_lists_come_when_the_screen_says_so(tmp_path: Path) -> None:
 
 
 def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Path) -> None:
-    progress = DemoProgress.read(tmp_path, START)
-    world = DemoUpstreams(tmp_path, progress, _Clock()).football.inside.world
+    progress = DemoProgress.read(tmp_path)
+    world = DemoUpstreams(tmp_path, progress, _Clock()).simulations["football"].inside.world
     assert len(world.matches) == MATCHES
     kick_offs = [match.kick_off - START for match in world.matches.values()]
     first = _minute_of("match day")
@@ -80,14 +81,14 @@ def test_matches_kick_off_and_are_corrected_when_the_screen_says_so(tmp_path: Pa
 
 def test_matches_are_played_while_the_api_is_down(tmp_path: Path) -> None:
     clock = _Clock()
-    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path, START), clock)
+    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path), clock)
     silent = []
     for minute in range(30):
         clock.now = START + timedelta(minutes=minute)
         upstreams.advance()
-        if upstreams.football.faults.on:
+        if upstreams.simulations["football"].faults.on:
             silent.append(clock.now)
-    world = upstreams.football.inside.world
+    world = upstreams.simulations["football"].inside.world
     played = [m for m in world.matches.values() if m.at(silent[0]).code in ("1H", "HT", "2H")]
     assert played
     scene = START + timedelta(minutes=_minute_of("API"))
@@ -108,7 +109,7 @@ def test_a_hurried_world_is_the_same_world_in_less_time() -> None:
 
 def test_a_scene_is_announced_for_when_a_job_has_looked() -> None:
     """The list breaks in the middle of a minute; the next sync is at the full one."""
-    [half] = [one for one in SCENES if "Half a list" in one.title]
+    [half] = [one for one in all_scenes() if "Half a list" in one.title]
     began = START + timedelta(seconds=24)
     assert half.visible_at(began, began) == START + timedelta(minutes=half.minute + 1)
 

@@ -6,7 +6,7 @@ tells operators to stop everything first (docs/how-to/high-availability.md).
 
 import re
 
-from hasat.cli.runtime import source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.store.migrate import Migration, known_migrations
 
 MARK = "-- Stop workers and servers first:"

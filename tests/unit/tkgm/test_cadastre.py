@@ -8,7 +8,7 @@ import pytest
 import shapely
 
 from hasat.sources.tkgm.simulator.cadastre import read_cadastre
-from hasat.sources.tkgm.simulator.townscape import KINDS, generate_cadastre
+from hasat.sources.tkgm.simulator.kinds import KINDS, generate_cadastre
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -11,7 +11,13 @@ from pyproj import Transformer
 from shapely import MultiPolygon, Polygon
 
 from hasat.errors import UsageError
-from hasat.sources.tkgm.geometry import parse_area, parse_drawn_area, read_area
+from hasat.sources.tkgm.geometry import (
+    check_in_turkey,
+    check_size,
+    parse_area,
+    parse_drawn_area,
+    read_area,
+)
 
 SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
 OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)
@@ -126,3 +132,29 @@ def test_a_drawn_area_is_a_box_or_corners() -> None:
 def test_an_invalid_drawn_area_is_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         parse_drawn_area(text)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (shapely.box(39.89, 32.84, 39.91, 32.86), "32.84,39.89,32.86,39.91"),
+        (shapely.Point(39.9, 32.85), "32.85, 39.9 is outside Turkey: latitude and longitude"),
+        (shapely.box(2.3, 48.8, 2.4, 48.9), "2.3,48.8,2.4,48.9 is outside Turkey."),
+        (shapely.Point(0, 0), "0, 0 is outside Turkey."),
+    ],
+)
+def test_a_place_outside_turkey_is_rejected(place: shapely.Geometry, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_in_turkey(place)
+    assert said in f"{caught.value} {caught.value.remedy}"
+
+
+def test_places_in_turkey_are_accepted() -> None:
+    for place in (SQUARE, shapely.Point(44.79, 39.65), shapely.Point(25.67, 40.2)):
+        check_in_turkey(place)
+
+
+def test_an_area_above_the_limit_needs_confirmation() -> None:
+    check_size(SQUARE, 1.0)
+    with pytest.raises(UsageError, match="--yes"):
+        check_size(SQUARE, 0.5)

@@ -9,9 +9,9 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point, Query
 from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
-from hasat.sources.tkgm.scan.scan_request import Quality
+from hasat.sources.tkgm.scan.progress import Quality
 from hasat.sources.tkgm.simulator.cadastre import Cadastre
-from hasat.sources.tkgm.simulator.townscape import generate_cadastre
+from hasat.sources.tkgm.simulator.kinds import generate_cadastre
 
 
 def respond(cadastre: Cadastre, query: Query) -> Parcel | None:
@@ -153,7 +153,8 @@ def test_wide_empty_surroundings_need_few_queries() -> None:
     found, sent = run(Planner(around), town)
     _, inside = run(Planner(town.area()), town)
     assert recall(town, found) >= 0.97
-    assert sent < 4 * inside
+    # Nine times the area. Open ground costs more since a claim must hold there too.
+    assert sent < 7 * inside
 
 
 @pytest.mark.parametrize("in_town", [True, False])

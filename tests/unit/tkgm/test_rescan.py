@@ -9,7 +9,7 @@ from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Qu
 from hasat.sources.tkgm.scan.planner import Planner
 from hasat.sources.tkgm.scan.rescan import KnownParcel, RescanPlanner
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel
-from hasat.sources.tkgm.simulator.townscape import generate_cadastre
+from hasat.sources.tkgm.simulator.kinds import generate_cadastre
 
 TOWN = generate_cadastre("town", 60, seed=7)
 

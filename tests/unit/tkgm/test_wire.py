@@ -10,9 +10,11 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.errors import BrokenAnswerError
 from hasat.sources.tkgm.geometry import geodesic_area
-from hasat.sources.tkgm.registry.outcomes import is_daily_limit, is_not_found, parse_message
 from hasat.sources.tkgm.registry.wire import (
     Parcel,
+    is_daily_limit,
+    is_not_found,
+    parse_message,
     parse_object,
     parse_outline,
     parse_parcel,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from hasat.web.charts import DayUsage, day_chart, timeline
-from hasat.web.page import to_json
+from hasat.web.rendering import to_json
 
 ZONE = ZoneInfo("Europe/Istanbul")
 MIDNIGHT = datetime(2026, 11, 16, tzinfo=UTC)

@@ -7,17 +7,18 @@ from zoneinfo import ZoneInfo
 import pytest
 from starlette.requests import Request
 
-from hasat.cli.runtime import build_catalogue
 from hasat.clock import system_clock
+from hasat.console.runtime import build_catalogue
+from hasat.demo.scenes import all_scenes
 from hasat.fetch.outcomes import Outcome
 from hasat.messages import LANGUAGES, is_translated
 from hasat.settings import load_settings
-from hasat.sources.registry import all_sources
-from hasat.sources.tkgm.scan.scan_request import QUALITY_LEVELS
+from hasat.source.installed import all_sources
+from hasat.sources.tkgm.scan.progress import QUALITY_LEVELS
 from hasat.store.audit import ACTIONS
-from hasat.web.demo_scenes import SCENES
 from hasat.web.labels import LABELS
 from hasat.web.localization import Localizer, request_language
+from hasat.web.site import build_site
 from support import message_catalogue
 
 
@@ -25,10 +26,10 @@ def test_every_text_of_the_pages_has_a_turkish_translation() -> None:
     used = {
         text
         for text, files in message_catalogue.extract().items()
-        if any(file.startswith("web/") for file in files)
+        if any(file.startswith(("web/", "sources/", "demo/")) for file in files)
     }
-    labels = {text for kind in LABELS.values() for text in kind.values()}
-    scenes = {text for scene in SCENES for text in (scene.title, scene.text)}
+    labels = {text for kind in build_site(all_sources()).labels.values() for text in kind.values()}
+    scenes = {text for scene in all_scenes() for text in (scene.title, scene.text)}
     assert labels | scenes <= used
     assert {text for text in used if not is_translated(text, "tr")} == set()
 
@@ -41,7 +42,7 @@ def test_jobs_and_sources_are_described_in_turkish() -> None:
 
 def test_every_outcome_quality_and_action_has_a_label() -> None:
     assert {str(one) for one in Outcome} <= LABELS["request_outcome"].keys()
-    assert set(QUALITY_LEVELS) <= LABELS["quality"].keys()
+    assert set(QUALITY_LEVELS) <= build_site(all_sources()).labels["quality"].keys()
     assert set(ACTIONS) == LABELS["action"].keys()
 
 

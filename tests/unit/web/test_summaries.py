@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hasat.jobs import Run
-from hasat.web.summaries import summarize_run
+from hasat.pages.summaries import summarize_run
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -1,0 +1,149 @@
+"""Requests of low value become rarer on a small plan; results do not."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from hasat.sources.football.settings import football_upstream
+from hasat.sources.football.status import status
+from support.football_api import (
+    DAY,
+    HOUR,
+    NOW,
+    Collector,
+    Parameters,
+    Reply,
+    StartCollector,
+    league,
+    match,
+    matches_of_league,
+    reply,
+)
+
+pytestmark = pytest.mark.anyio
+
+LEAGUES = (39, 40)
+
+
+class World:
+    """Two leagues of twenty teams that played yesterday, on a plan that the headers state."""
+
+    def __init__(self, daily: int) -> None:
+        self.daily = daily
+        self.matches: list[Any] = []
+        for number in range(20):
+            played = match(number + 1, NOW - 20 * HOUR, "FT", LEAGUES[number % 2])
+            played["teams"] = {"home": {"id": 2 * number + 1}, "away": {"id": 2 * number + 2}}
+            self.matches.append(played)
+
+    def respond(self, path: str, parameters: Parameters) -> Reply:
+        rows: list[Any] = []
+        if path == "leagues":
+            rows = [league(number) for number in LEAGUES]
+        elif path == "fixtures" and "league" in parameters:
+            rows = matches_of_league(self.matches, parameters)
+        return reply(rows, x_ratelimit_requests_limit=str(self.daily))
+
+
+async def hourly(here: Collector, job: str, hours: int) -> Counter[str]:
+    """Run a job every hour, as scheduled, and count its requests."""
+    before = len(here.api.requests)
+    start = here.database_clock.now
+    for hour in range(1, hours + 1):
+        now = start + hour * HOUR
+        await here.database_clock.set_time(now)
+        await here.run(job, now)
+    return Counter(path for path, _ in here.api.requests[before:])
+
+
+@pytest.mark.parametrize(("daily", "rounds"), [(100, (2, 3)), (7_500, (23, 24))])
+async def test_injuries_follow_the_plan(
+    start_collector: StartCollector, daily: int, rounds: tuple[int, int]
+) -> None:
+    async with start_collector(World(daily).respond, *LEAGUES) as here:
+        await here.run("fixtures_backfill_league_season")
+        sent = await hourly(here, "injuries_hourly", 24)
+        # Two leagues are two requests: fewer than those for today, tomorrow and the days ahead.
+        assert rounds[0] * 2 <= sent["injuries"] <= rounds[1] * 2
+        assert all("date" not in given for path, given in here.api.requests if path == "injuries")
+
+
+@pytest.mark.parametrize(("daily", "most"), [(100, 10), (7_500, 40)])
+async def test_team_statistics_follow_the_plan(
+    start_collector: StartCollector, daily: int, most: int
+) -> None:
+    async with start_collector(World(daily).respond, *LEAGUES) as here:
+        await here.run("fixtures_backfill_league_season")
+        # The lane's needs must not stop the requests that this test counts.
+        sent = await hourly(here, "team_statistics_refresh", 36)
+        assert sent["teams/statistics"] <= most * 2
+        first_day = [
+            at
+            for (at,) in await here.rows(
+                "SELECT asked_at FROM football.season_asked WHERE endpoint = 'teams/statistics'"
+            )
+            if at <= NOW + DAY
+        ]
+        assert len(first_day) <= most
+
+
+async def test_few_leagues_are_asked_for_a_range_of_days(start_collector: StartCollector) -> None:
+    async with start_collector(World(100).respond, *LEAGUES) as here:
+        await here.run("bootstrap_leagues")
+        before = len(here.api.requests)
+        await here.run("daily_fixtures_by_date", NOW)
+        sent = [given for path, given in here.api.requests[before:] if path == "fixtures"]
+        assert [(one["league"], one["from"], one["to"]) for one in sent] == [
+            ("39", "2026-11-13", "2026-11-15"),
+            ("40", "2026-11-13", "2026-11-15"),
+        ]
+
+
+async def test_leagues_a_run_leaves_are_due_in_the_next(start_collector: StartCollector) -> None:
+    async with start_collector(World(7_500).respond, *LEAGUES) as here:
+        await here.run("fixtures_backfill_league_season")
+        mode = {"mode": {"max_leagues_per_run": 1}}
+        asked = []
+        for hours in (2, 4, 6):
+            now = NOW + hours * HOUR
+            await here.database_clock.set_time(now)
+            await here.run("daily_standings", now, **mode)
+            asked.append([g["league"] for path, g in here.api.requests if path == "standings"])
+        assert [len(one) for one in asked] == [1, 2, 2]
+        assert set(asked[-1]) == {"39", "40"}
+
+
+@pytest.mark.parametrize(
+    ("daily", "leagues", "needs"), [(100, 2, 40), (100, 9, 50), (75_000, 67, 1_500)]
+)
+async def test_results_have_their_share_of_a_small_plan(
+    start_collector: StartCollector, daily: int, leagues: int, needs: int
+) -> None:
+    ids = range(39, 39 + leagues)
+    limits = {"daily_limit": daily}
+    async with start_collector(World(daily).respond, *ids, rate_limiter=limits) as here:
+        [finalise] = [
+            lane for lane in football_upstream(here.settings).lanes if lane.name == "finalise"
+        ]
+        assert finalise.needs == needs
+
+
+async def test_windows_without_effect_are_remarked(start_collector: StartCollector) -> None:
+    async def remarks(**backfill: Any) -> list[str]:
+        async with start_collector(World(100).respond, backfill=backfill) as here:
+            found = await status(here.store, here.settings)
+            return [str(one) for one in found["remarks"]]
+
+    [remark] = await remarks(fixtures_window_days=14)
+    assert "football.backfill.fixtures_window_days has no effect" in remark
+
+
+async def test_columns_of_the_original_exist(start_collector: StartCollector) -> None:
+    async with start_collector(World(100).respond, *LEAGUES) as here:
+        await here.run("fixtures_backfill_league_season")
+        assert await here.rows("SELECT id FROM core.leagues ORDER BY 1") == [(39,), (40,)]
+        jobs = await here.rows("SELECT DISTINCT job_id FROM core.backfill_progress")
+        assert jobs == [("fixtures_backfill_league_season",)]
+        [(counted,)] = await here.rows("SELECT sum(requests) FROM mart.request_rate")
+        assert counted == len(here.api.requests)

@@ -1,0 +1,92 @@
+"""The page of records: every listed dataset, sorted and paged by its columns, with downloads."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from hasat.api.app import create_app
+from hasat.jobs import Catalogue
+from hasat.settings import Settings
+from hasat.source import Column, Source
+from hasat.store import Store
+from hasat.testing.http import app_client
+from hasat.web.app import add_pages
+from support.feed_toys import TOYS, make_table, run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+
+BROWSER = {"Accept": "text/html"}
+PRICED = replace(
+    TOYS,
+    columns=(
+        Column("price", "number", summary="Price in the shop"),
+        Column("sold", "boolean"),
+        Column("since", "timestamp"),
+    ),
+)
+HIDDEN = replace(TOYS, name="hidden", listed=False)
+
+
+@pytest.fixture
+async def client(store: Store, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    await make_table(store)
+    await make_table(store, HIDDEN)
+    state = {
+        f"toy{number:02}": {"price": number % 7, "sold": number % 2 == 0, "since": "2026-01-02"}
+        for number in range(60)
+    }
+    await run(store, {**state, '<b>"&': {"price": 100}}, dataset=PRICED)
+    sources = [Source("toy_shop", "Toys", datasets=(PRICED, HIDDEN))]
+    catalogue = Catalogue.of([], settings)
+    app = create_app(settings, store, catalogue, sources)
+    add_pages(app, settings, store, catalogue, sources)
+    async with app_client(app) as client:
+        yield client
+
+
+async def test_the_pages_of_a_sorted_list_have_every_record_once(
+    client: httpx2.AsyncClient,
+) -> None:
+    first = (await client.get("/records.json?sort=-price")).json()
+    assert (first["dataset"], first["columns"][1]["sorted"]) == ("toys", "descending")
+    assert first["records"][0]["key"] == '<b>"&'
+    assert [one["sort"] for one in first["columns"]] == [
+        "key",
+        "price",
+        "sold",
+        "since",
+        "changedAt",
+    ]
+    second = (await client.get(f"/records.json?sort=-price&after={first['next']}")).json()
+    keys = [one["key"] for one in (*first["records"], *second["records"])]
+    assert (len(keys), len(set(keys)), second["next"]) == (61, 61, None)
+    prices = [one["values"][0] for one in (*first["records"], *second["records"])]
+    assert prices == sorted(prices, reverse=True)
+
+
+async def test_the_page_shows_values_and_downloads(client: httpx2.AsyncClient) -> None:
+    page = (await client.get("/records?prefix=toy0", headers=BROWSER)).text
+    assert page.count('<td><a href="/changes/record?dataset=toys&amp;key=toy0') == 10
+    assert 'title="Price in the shop"' in page
+    download = "/api/v1/toys?format=csv&key.prefix=toy0"
+    assert f'href="{download.replace("&", "&amp;")}"' in page
+    assert (await client.get(download)).text.count("\n") == 11
+    turkish = {**BROWSER, "Accept-Language": "tr"}
+    assert "<td>hayır</td>" in (await client.get("/records", headers=turkish)).text
+
+
+async def test_keys_are_escaped_and_hidden_datasets_stay_hidden(client: httpx2.AsyncClient) -> None:
+    page = (await client.get('/records?prefix=<b>"%26', headers=BROWSER)).text
+    assert "<b>" not in page
+    assert "key=%3Cb%3E%22%26" in page
+    assert "hidden" not in page
+    for wrong, status in (
+        ("dataset=hidden", 404),
+        ("dataset=none", 404),
+        ("sort=colour", 400),
+        ("after=x", 400),
+        ("prefix=%00", 400),
+    ):
+        assert (await client.get(f"/records?{wrong}", headers=BROWSER)).status_code == status, wrong
