@@ -32,7 +32,7 @@ import psutil  # type: ignore[import-untyped]
 import structlog
 from psycopg import sql
 
-from hasat.cli.runtime import open_migrated_store
+from hasat.console.runtime import open_migrated_store
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, ListVariant, Publisher

@@ -28,7 +28,7 @@ from hasat.feed.encoding import canonical
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue
-from hasat.sources.registry import Source
+from hasat.source import Source
 from hasat.store import Store, open_store
 from hasat.store.store import connect
 from hasat.testing.database import database_server, throw_away_database

@@ -7,12 +7,14 @@ Scenarios, each with a separate database and world, over HTTP on loopback:
   expensive day and the lateness of data;
 - `catalogue`: 1,200 leagues through one day, as a share of 75,000 requests. Half of them are cups
   without a table and each plays once a week, as in the API's list;
+- `free`, `pro`, `ultra`: the days of a round on a plan of 100, 7,500 and 75,000 requests with 2, 20
+  and 67 leagues: requests by endpoint, and how late results are;
 - `week`: seven days with every fault, and windows and leagues changed in the middle of a backfill:
   the mirror is compared with the published data (see test_simulated_week.py).
 
 The database's clock skips idle time.
 
-    python bench/football.py [season] [day] [catalogue] [week] [--json]
+    python bench/football.py [season] [day] [catalogue] [free] [pro] [ultra] [week] [--json]
 
 football_rebuild.py measures rebuilds.
 """
@@ -28,10 +30,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,16 @@ from hasat.budget import Budget
 from hasat.settings import Settings
 from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
-from hasat.sources.football import client
+from hasat.sources.football import client, source
 from hasat.sources.football.jobs.catalogue import JOBS
 from hasat.sources.football.simulator.matches import EXTRA, FULL, LATE_RESULT_AFTER, Moment
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
-from hasat.store import MigrationSet, open_store
+from hasat.store import open_store
 from hasat.testing.database import database_server, fake_database_clock, throw_away_database
 from hasat.testing.jobs import SimulatedWorker
 
 QUOTA = 75_000
-MIGRATIONS = [MigrationSet("football", files("hasat.sources.football") / "migrations")]
+MIGRATIONS = [source.FOOTBALL.migration_set]
 START = datetime(2026, 8, 1, tzinfo=UTC)
 # No requests are sent in the minutes after midnight, for longer than a job waits.
 _LATER_SECONDS = 600.0
@@ -139,10 +140,11 @@ class Result:
     over_limits: int
     seconds: float
     facts: dict[str, Any] = field(default_factory=dict)
+    in_time: bool = True
 
     @property
     def reached(self) -> bool:
-        return self.requests <= self.goal and not self.over_limits
+        return self.requests <= self.goal and not self.over_limits and self.in_time
 
 
 async def season() -> Result:
@@ -173,7 +175,44 @@ async def catalogue(leagues: int) -> Result:
         return await _day("catalogue", here, QUOTA // 20 - 1)
 
 
-async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
+PLANS = {
+    # Leagues, requests a day and a minute, the goal for lateness (median and worst, in minutes).
+    "free": (2, 100, 10, (20, 45)),
+    "pro": (20, 7_500, 300, (8, 20)),
+    "ultra": (67, 75_000, 450, (8, 20)),
+}
+
+
+async def plan(name: str) -> Result:
+    """Follow leagues through a round on a plan, from the day after everything is known."""
+    leagues, daily, minute, goal = PLANS[name]
+    async with bench(leagues, START + timedelta(days=18)) as here:
+
+        def limit() -> None:
+            here.api.counter.daily, here.api.counter.minute = daily, minute
+            settings = here.worker.settings
+            football = settings.football
+            limits = football.rate_limiter.model_copy(
+                update={"daily_limit": daily, "minute_limit": minute}
+            )
+            here.worker.settings = settings.model_copy(
+                update={"football": football.model_copy(update={"rate_limiter": limits})}
+            )
+
+        result = await _day(name, here, int(0.9 * daily), days=7, after_catching_up=limit)
+        late = result.facts["minutes_late"]
+        result.facts["goal_minutes_late"] = goal
+        in_time = late["median"] <= goal[0] and late["most"] <= goal[1]
+        return replace(result, in_time=in_time and not result.facts["not_known_in_time"])
+
+
+async def _day(
+    scene: str,
+    here: Bench,
+    goal: int,
+    days: int = 1,
+    after_catching_up: Callable[[], None] = lambda: None,
+) -> Result:
     """Fetch all seasons, simulate two days to reach a steady state, then count.
 
     The most expensive day counts.
@@ -182,6 +221,7 @@ async def _day(scene: str, here: Bench, goal: int, days: int = 1) -> Result:
     database_clock = here.worker.clock
     await here.exhaust("fixtures_backfill_league_season", "standings_backfill_league_season")
     await _take_as_known(here)
+    after_catching_up()
     caught_up = here.requests.total()
     first = database_clock.now.replace(hour=0, minute=0, second=0, microsecond=0)
     counted_from = first + timedelta(days=2)
@@ -352,7 +392,7 @@ def _tell(one: Result | Proof) -> None:
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    scenes = ("season", "day", "catalogue", "week")
+    scenes = ("season", "day", "catalogue", *PLANS, "week")
     parser.add_argument("scenes", nargs="*", choices=[*scenes, []], help="default: all")
     parser.add_argument("--leagues", type=int, default=1_200, help="size of the catalogue")
     parser.add_argument("--json", action="store_true")
@@ -362,6 +402,7 @@ async def main() -> int:
         "season": season,
         "day": day,
         "catalogue": lambda: catalogue(given.leagues),
+        **{name: partial(plan, name) for name in PLANS},
         "week": week,
     }
     results: list[Result | Proof] = []

@@ -12,20 +12,20 @@ import json
 import random
 import tempfile
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from hasat.sources.football import source
 from hasat.sources.football.ingest.loader import load
 from hasat.sources.football.ingest.raw_store import ApiResponse
 from hasat.sources.football.ingest.rebuild import rebuild
-from hasat.store import MigrationSet, Store, open_store
+from hasat.store import Store, open_store
 from hasat.testing.database import database_server, throw_away_database
 
 GOAL = 10_000
-FOOTBALL = MigrationSet("football", files("hasat.sources.football") / "migrations")
+FOOTBALL = source.FOOTBALL.migration_set
 _MEDIA = "https://media.api-sports.io/football"
 
 

@@ -37,7 +37,7 @@ import psutil  # type: ignore[import-untyped]
 import structlog
 
 from _gib_peer import seed_pipeline
-from hasat.cli.runtime import open_migrated_store
+from hasat.console.runtime import open_migrated_store
 from hasat.settings import Settings, load_settings
 from hasat.sources.gib.simulator.lists import BOXES, ListVariant, Publisher
 
@@ -168,15 +168,17 @@ class Hasat:
 
     async def sync(self, lists: Lists, expected: str) -> tuple[float, float]:
         """Return the seconds of the sync and of the whole command."""
-        return self._command(["sync", "--pk", str(lists.pk), "--gb", str(lists.gb)], expected)
+        return self._command(
+            ["gib", "sync", "--pk", str(lists.pk), "--gb", str(lists.gb)], expected
+        )
 
     async def approve(self) -> tuple[float, float]:
-        return self._command(["approve", str(self.runs[-1]["run"])], "committed")
+        return self._command(["holds", "approve", str(self.runs[-1]["run"])], "committed")
 
     def _command(self, words: list[str], expected: str) -> tuple[float, float]:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "hasat", "gib", *words, "--json"],
+            [sys.executable, "-m", "hasat", *words, "--json"],
             env=os.environ | {"HASAT_HOME": str(self.settings.home), "HASAT_LOG_LEVEL": "warning"},
             stdout=subprocess.PIPE,
             text=True,

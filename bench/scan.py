@@ -1,11 +1,18 @@
-"""Count the queries that a scan needs to find the parcels of real or generated cadastres.
+"""Count the queries that a scan needs, and compare what it claims with the truth.
 
-For each cadastre: parcels, queries, queries per parcel found, recall by count among parcels of
-60 m2 and more, and for comparison a grid with pruning at the widest step that reaches the same
-recall. The scanned area is the union of all parcels with gaps up to 30 m closed (or, with
---area box, their bounding box, most of which may be empty).
+For each cadastre, read from files or generated, and each quality: parcels, queries, queries per
+parcel found, recall by count (of all parcels, and of those of 60 m2 and more), and for comparison a
+grid with pruning at the widest step that reaches the same recall. The scanned area is the union of
+all parcels with gaps up to 30 m closed (or, with --area box, their bounding box, most of which may
+be empty).
+
+Next to the truth are the intervals that the scan states before (parcels and queries) and after
+(parcels, and the share found at least). The exit code is 1 if a claim made after a scan does not
+hold, or if fewer than 90 % of the intervals stated before do.
 
     python bench/scan.py FILE.geojson ... [--generated town:3000 ...] [--quality standard] [--json]
+
+Without files and kinds, it scans a cadastre of every generated kind.
 
 With --scale N ... it measures instead the time and memory of the planner when N parcels are known:
 copies of a town are laid out side by side, most of their parcels are recorded, and as many empty
@@ -19,7 +26,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +37,14 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point
 from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
+from hasat.sources.tkgm.scan.progress import Forecast
 from hasat.sources.tkgm.simulator.cadastre import Cadastre, CadastreParcel, read_cadastre
-from hasat.sources.tkgm.simulator.townscape import generate_cadastre
+from hasat.sources.tkgm.simulator.kinds import KINDS, generate_cadastre
 
 COUNTED_SQUARE_METRES = 60.0
+# The share of the intervals stated before scans that must contain the truth.
+MUST_HOLD = 0.9
+GENERATED_PARCELS = 1000
 SCALE_TOWN = 2000
 SCALE_BATCHES = 60
 # One in this many parcels is left to be found.
@@ -81,8 +92,16 @@ class Scan:
     missed: int
     own_milliseconds_per_batch: float
     worst_batch_milliseconds: float
-    expected_parcels: float
-    high_parcels: float
+    recall_of_all: float
+    forecast_parcels: tuple[float, float]
+    forecast_queries: tuple[int, int]
+    parcels_hold: bool
+    queries_hold: bool
+    final_parcels: tuple[float, float]
+    final_holds: bool
+    found_at_least: float
+    claim_holds: bool
+    missing_numbers: int
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,7 @@ def scan(
     planner = Planner(area, quality, by_number=by_number)  # type: ignore[arg-type]
     own, worst, questions, batches = time.process_time() - started, 0.0, 0, 0
     found: dict[ParcelKey, CadastreParcel] = {}
+    forecast: Forecast | None = None
     while True:
         started = time.process_time()
         batch = planner.next_batch()
@@ -124,12 +144,15 @@ def scan(
         spent += time.process_time() - started
         own, worst = own + spent, max(worst, spent)
         questions, batches = questions + len(batch), batches + 1
+        forecast = forecast or planner.forecast()
     recall, missed = recall_of(cadastre, set(found))
-    estimate = planner.estimate()
+    estimate, claim, parcels = planner.estimate(), planner.completeness(), len(cadastre.parcels)
+    assert forecast is not None, "the area is too small"
+    assert claim is not None, "nothing was found"
     return Scan(
         cadastre=name,
         method=quality + (" by number" if by_number else ""),
-        parcels=len(cadastre.parcels),
+        parcels=parcels,
         found=len(found),
         questions=questions,
         questions_per_parcel=questions / len(found),
@@ -137,8 +160,16 @@ def scan(
         missed=missed,
         own_milliseconds_per_batch=own / max(1, batches) * 1000,
         worst_batch_milliseconds=worst * 1000,
-        expected_parcels=estimate.expected,
-        high_parcels=estimate.high,
+        recall_of_all=len(found) / parcels,
+        forecast_parcels=(forecast.low, forecast.high),
+        forecast_queries=(forecast.least_questions, forecast.most_questions),
+        parcels_hold=forecast.low <= parcels <= forecast.high,
+        queries_hold=forecast.least_questions <= questions <= forecast.most_questions,
+        final_parcels=(estimate.low, estimate.high),
+        final_holds=estimate.low <= parcels <= estimate.high,
+        found_at_least=claim.low,
+        claim_holds=claim.low <= recall,
+        missing_numbers=claim.missing_numbers,
     )
 
 
@@ -264,8 +295,8 @@ def scaled(parcels: int, quality: str) -> Scaled:
         planning = time.process_time() - started
         responses = [towns.at(query) for query in batch if isinstance(query, Point)]
         started = time.process_time()
-        for query, response in zip(batch, responses, strict=True):
-            planner.record(query, response)
+        for asked, response in zip(batch, responses, strict=True):
+            planner.record(asked, response)
         spent.append(planning + time.process_time() - started)
     return Scaled(
         known,
@@ -301,7 +332,7 @@ def main() -> None:
         show_scale(arguments)
         return
     if not arguments.files and not arguments.generated:
-        arguments.generated = ["town:1500", "village:1000", "strips:600"]
+        arguments.generated = [f"{kind}:{GENERATED_PARCELS}" for kind in KINDS]
     rows = []
     for name, cadastre in cadastres(arguments):
         area = cadastre.area()
@@ -317,16 +348,51 @@ def main() -> None:
                 rows.append((row, compared))
                 if not arguments.json:
                     print(line(row, compared), flush=True)
+    problems = failed([row for row, _ in rows])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if arguments.json:
         scans = [asdict(row) | {"grid": asdict(b) if b else None} for row, b in rows]
-        json.dump({"scans": scans, "peak_megabytes": memory}, sys.stdout, indent=2)
+        result = {"scans": scans, "peak_megabytes": memory, "failed": problems}
+        json.dump(result, sys.stdout, indent=2)
         print()
     else:
         mean = sum(row.questions_per_parcel for row, _ in rows) / len(rows)
         ratios = [compared.ratio for _, compared in rows if compared]
         share = f", {sum(ratios) / len(ratios):.2f} of the grid" if ratios else ""
-        print(f"average: {mean:.2f} queries per parcel{share}; peak memory {memory:.0f} MB")
+        least = min(row.recall for row, _ in rows)
+        print(f"average: {mean:.2f} queries per parcel{share}; least recall {least:.4f}")
+        for name, held in shares(row for row, _ in rows).items():
+            print(f"{name}: {held:.0%} hold")
+        print(f"peak memory {memory:.0f} MB", *problems, sep="\n")
+    sys.exit(1 if problems else 0)
+
+
+def shares(scans: Iterable[Scan]) -> dict[str, float]:
+    """Return the share of intervals that contain the truth."""
+    rows = list(scans)
+    names = {
+        "parcels before": "parcels_hold",
+        "queries before": "queries_hold",
+        "parcels after": "final_holds",
+        "found at least": "claim_holds",
+    }
+    return {n: sum(getattr(row, field) for row in rows) / len(rows) for n, field in names.items()}
+
+
+def failed(scans: list[Scan]) -> list[str]:
+    """Return what does not hold."""
+    problems = [
+        f"{row.cadastre} {row.method}: it claims {row.found_at_least:.4f} and "
+        f"{row.final_parcels[0]:.0f} to {row.final_parcels[1]:.0f} parcels, but found "
+        f"{row.recall:.4f} of {row.parcels}"
+        for row in scans
+        if not (row.claim_holds and row.final_holds)
+    ]
+    before = {name: held for name, held in shares(scans).items() if name.endswith("before")}
+    problems += [
+        f"{name}: only {held:.0%} hold" for name, held in before.items() if held < MUST_HOLD
+    ]
+    return problems
 
 
 def show_scale(arguments: argparse.Namespace) -> None:
@@ -343,12 +409,21 @@ def show_scale(arguments: argparse.Namespace) -> None:
         )
 
 
+def interval(stated: tuple[float, float], truth: float) -> str:
+    low, high = stated
+    return f"{low:.0f}..{high:.0f} for {truth:.0f}{'' if low <= truth <= high else ' (FALSE)'}"
+
+
 def line(row: Scan, compared: GridResult | None) -> str:
     text = (
         f"{row.cadastre:22} {row.method:20} {row.parcels:6} parcels {row.questions:7} queries "
-        f"{row.questions_per_parcel:5.2f} a parcel, recall {row.recall:.4f} ({row.missed} missed), "
-        f"{row.own_milliseconds_per_batch:5.1f} ms a batch "
-        f"(worst {row.worst_batch_milliseconds:.0f})"
+        f"{row.questions_per_parcel:5.2f} a parcel, recall {row.recall:.4f} ({row.missed} missed, "
+        f"of all {row.recall_of_all:.4f}), {row.own_milliseconds_per_batch:5.1f} ms a batch "
+        f"(worst {row.worst_batch_milliseconds:.0f})\n"
+        f"{'':22} before: {interval(row.forecast_parcels, row.parcels)} parcels, "
+        f"{interval(row.forecast_queries, row.questions)} queries; after: "
+        f"{interval(row.final_parcels, row.parcels)} parcels, at least {row.found_at_least:.4f} "
+        f"found{'' if row.claim_holds else ' (FALSE)'}, {row.missing_numbers} numbers missing"
     )
     if compared:
         text += (
