@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -42,9 +43,13 @@ class Installation:
     def __init__(self, folder: Path, revision: str) -> None:
         self.folder = folder
         packed = subprocess.run(
-            ["git", "archive", revision, "src"], cwd=PROJECT, check=True, capture_output=True
+            ["git", "archive", revision, "src", "pyproject.toml"],
+            cwd=PROJECT,
+            check=True,
+            capture_output=True,
         )
         subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+        declare_entry_points(folder)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
@@ -108,6 +113,21 @@ class Installation:
             yield until(
                 lambda: next(iter(printed.read_text().split("\n")[:-1]), None), "it listens"
             )
+
+
+def declare_entry_points(folder: Path) -> None:
+    """Give the code its own entry points: those of the installed version name other modules."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = {"console_scripts": project["scripts"], **project.get("entry-points", {})}
+    lines = [
+        line
+        for group, names in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {target}" for name, target in names.items()))
+    ]
+    metadata = folder / "src" / "hasat-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hasat\nVersion: 0\n", "utf-8")
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
