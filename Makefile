@@ -1,5 +1,5 @@
 # The main targets: `make demo` shows Hasat with simulated upstreams, `make test` runs all checks.
-.PHONY: help demo test bench format lock setup clean
+.PHONY: help demo test bench format lock setup setup-runtime clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -7,7 +7,10 @@ help: ## this list
 setup: ## create or update .venv (the other targets do it themselves)
 	@PYTHON='$(PYTHON)' scripts/setup
 
-demo: setup ## start everything on this machine, without any account
+setup-runtime:
+	@PYTHON='$(PYTHON)' scripts/setup runtime
+
+demo: setup-runtime ## start everything on this machine, without any account
 	@.venv/bin/hasat demo
 
 test: setup ## format, lint, types, import contract and every test level
@@ -19,7 +22,7 @@ bench: setup ## run every script in bench/
 format: setup ## format with ruff and apply its fixes
 	@.venv/bin/ruff format && .venv/bin/ruff check --fix
 
-lock: setup ## update requirements.txt
+lock: setup ## update requirements.txt and requirements-dev.txt
 	@scripts/lock --upgrade
 
 clean: ## remove .venv, caches and the demo's data
