@@ -32,7 +32,8 @@ from hasat.http.routes import (
     FieldProblem,
     exchange_of,
 )
-from hasat.messages import msg
+from hasat.http.validation import describe_invalid
+from hasat.messages import msg, translate
 from hasat.source import Source
 from hasat.store import Store
 
@@ -109,13 +110,14 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     exchange = exchange_of(request.scope)
     statuses: InvalidInputStatus = request.app.state.invalid_input
     fields = [
-        FieldProblem(place=place, field=field, message=message)
+        FieldProblem(place=place, field=field, message=translate(message, exchange.language))
         for place, field, message in _fields(error.errors())
     ]
+    detail = "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3])
     return make_problem(
         replace(ProblemType.of(InvalidInputError), status=statuses.of(exchange.path)),
         exchange,
-        "; ".join(f"{_named(field)}: {field.message}" for field in fields[:3]) + ".",
+        f"{detail}.",
         remedy=msg("See `errors` for each value, and /docs for the parameters of this operation."),
         errors=fields,
     )
@@ -124,10 +126,8 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 def _fields(errors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     for error in errors:
         place, *rest = [str(part) for part in error["loc"]] or ["request"]
-        if error["type"] == "json_invalid":
-            yield place, "", f"not valid JSON at character {rest[0]}"
-        else:
-            yield place, ".".join(rest), str(error["msg"])
+        field = "" if error["type"] == "json_invalid" else ".".join(rest)
+        yield place, field, describe_invalid(error)
 
 
 def _named(field: FieldProblem) -> str:

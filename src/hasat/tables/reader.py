@@ -199,11 +199,39 @@ def _find_column(
 
 
 def _heading(sample: Sequence[Row], column: int, score: Score) -> int | None:
-    """Return the number of rows up to the heading: the first cell that does not match itself."""
-    for number, row in enumerate(sample):
-        if column < len(row) and not is_empty(row[column]):
-            return number + 1 if score([row[column]]) <= 0 else None
-    return None
+    """Return the number of rows up to the headings; None if the first cell is a record's.
+
+    Above the first match are titles and headings of groups, often in merged cells: the fullest row
+    has the headings.
+    """
+    width = max(map(len, sample))
+    filled = [
+        (number, row)
+        for number, row in enumerate(sample, 1)
+        if column < len(row) and not is_empty(row[column])
+    ]
+    heading, most = None, 0
+    for number, row in filled[:_HEADING_ROWS]:
+        if score([row[column]]) > 0 or (heading is not None and _is_record(row, width)):
+            break
+        if _filled(row) > most:
+            heading, most = number, _filled(row)
+    return heading
+
+
+def _is_record(row: Row, width: int) -> bool:
+    """Return whether a row has values and not only words, in half of its columns or more."""
+    return 2 * _filled(row) >= width and any(map(_is_value, row))
+
+
+def _filled(row: Row) -> int:
+    return sum(not is_empty(cell) for cell in row)
+
+
+def _is_value(cell: Cell) -> bool:
+    """Return whether a cell has a number, a time or a code, and no words."""
+    text = cell_text(cell)
+    return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
 
 
 def _named_column(
@@ -229,8 +257,7 @@ def _named_column(
                     places=join((str(place + 1) for place in places), ", "),
                 ),
             )
-        if 2 * len(row) >= width:
-            # The rows above the headings are titles, with few cells.
+        if _is_record(row, width):
             break
     if column.isascii() and column.isdigit() and 0 < int(column[:9]) <= width:
         place = int(column) - 1
@@ -240,7 +267,7 @@ def _named_column(
             "{name} has no column named {column!r}. Its columns are: {row}.",
             name=name,
             column=column[:40],
-            row=_shown(next(row for row in sample if 2 * len(row) >= width)),
+            row=_shown(max(sample[:_HEADING_ROWS], key=_filled)),
         ),
         remedy=msg("Give the heading as it is in the file, or the place of the column."),
     )

@@ -6,8 +6,10 @@ The database is away in these tests: none of this may need it.
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import httpx2
 import psycopg
@@ -15,7 +17,7 @@ import pytest
 from fastapi import APIRouter, Query
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Message
@@ -25,8 +27,9 @@ from hasat.api.app import create_app
 from hasat.api.problems import problem_types
 from hasat.errors import DatabaseError, GoneError, HasatError, OutOfQuotaError
 from hasat.http.routes import body_limit, declare_responses
+from hasat.http.validation import describe_invalid
 from hasat.jobs import Catalogue
-from hasat.messages import msg, translate
+from hasat.messages import is_translated, msg, translate
 from hasat.settings import Settings, load_settings
 from hasat.source import Source
 from hasat.store import Store
@@ -199,6 +202,61 @@ async def test_values_that_cannot_be_used_are_listed_but_not_repeated(
     body = problem(answer, 422, "invalid-input")
     assert [entry["field"] for entry in body["errors"]] == ["words.1", "times"]
     assert all(set(entry) == {"in", "field", "message"} for entry in body["errors"])
+
+
+async def test_invalid_values_are_explained_in_the_language_of_the_caller(
+    client: httpx2.AsyncClient,
+) -> None:
+    turkish = {"Accept-Language": "tr"}
+    answer = await client.get("/api/v1/toys/seven?page=0", headers=turkish)
+    body = problem(answer, 422, "invalid-input")
+    assert body["detail"] == "path.number: Değer tam sayı olmalı; query.page: Değer en az 1 olmalı."
+    answer = await client.post("/api/v1/words", content=b"{", headers=turkish)
+    assert [entry["message"] for entry in problem(answer, 422, "invalid-input")["errors"]] == [
+        "Değer bir nesne olmalı"
+    ]
+
+
+class Everything(BaseModel):
+    """A field for each kind of value that requests have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, Field(min_length=2, max_length=3, pattern="^a")]
+    number: Annotated[int, Field(gt=1, lt=5)]
+    share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    flag: bool
+    names: Annotated[list[str], Field(min_length=1, max_length=2)]
+    words: dict[str, int]
+    kind: Literal["a", "b"]
+    day: date
+    at: datetime
+    id: UUID
+
+
+WRONG: dict[str, list[Any]] = {
+    "text": [1, "a", "aaaa", "bb"],
+    "number": ["x", 1, 5, 2.5, "9" * 5000],
+    "share": ["x", -1, 2, "inf"],
+    "flag": ["x", []],
+    "names": ["x", [], ["a"] * 3],
+    "words": [[], {"a": "x"}],
+    "kind": ["c"],
+    "day": ["x", []],
+    "at": ["x", []],
+    "id": ["x", 1],
+    "unknown": [1],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(one, v) for one in WRONG for v in WRONG[one]])
+def test_every_kind_of_invalid_value_has_a_translation(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Everything.model_validate({field: value})
+    for error in raised.value.errors():
+        text = describe_invalid(error)
+        assert is_translated(text, "tr"), text
+        assert "{" not in translate(text, "tr")
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]", b'{"words": NaN}', b"null"])

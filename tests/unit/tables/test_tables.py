@@ -123,6 +123,37 @@ def test_a_named_heading_may_have_titles_above_it(tmp_path: Path) -> None:
         _read(path, column="y")
 
 
+def test_headings_are_below_titles_and_headings_of_groups(tmp_path: Path) -> None:
+    path = tmp_path / "merged.xlsx"
+    book = openpyxl.Workbook()
+    for row in (
+        ["MÜŞTERİ LİSTESİ 2026"],
+        ["Kimlik", "Müşteri"],
+        ["Vergi No", "Ünvan", "İl", "Bakiye"],
+        ["yok", "IŞIK", "İZMİR", 12.5],
+        ["0012345678", "ÇAĞ", "İZMİR", 0],
+    ):
+        book.active.append(row)
+    book.active.merge_cells("A1:D1")
+    book.active.merge_cells("B2:D2")
+    book.save(path)
+    for column in (None, "vergi no", "1"):
+        with _read(path, column=column) as table:
+            assert (table.column, table.heading, table.column_name) == (0, 3, "Vergi No")
+    with pytest.raises(TableError, match="Its columns are: Vergi No, Ünvan, İl, Bakiye"):
+        _read(path, column="vkn")
+
+
+def test_a_first_record_of_words_is_not_a_heading(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("No;Ad;Kod\nyok;IŞIK;120.01\n0012345678;ÇAĞ;120.02\n", "utf-8")
+    with _read(path) as table:
+        assert table.heading == 1
+    path.write_text("No;Ad\nyok;IŞIK\n0012345678;ÇAĞ\n", "utf-8")
+    with _read(path) as table:
+        assert table.heading == 1
+
+
 def test_a_workbook_keeps_its_values(tmp_path: Path) -> None:
     path = tmp_path / "book.xlsx"
     book = openpyxl.Workbook()
