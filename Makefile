@@ -1,5 +1,5 @@
 # The main targets: `make demo` shows Hasat with simulated upstreams, `make test` runs all checks.
-.PHONY: help demo test bench format lock setup setup-runtime clean
+.PHONY: help demo test site bench format lock setup setup-runtime clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ demo: setup-runtime ## start everything on this machine, without any account
 
 test: setup ## format, lint, types, import contract and every test level
 	@scripts/test
+
+site: setup ## build the documentation as a site, in English and Turkish
+	@.venv/bin/python scripts/site.py site
 
 bench: setup ## run every script in bench/
 	@scripts/bench

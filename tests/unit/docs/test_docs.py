@@ -1,6 +1,7 @@
 """Everything that README and docs name exists: commands, options, settings, links, targets."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +111,25 @@ def test_the_list_of_decisions_names_every_decision() -> None:
     folder = PROJECT / "docs" / "decisions"
     index = (folder / "README.md").read_text("utf-8")
     assert re.findall(r"\]\((\d.*?)\)", index) == sorted(p.name for p in folder.glob("[0-9]*.md"))
+
+
+def test_the_site_has_every_page_in_both_languages_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    built = subprocess.run(
+        [sys.executable, PROJECT / "scripts/site.py", tmp_path / "site"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    for page in (PROJECT / "docs").rglob("*.md"):
+        path = page.relative_to(PROJECT / "docs").as_posix().removesuffix(".md").removesuffix(".tr")
+        path = re.sub("README$", "index", path)
+        assert (tmp_path / "site" / f"{path}.html").exists()
+        assert (tmp_path / "site/tr" / f"{path}.html").exists()
+    turkish = (tmp_path / "site/tr/tutorial/integrator.html").read_text("utf-8")
+    assert "Tek müşteri sorgulama" in turkish
+    loaded = re.compile(r"""<(?:script|img|link|iframe)[^>]*(?:src|href)=["']?(?:https?:)?//""")
+    for html in (tmp_path / "site").rglob("*.html"):
+        assert not loaded.search(html.read_text("utf-8")), html.name
