@@ -1,24 +1,28 @@
-"""Measure the start of the embedded PostgreSQL against the commands of PostgreSQL.
+"""Measure the start of the embedded PostgreSQL and of commands against the plain programs.
 
 Every figure is the median of rounds in which Hasat and the plain commands take turns, so that the
-ratios hold on any machine. Run `python bench/start.py`, or with `--json`.
+ratios hold on any machine. The database is measured in seconds, commands in processor time with the
+database running. Run `python bench/start.py`, or with `--json`.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
 
 import psycopg
 import structlog
 
+from hasat.console.runtime import open_migrated_store
 from hasat.settings import Settings, load_settings
 from hasat.store import open_store
 from hasat.store.embedded.account import Account, server_account
@@ -82,6 +86,43 @@ async def _start(settings: Settings) -> float:
         return time.perf_counter() - started
 
 
+def _processor_seconds(command: Sequence[str], home: Path) -> float:
+    """Return the processor time of a command and of the processes that it waits for."""
+
+    def used() -> float:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return spent.ru_utime + spent.ru_stime
+
+    before = used()
+    subprocess.run(
+        [sys.executable, *command],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "HASAT_HOME": str(home)},
+    )
+    return used() - before
+
+
+async def measure_commands(rounds: int, home: Path) -> dict[str, dict[str, float]]:
+    """Measure commands in turns with a Python that does nothing."""
+    commands = {
+        "plain python": ("-c", "pass"),
+        "hasat --version": ("-m", "hasat", "--version"),
+        "hasat jobs list": ("-m", "hasat", "jobs", "list"),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in commands}
+    # The open store keeps the server running.
+    async with open_migrated_store(load_settings(environ={"HASAT_HOME": str(home)})):
+        for _ in range(rounds):
+            for name, command in commands.items():
+                measured[name].append(await asyncio.to_thread(_processor_seconds, command, home))
+    plain, *others = ((name, median(values)) for name, values in measured.items())
+    return {
+        name: {"processor seconds": seconds, plain[0]: plain[1], "ratio": seconds / plain[1]}
+        for name, seconds in others
+    }
+
+
 async def measure(rounds: int, folder: Path) -> dict[str, dict[str, float]]:
     account = server_account(Path("/nonexistent"))
     plain = PlainServer(folder / "plain", account, server_binaries(None, None, account))
@@ -134,14 +175,16 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o711)
         result = asyncio.run(measure(arguments.rounds, folder))
+        result |= asyncio.run(measure_commands(arguments.rounds, folder / "commands"))
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
     print(f"median of {arguments.rounds} rounds")
     for name, figures in result.items():
-        seconds, (other, baseline) = figures["seconds"], list(figures.items())[1]
+        (unit, seconds), (other, baseline) = list(figures.items())[:2]
         print(
-            f"{name:20} {seconds:6.3f} s   {other:32} {baseline:6.3f} s   {figures['ratio']:5.2f} x"
+            f"{name:20} {seconds:6.3f} {unit:17}   {other:32} {baseline:6.3f} s   "
+            f"{figures['ratio']:5.2f} x"
         )
 
 

@@ -77,6 +77,7 @@ def test_the_permissions_of_a_shared_folder_stay(installation: Installation) -> 
     installation.home.chmod(0o1777)
     theirs = installation.home / "theirs.txt"
     theirs.touch()
+    installation.call("db", "migrate")
     done = installation.call("doctor")
     assert "is shared with other users or programs" in done.stdout
     assert stat.S_IMODE(installation.home.stat().st_mode) == 0o1777

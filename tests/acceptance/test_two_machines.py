@@ -18,7 +18,7 @@ import pytest
 from hasat.jobs import Catalogue, run_in_foreground
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import get_run
-from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.store import MigrationSet, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from support.gib_lists import MIGRATIONS

@@ -74,7 +74,15 @@ def _templates(tree: ast.AST) -> Iterable[str]:
             case ast.Call(ast.Name(name), [ast.Constant(str(template)), *_]) if name in _MARKERS:
                 yield template
             case ast.Call(ast.Attribute(attr="table"), headings):
-                yield from (one.value for one in headings if _is_text(one))
+                yield from (one.value for one in map(_heading, headings) if _is_text(one))
+
+
+def _heading(node: ast.expr) -> ast.expr:
+    """Return the heading of a column, which is given as a text or as a Column."""
+    match node:
+        case ast.Call(ast.Name("Column"), [heading, *_]):
+            return heading
+    return node
 
 
 def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:

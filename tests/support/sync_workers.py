@@ -23,7 +23,7 @@ from hasat.logs import configure_logging
 from hasat.settings import Settings, load_settings
 from hasat.settings.platform_sections import JobOverride
 from hasat.sources.gib.simulator.lists import Publisher
-from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.store import Store, open_store
 from support.gib_lists import MIGRATIONS
 from support.processes import eventually

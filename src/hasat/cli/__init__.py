@@ -8,7 +8,6 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from hasat import __version__
 from hasat.cli.source_commands import source_command, source_command_names
 from hasat.console import context, output
 from hasat.console.help import localize_help, localize_panels
@@ -52,6 +51,12 @@ class _LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*COMMANDS, *source_command_names()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            # The names that an error suggests.
+            self.commands = dict.fromkeys(self.list_commands(ctx), self)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         # A platform command does not load the sources.
@@ -114,6 +119,8 @@ def _globals(
 
 def _show_version(on: bool) -> None:
     if on:
+        from hasat import __version__
+
         print(f"hasat {__version__}")
         raise typer.Exit
 

@@ -1,19 +1,21 @@
 """The context of one command call: its settings, its umask and its signals."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
 from hasat.errors import UsageError
-from hasat.logs import configure_logging
 from hasat.messages import msg
-from hasat.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from hasat.settings import Settings
 
 T = TypeVar("T")
 
@@ -25,14 +27,17 @@ def get_flags(ctx: typer.Context) -> dict[str, str]:
     return cast(dict[str, str], ctx.find_root().obj)
 
 
-def get_settings(ctx: typer.Context) -> Settings:
+def get_settings(ctx: typer.Context) -> "Settings":
     """Return the settings of this call; the first call loads them and configures logging."""
+    from hasat.logs import configure_logging
+    from hasat.settings import load_settings
+
     root = ctx.find_root()
     if "settings" not in root.meta:
         settings = load_settings(get_flags(ctx))
         configure_logging(settings)
         root.meta["settings"] = settings
-    return cast(Settings, root.meta["settings"])
+    return cast("Settings", root.meta["settings"])
 
 
 def create_private_files(ctx: typer.Context) -> None:
@@ -62,9 +67,11 @@ def umask(mask: int) -> Iterator[None]:
 
 def run_async(
     coroutine: Coroutine[Any, Any, T],
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    loop_factory: "Callable[[], asyncio.AbstractEventLoop] | None" = None,
 ) -> T:
     """Run a command's coroutine; a signal cancels it and the command exits with 130."""
+    import asyncio
+
     interrupted = False
 
     async def run_until_interrupted() -> T:

@@ -5,7 +5,10 @@ from typing import Any
 
 from rich.text import Text
 
+from hasat.console.tables import local_time
+from hasat.feed.holds import Hold
 from hasat.jobs import Run
+from hasat.settings import Settings
 
 EXIT_CODES = {
     "queued": 0,
@@ -44,6 +47,24 @@ def run_text(result: Mapping[str, Any]) -> Text:
             for name, one in datasets.items()
         ]
     return Text("\n".join(lines))
+
+
+def decision_json(hold: Hold) -> dict[str, Any]:
+    """Return the state of a hold, and its decision if there is one, as the commands print it."""
+    return {
+        "decision": hold.state,
+        "decidedAt": hold.decided_at,
+        "decidedBy": hold.decided_by,
+        "reason": hold.reason,
+    }
+
+
+def decision_text(hold: Hold, settings: Settings) -> str:
+    """Return the decision about a hold: what, who, when and why."""
+    by = f" by {hold.decided_by}" if hold.decided_by else ""
+    at = f" at {local_time(hold.decided_at, settings)}" if hold.decided_at else ""
+    why = f": {hold.reason}" if hold.reason else ""
+    return f"{hold.state}{by}{at}{why}"
 
 
 def preview_lines(preview: Mapping[str, Any]) -> list[str]:

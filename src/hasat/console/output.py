@@ -1,7 +1,6 @@
 """Output of the commands: data on stdout, notes and progress on stderr."""
 
 import json as jsonlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
 
 from hasat.messages import language_of_environment, translate
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, RenderableType
 
+    from hasat.console.tables import Column, FittingTable
     from hasat.jobs.context import OnProgress
 
 _PIPE_WIDTH = 10_000
@@ -32,7 +31,9 @@ EXIT_CODES = """Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing to do, 4 held by 
 5 out of quota, 130 interrupted."""
 
 
-def stderr() -> Console:
+def stderr() -> "Console":
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 
@@ -51,25 +52,32 @@ def note(sentence: str) -> None:
     print(localize(sentence), file=sys.stderr, flush=True)
 
 
-def emit(value: Any, *, json: bool, human: Callable[[], RenderableType]) -> None:
+def emit(value: Any, *, json: bool, human: "Callable[[], RenderableType]") -> None:
     """Print data as one JSON document, or as the text that `human` renders."""
     if json:
         print(jsonlib.dumps(value, ensure_ascii=False, indent=2, default=_to_json))
         return
+    from rich.console import Console
+
     # A pipe has no width: lines are not wrapped to that of the terminal.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     console = Console(highlight=False, soft_wrap=width is not None, width=width)
     console.print(human(), markup=False)
 
 
-def table(*headings: str, numeric: bool = False) -> "Table":
-    """Return an empty table without borders; `numeric` right-aligns all but the first column."""
-    from rich.table import Table
+def table(*columns: "str | Column", numeric: bool = False) -> "FittingTable":
+    """Return an empty table; `numeric` right-aligns all but the first column."""
+    from dataclasses import replace
 
-    empty = Table(box=None, pad_edge=False, padding=(0, 2) if numeric else (0, 1))
-    for number, heading in enumerate(headings):
-        empty.add_column(localize(heading), justify="right" if numeric and number else "left")
-    return empty
+    from hasat.console.tables import Column, FittingTable
+
+    given = [Column(one) if isinstance(one, str) else one for one in columns]
+    return FittingTable(
+        [
+            replace(one, heading=localize(one.heading), numeric=one.numeric or (numeric and at > 0))
+            for at, one in enumerate(given)
+        ]
+    )
 
 
 @contextmanager
@@ -93,6 +101,8 @@ def progress_bar(name: str) -> "Iterator[OnProgress | None]":
 @contextmanager
 def _logs_above_bars() -> Iterator[None]:
     """Send log lines through the stderr that rich has replaced, so that bars do not break them."""
+    import logging
+
     handlers = [
         handler
         for handler in logging.getLogger().handlers

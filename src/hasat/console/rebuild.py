@@ -10,7 +10,7 @@ from hasat.console.holds import run_json
 from hasat.console.runtime import (
     archive_without_workers,
     build_catalogue,
-    open_migrated_store,
+    open_existing_store,
     with_audit,
 )
 from hasat.errors import NotFoundError
@@ -65,7 +65,7 @@ async def _rebuild(settings: Settings, name: str, action: str, target: str) -> R
 
     # One connection reads while another writes.
     pool_size = max(2, settings.database.pool_size)
-    async with open_migrated_store(settings, pool_size=pool_size) as store:
+    async with open_existing_store(settings, pool_size=pool_size) as store:
         run = await with_audit(action, target, perform, takes_long=True)(store)
         await archive_without_workers(store, settings)
     return run

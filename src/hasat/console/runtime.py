@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hasat.console import context, output
-from hasat.jobs import Catalogue, platform_jobs, run_in_foreground
+from hasat.errors import NotFoundError
+from hasat.jobs import Catalogue, platform_jobs
 from hasat.jobs.platform_jobs import ARCHIVES_JOB
 from hasat.jobs.runs import count_live_workers
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.source.installed import all_datasets, all_rebuilds, all_sources, missing_configuration
-from hasat.store import MigrationSet, Store, open_store
+from hasat.store import MigrationSet, Store, has_database, open_store
 from hasat.store.audit import audited, command_actor
 
 T = TypeVar("T")
@@ -41,11 +43,34 @@ def open_migrated_store(
     return open_store(settings, source_migrations(), pool_size, for_requests=for_requests)
 
 
-def run_with_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the store, run one function with it and return its result."""
+def check_database(settings: Settings) -> None:
+    """Raise NotFoundError if the folder has no database: its name is probably misspelt."""
+    if not has_database(settings):
+        raise NotFoundError(
+            msg("There is no database in {home}.", home=settings.home),
+            remedy=msg("Check --home or HASAT_HOME. `hasat up` creates a database there."),
+        )
+
+
+def open_existing_store(
+    settings: Settings, pool_size: int | None = None
+) -> AbstractAsyncContextManager[Store]:
+    """Open the store for a command that has no use for an empty database: it creates none."""
+    check_database(settings)
+    return open_migrated_store(settings, pool_size)
+
+
+def run_with_store(
+    settings: Settings, work: Callable[[Store], Awaitable[T]], *, creates: bool = False
+) -> T:
+    """Open the store, run one function with it and return its result.
+
+    Without `creates`, a folder without a database is an error.
+    """
+    opened = open_migrated_store if creates else open_existing_store
 
     async def perform() -> T:
-        async with open_migrated_store(settings) as store:
+        async with opened(settings) as store:
             return await work(store)
 
     return context.run_async(perform())
@@ -74,6 +99,8 @@ def with_audit(
 
 async def archive_without_workers(store: Store, settings: Settings) -> None:
     """Write the archives that are due if no worker is running that would write them."""
+    from hasat.jobs import run_in_foreground
+
     catalogue = build_catalogue(settings)
     job = catalogue.get(ARCHIVES_JOB)
     if not job.enabled or await count_live_workers(store, settings):

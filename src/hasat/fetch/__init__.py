@@ -4,10 +4,10 @@
 over a pool of endpoints. The state that processes share is in the schema `fetching`.
 """
 
+from typing import TYPE_CHECKING
+
 from hasat.fetch.client import Client, ClientOptions
-from hasat.fetch.endpoint_store import EndpointReport, read_endpoints, reset_rests
 from hasat.fetch.fetcher import Fetcher
-from hasat.fetch.hedging import HedgedFetcher, max_attempts
 from hasat.fetch.outcomes import (
     FetchResult,
     Outcome,
@@ -17,8 +17,13 @@ from hasat.fetch.outcomes import (
     Verdict,
     retry_after,
 )
-from hasat.fetch.pool import EndpointPool
 from hasat.fetch.workers_file import Endpoint, WorkersFile, read_workers
+from hasat.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hasat.fetch.endpoint_store import EndpointReport, read_endpoints, reset_rests
+    from hasat.fetch.hedging import HedgedFetcher, max_attempts
+    from hasat.fetch.pool import EndpointPool
 
 __all__ = [
     "Client",
@@ -41,3 +46,13 @@ __all__ = [
     "reset_rests",
     "retry_after",
 ]
+
+# Only upstreams with a pool of endpoints need these.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "hasat.fetch.endpoint_store": ("EndpointReport", "read_endpoints", "reset_rests"),
+        "hasat.fetch.hedging": ("HedgedFetcher", "max_attempts"),
+        "hasat.fetch.pool": ("EndpointPool",),
+    },
+)

@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
-
-import httpx2
+from typing import TYPE_CHECKING, Self
 
 from hasat.fetch.outcomes import Outcome, Request, Response, Verdict
+
+if TYPE_CHECKING:
+    import httpx2
 
 _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 30.0
@@ -43,7 +44,7 @@ class Client:
     """
 
     def __init__(
-        self, options: ClientOptions, transport: httpx2.AsyncBaseTransport | None = None
+        self, options: ClientOptions, transport: "httpx2.AsyncBaseTransport | None" = None
     ) -> None:
         self._options = options
         self._transport = transport
@@ -66,6 +67,8 @@ class Client:
 
     async def send(self, address: str, request: Request) -> Response:
         """Return the complete response; raise NoResponseError if there is none to classify."""
+        import httpx2
+
         http = self.ready()
         started = time.monotonic()
         try:
@@ -80,11 +83,13 @@ class Client:
             raise _no_response(f"no response ({str(error) or type(error).__name__})") from error
         return Response(status, headers, body, time.monotonic() - started)
 
-    def ready(self) -> httpx2.AsyncClient:
+    def ready(self) -> "httpx2.AsyncClient":
         """Return the underlying client; create it on the first call.
 
         Loading all certificates takes longer than most responses: call this before measuring.
         """
+        import httpx2
+
         if self._opened is None:
             limits = httpx2.Limits(max_connections=None, keepalive_expiry=_KEEP_SECONDS)
             self._opened = httpx2.AsyncClient(
@@ -92,7 +97,9 @@ class Client:
             )
         return self._opened
 
-    def _request(self, address: str, request: Request) -> httpx2.Request:
+    def _request(self, address: str, request: Request) -> "httpx2.Request":
+        import httpx2
+
         headers, content = dict(self._headers), None
         if request.json is not None:
             headers["content-type"] = "application/json"
@@ -109,7 +116,7 @@ class Client:
         )
 
     async def _exchange(
-        self, http: httpx2.AsyncClient, request: httpx2.Request
+        self, http: "httpx2.AsyncClient", request: "httpx2.Request"
     ) -> tuple[int, dict[str, str], bytes]:
         response = await http.send(request, stream=True)
         try:

@@ -1,13 +1,14 @@
 """The health of an endpoint: its latencies, its throttle, its cooldowns and its expected cost."""
 
 import math
+import sys
+from array import array
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hasat.fetch.outcomes import DEFINITIVE, Outcome, Verdict
 
@@ -21,9 +22,9 @@ _LOG_GROWTH = math.log(_GROWTH)
 class LatencySketch:
     """A histogram of latencies in buckets that grow by five percent; older responses weigh less."""
 
-    def __init__(self, counts: NDArray[np.uint16] | None = None) -> None:
-        self._counts = np.zeros(_BUCKETS, np.uint16) if counts is None else counts
-        self._total = int(self._counts.sum())
+    def __init__(self, counts: "array[int] | None" = None) -> None:
+        self._counts = array("H", bytes(2 * _BUCKETS)) if counts is None else counts
+        self._total = sum(self._counts)
         # Read far more often than changed.
         self._quantiles: dict[float, float] = {}
 
@@ -38,27 +39,36 @@ class LatencySketch:
         self._counts[min(place, _BUCKETS - 1)] += 1
         self._total += 1
         if self._total > _MAX_TOTAL:
-            self._counts //= 2
-            self._total = int(self._counts.sum())
+            self._counts = array("H", (count // 2 for count in self._counts))
+            self._total = sum(self._counts)
 
     def quantile(self, share: float) -> float | None:
         """Return the seconds within which this share of responses arrived; None without any."""
         if self._total == 0:
             return None
         if share not in self._quantiles:
-            place = int(np.searchsorted(np.cumsum(self._counts), share * self._total))
+            place = bisect_left(list(accumulate(self._counts)), share * self._total)
             self._quantiles[share] = _FIRST_SECONDS * _GROWTH ** min(place, _BUCKETS - 1)
         return self._quantiles[share]
 
     def to_bytes(self) -> bytes:
-        return self._counts.astype("<u2").tobytes()
+        return _little_endian(self._counts).tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
         """Read the result of `to_bytes`; anything else is an empty sketch."""
         if data is None or len(data) != 2 * _BUCKETS:
             return cls()
-        return cls(np.frombuffer(data, "<u2").astype(np.uint16))
+        return cls(_little_endian(array("H", data)))
+
+
+def _little_endian(counts: "array[int]") -> "array[int]":
+    """Convert from or to the stored order of bytes."""
+    if sys.byteorder == "little":
+        return counts
+    swapped = counts[:]
+    swapped.byteswap()
+    return swapped
 
 
 _RECENT = 15

@@ -3,11 +3,16 @@
 All state is in the database: the schema `jobs` and procrastinate's tables.
 """
 
+from typing import TYPE_CHECKING
+
 from hasat.jobs.catalogue import Catalogue, Job, Outcome, Run
 from hasat.jobs.context import RunContext
-from hasat.jobs.foreground import run_in_foreground
 from hasat.jobs.platform_jobs import platform_jobs
-from hasat.jobs.worker import Worker
+from hasat.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hasat.jobs.foreground import run_in_foreground
+    from hasat.jobs.worker import Worker
 
 __all__ = [
     "Catalogue",
@@ -19,3 +24,9 @@ __all__ = [
     "platform_jobs",
     "run_in_foreground",
 ]
+
+# Procrastinate is needed to run jobs, not to list them.
+__getattr__ = lazy_names(
+    __name__,
+    {"hasat.jobs.foreground": ("run_in_foreground",), "hasat.jobs.worker": ("Worker",)},
+)

@@ -30,6 +30,9 @@ Location = Annotated[str, LOCATION]
 """The type of a parameter that names a file or an address. A run on the command line may use both;
 a queued run opens only http(s) addresses, which must be public."""
 
+TASK = "hasat.run"
+"""The only task of procrastinate; its argument is the run."""
+
 APPROVE = "approve"
 """The parameter of a run that applies an approved hold: its id. Only an approval sets it."""
 

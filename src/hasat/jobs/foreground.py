@@ -14,10 +14,10 @@ from psycopg.types.json import Jsonb
 from hasat.clock import zone
 from hasat.errors import DatabaseError
 from hasat.jobs.attempt import Attempt, AttemptResult, JobTask, StopReason
-from hasat.jobs.catalogue import APPROVE, Catalogue, Job, Run, check_params
+from hasat.jobs.catalogue import APPROVE, TASK, Catalogue, Job, Run, check_params
 from hasat.jobs.connection import CONNECTION_ERRORS, Connection, RetryingPool, open_retrying_pool
 from hasat.jobs.context import OnProgress
-from hasat.jobs.queue import PRIVATE_QUEUE_PREFIX, TASK, record_run
+from hasat.jobs.queue import PRIVATE_QUEUE_PREFIX, record_run
 from hasat.jobs.recovery import Heartbeat, Recovery
 from hasat.jobs.runs import get_run, message_columns
 from hasat.jobs.worker import worker_name

@@ -18,12 +18,10 @@ from hasat.feed.archive.writer import expire_archives, write_archives
 from hasat.feed.changes import expire_history
 from hasat.feed.dataset import Dataset
 from hasat.feed.rebuild import Rebuild, RebuildSummary
-from hasat.jobs.catalogue import Job, Outcome
+from hasat.jobs.catalogue import TASK, Job, Outcome
 from hasat.jobs.connection import DATABASE_ERRORS, Connection
 from hasat.jobs.context import RunContext
-from hasat.jobs.queue import TASK
 from hasat.messages import join, msg, template
-from hasat.receipts.ledger import expire_receipts
 from hasat.store.queries import load_query
 
 ARCHIVES_JOB = "archive_datasets"
@@ -149,6 +147,8 @@ _UNCLAIMED = template("No worker started it for {days} days.")
 
 
 async def _housekeeping(context: RunContext) -> Outcome:
+    from hasat.receipts.ledger import expire_receipts
+
     days = context.settings.jobs.keep_runs_days
     detail = {}
     for what in ("forget_runs", "forget_set_aside", "drop_unwanted", "sweep_queue"):

@@ -26,6 +26,7 @@ from hasat.errors import AlreadyRunningError, ConflictError
 from hasat.feed.holds import record_approver, waiting_hold
 from hasat.jobs.catalogue import (
     APPROVE,
+    TASK,
     Catalogue,
     Job,
     Run,
@@ -41,9 +42,6 @@ from hasat.messages import msg
 from hasat.store import Store
 from hasat.store.audit import AuditOutcome, describe_action, record_action
 from hasat.store.queries import load_query
-
-TASK = "hasat.run"
-"""The only task of procrastinate; its argument is the run."""
 
 MAX_ATTEMPTS = 3
 STOPPED = msg("Stopped manually before it finished.")

@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 import psycopg
 import structlog
 
+from hasat.jobs.catalogue import TASK
 from hasat.jobs.connection import CONNECTION_ERRORS, Connection, RetryingPool
 from hasat.jobs.context import replaced_error
-from hasat.jobs.queue import MAX_ATTEMPTS, PRIVATE_QUEUE_PREFIX, STOPPED, TASK
+from hasat.jobs.queue import MAX_ATTEMPTS, PRIVATE_QUEUE_PREFIX, STOPPED
 from hasat.messages import join, msg, template
 from hasat.settings import Settings
 from hasat.store.queries import load_query

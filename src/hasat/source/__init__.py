@@ -9,8 +9,7 @@ The built-in sources are registered in the same way and have no privileges. The 
 Hasat may change in any release; the names here do not change without a note in the changelog.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hasat.budget import Budget, EndpointLimit, Lane, Remaining, Upstream
 from hasat.deliver import Event, publish_event
@@ -32,6 +31,7 @@ from hasat.feed.raw import RawRequest, mark_applied, store_body
 from hasat.feed.rebuild import Rebuild
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.jobs import Catalogue, Job, Outcome, Run, RunContext
+from hasat.lazy import lazy_names
 from hasat.messages import msg, template
 from hasat.settings import LegacyNames, Section, Settings, types
 from hasat.settings.events import EventKind
@@ -164,7 +164,7 @@ __all__ = [
 ]
 
 # Loaded on demand: commands and workers need no pages, and a server needs no commands.
-_LAZY = {
+_ON_DEMAND = {
     "hasat.console.context": ("get_settings",),
     "hasat.console.output": ("JsonFlag", "emit"),
     "hasat.console.runtime": ("run_with_store", "with_audit"),
@@ -179,11 +179,4 @@ _LAZY = {
     ),
     "hasat.tools": ("ToolResponse",),
 }
-_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'hasat.source' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return value
+__getattr__ = lazy_names(__name__, _ON_DEMAND)

@@ -4,6 +4,6 @@ May touch the folder `postgres` in HASAT_HOME and the database; knows nothing of
 """
 
 from hasat.store.migrate import MigrationSet
-from hasat.store.store import Store, open_store
+from hasat.store.store import Store, has_database, open_store
 
-__all__ = ["MigrationSet", "Store", "open_store"]
+__all__ = ["MigrationSet", "Store", "has_database", "open_store"]

@@ -22,6 +22,7 @@ from hasat.errors import DatabaseError
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.store import explain
+from hasat.store.embedded.layout import Layout
 from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.home import make_home_private
 from hasat.store.liveness import Liveness, watched_session_class
@@ -234,6 +235,11 @@ class Reached:
     address: str | Callable[[], Awaitable[str]]
     label: str
     embedded: bool
+
+
+def has_database(settings: Settings) -> bool:
+    """Return whether a database is configured, or an embedded one has been created."""
+    return settings.database.url is not None or Layout(settings.home / "postgres").data.is_dir()
 
 
 @asynccontextmanager

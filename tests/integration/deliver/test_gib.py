@@ -9,7 +9,7 @@ import pytest
 from hasat.deliver.events import format_duration, publish_holds
 from hasat.jobs import Catalogue, Run, run_in_foreground
 from hasat.settings import Settings
-from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.sources.gib.sync.sync import ADVISORY_LOCK
 from hasat.store import MigrationSet, Store
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from hasat.budget import Budget, EndpointLimit, Upstream
 from hasat.errors import OutOfQuotaError, SettingsError, UnavailableError
 from hasat.fetch import Outcome, Request, max_attempts, read_endpoints
-from hasat.fetch.endpoint_store import EndpointMetrics
+from hasat.fetch.endpoint_metrics import EndpointMetrics
 from hasat.store import Store
 from support.endpoint_pool import (
     CONTEXT,

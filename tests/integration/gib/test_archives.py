@@ -10,7 +10,7 @@ from hasat.jobs import Job, Outcome
 from hasat.jobs.platform_jobs import archive_job
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS
-from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.store import MigrationSet, Store
 from hasat.testing.jobs import perform
 from support.archive_tools import GIB, files_in

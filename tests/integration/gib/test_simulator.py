@@ -21,7 +21,7 @@ from hasat.sources.gib.lists.errors import ArchiveError, EmptyListError
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.sources.gib.simulator.server import GIB, PATHS, SIX_HOURS
 from hasat.sources.gib.simulator.taxpayers import Taxpayer
-from hasat.sources.gib.sync.job import SYNC
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.jobs import perform

@@ -8,8 +8,8 @@ import shapely
 from shapely import MultiPolygon, Polygon
 
 from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point, Query
+from hasat.sources.tkgm.scan import Quality
 from hasat.sources.tkgm.scan.planner import GridPlanner, Planner
-from hasat.sources.tkgm.scan.progress import Quality
 from hasat.sources.tkgm.simulator.cadastre import Cadastre
 from hasat.sources.tkgm.simulator.kinds import generate_cadastre
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
@@ -20,11 +19,12 @@ from hasat.api.keys import (
     revoke_key,
 )
 from hasat.api.usage import MAX_DAYS, list_usage
-from hasat.clock import zone
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
+from hasat.console.tables import Column, local_time, outcome
 from hasat.errors import UsageError
 from hasat.messages import msg
+from hasat.settings import Settings
 from hasat.settings.types import parse_duration
 from hasat.source.installed import all_datasets
 from hasat.store.audit import list_audit
@@ -84,7 +84,7 @@ def create(
             store, name, scope, lifetime, per_minute=per_minute, datasets=datasets
         ),
     )
-    key, token = run_with_store(context.get_settings(ctx), create)
+    key, token = run_with_store(context.get_settings(ctx), create, creates=True)
     if not json:
         output.note(
             f"Key {key.id} for {key.name!r} ({key.scope}). Store it now: it is not shown again."
@@ -100,8 +100,7 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     """
     settings = context.get_settings(ctx)
     keys = run_with_store(settings, list_keys)
-    default = settings.serve.requests_per_minute
-    output.emit([key.public() for key in keys], json=json, human=lambda: _table(keys, default))
+    output.emit([key.public() for key in keys], json=json, human=lambda: _table(keys, settings))
 
 
 @app.command()
@@ -181,13 +180,21 @@ def show_usage(
     def human() -> RenderableType:
         if not found:
             return Text("No results.")
-        table = output.table("day", "key", "caller", "requests", "refused", "failed", "bytes")
+        table = output.table(
+            "day",
+            "key",
+            Column("caller", 1),
+            Column("requests", numeric=True),
+            Column("refused", numeric=True),
+            Column("failed", numeric=True),
+            Column("bytes", 2, numeric=True),
+        )
         for one in found:
             counts = (one.requests, one.refused, one.failed, one.bytes)
             table.add_row(
                 one.day.isoformat(),
-                Text(one.name or ""),
-                Text(one.caller),
+                one.name or "",
+                one.caller,
                 *(f"{count:,}" for count in counts),
             )
         return table
@@ -249,17 +256,20 @@ def audit(
         if not found:
             return Text("No results.")
         table = output.table(
-            "record", "at", "actor", "by", "from", "action", "object", "outcome", "reason"
+            Column("record", 3, numeric=True),
+            "at",
+            "actor",
+            Column("by", 4),
+            Column("from", 5),
+            "action",
+            Column("object", 1),
+            "outcome",
+            Column("reason", 2, wraps=True),
         )
         for one in found:
-            at = one.at.astimezone(zone(settings.jobs.timezone))
-            cells = (one.actor, one.actor_kind, one.address, one.action, one.object, one.outcome)
-            table.add_row(
-                str(one.id),
-                f"{at:%Y-%m-%d %H:%M:%S}",
-                *map(Text, cells),
-                Text(one.reason or ""),
-            )
+            cells = (one.actor, one.actor_kind, one.address, one.action, one.object)
+            at = local_time(one.at, settings)
+            table.add_row(str(one.id), at, *cells, outcome(one.outcome), one.reason or "")
         return table
 
     output.emit([document(one) for one in found], json=json, human=human)
@@ -294,25 +304,29 @@ def _format_limit(key: ApiKey, default: int) -> str:
     return f"{limit or 'unlimited'}{' (default)' if key.per_minute is None else ''}"
 
 
-def _table(keys: Sequence[ApiKey], default: int) -> RenderableType:
+def _table(keys: Sequence[ApiKey], settings: Settings) -> RenderableType:
     if not keys:
         return Text("There are no keys. Create one with `hasat keys create NAME`.")
     table = output.table(
-        "id", "name", "scope", "datasets", "state", "per minute", "created", "last used", "expires"
+        "id",
+        "name",
+        "scope",
+        Column("datasets", 2, wraps=True),
+        "state",
+        Column("per minute", 3),
+        Column("created", 5),
+        Column("last used", 1),
+        Column("expires", 4),
     )
     for key in keys:
-        days = (_format_day(time) for time in (key.created_at, key.last_used_at, key.expires_at))
+        times = (key.created_at, key.last_used_at, key.expires_at)
         table.add_row(
             key.id,
-            Text(key.name),
+            key.name,
             key.scope,
             ", ".join(key.datasets or ()) or "all",
-            key.state,
-            _format_limit(key, default),
-            *days,
+            outcome(key.state),
+            _format_limit(key, settings.serve.requests_per_minute),
+            *(local_time(time, settings) for time in times),
         )
     return table
-
-
-def _format_day(time: datetime | None) -> str:
-    return f"{time.astimezone():%Y-%m-%d}" if time else "-"

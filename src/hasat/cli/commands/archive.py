@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from hasat.console import context, output
-from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
+from hasat.console.runtime import open_existing_store, run_with_store, with_audit
+from hasat.console.tables import Column
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, storage_of, write_archives
 from hasat.feed.archive.catalog import NoArchiveError, list_archives
@@ -79,7 +80,7 @@ def verify_(
 
     async def perform() -> list[Verification]:
         storage = storage_of(settings)
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             found = await list_archives(store, name)
         if not found:
             raise NoArchiveError(
@@ -117,7 +118,13 @@ def _emit(archives: Sequence[Archive], *, json: bool) -> None:
     listed: list[dict[str, Any]] = [archive.summary() for archive in archives]
 
     def human() -> RenderableType:
-        table = output.table("file", "bytes", "records", "change", "state at")
+        table = output.table(
+            "file",
+            Column("bytes", 1, numeric=True),
+            Column("records", 2, numeric=True),
+            Column("change", 3, numeric=True),
+            Column("state at", 4),
+        )
         for one in listed:
             table.add_row(
                 one["fileName"],

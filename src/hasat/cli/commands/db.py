@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hasat.console import context, output
-from hasat.console.runtime import open_migrated_store, source_migrations
+from hasat.console.runtime import check_database, open_migrated_store, source_migrations
 from hasat.errors import HasatError, UsageError
 from hasat.feed.archive import write_archives
 from hasat.feed.changes import is_filled
@@ -133,6 +133,7 @@ async def _url(settings: Settings) -> tuple[str, bool]:
 
 
 async def _psql(settings: Settings, arguments: list[str]) -> int:
+    check_database(settings)
     async with reach(settings) as reached:
         client = await Client.of(reached, settings.database.binaries)
         # Ctrl-C is for psql, which cancels its query; this process must survive it.
@@ -149,6 +150,7 @@ async def _migrate(settings: Settings) -> list[str]:
 
 
 async def _backup(settings: Settings, file: Path) -> int:
+    check_database(settings)
     async with reach(settings) as reached:
         return await back_up(reached, file, settings.database.binaries)
 

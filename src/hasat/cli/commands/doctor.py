@@ -74,7 +74,17 @@ async def _port(settings: Settings) -> Finding:
 async def _database(settings: Settings) -> list[Finding]:
     from hasat.console.runtime import open_migrated_store
     from hasat.source.installed import all_sources
+    from hasat.store import has_database
 
+    if not has_database(settings):
+        return [
+            Finding(
+                "database",
+                "warning",
+                msg("There is no database in {home}.", home=settings.home),
+                msg("Check --home or HASAT_HOME. `hasat up` creates a database there."),
+            )
+        ]
     async with open_migrated_store(settings) as store:
         return await diagnostics.check_database(store, settings, all_sources())
 

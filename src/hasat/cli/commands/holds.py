@@ -8,17 +8,25 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.console import context, output
-from hasat.console.holds import EXIT_CODES, preview_lines, run_json, run_text
+from hasat.console.holds import (
+    EXIT_CODES,
+    decision_text,
+    preview_lines,
+    run_json,
+    run_text,
+)
 from hasat.console.runtime import (
     archive_without_workers,
     build_catalogue,
-    open_migrated_store,
+    open_existing_store,
     run_with_store,
     with_audit,
 )
+from hasat.console.tables import Column, local_time, outcome
 from hasat.feed.holds import Hold, get_hold, list_holds, reject_hold
 from hasat.jobs import Run
 from hasat.jobs.approvals import apply_hold
+from hasat.settings import Settings
 from hasat.settings.reference import plain
 from hasat.store import Store
 
@@ -47,14 +55,22 @@ def list_(
     found = run_with_store(settings, lambda store: list_holds(store, state=state, limit=limit))
 
     def human() -> Table:
-        table = output.table("id", "state", "source", "datasets", "at", "decided by", "reason")
+        table = output.table(
+            Column("id", numeric=True),
+            "state",
+            Column("source", 3),
+            Column("datasets", wraps=True),
+            "at",
+            Column("decided by", 1),
+            Column("reason", 2, wraps=True),
+        )
         for one in found:
             table.add_row(
                 str(one.id),
-                one.state,
+                outcome(one.state),
                 one.source or "",
                 ", ".join(one.datasets),
-                f"{one.at:%Y-%m-%d %H:%M}",
+                local_time(one.at, settings),
                 one.decided_by or "",
                 one.reason or "",
             )
@@ -71,7 +87,7 @@ def show(ctx: typer.Context, hold: HoldArgument, json: output.JsonFlag = False) 
     """
     settings = context.get_settings(ctx)
     found = run_with_store(settings, lambda store: get_hold(store, hold))
-    output.emit(hold_json(found), json=json, human=lambda: _text(found))
+    output.emit(hold_json(found), json=json, human=lambda: _text(found, settings))
 
 
 @app.command()
@@ -96,7 +112,7 @@ def approve(
             )
 
     async def perform() -> Run:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             run = await with_audit("hold.approve", hold, apply, reason=reason)(store)
             if run.state == "finished":
                 await archive_without_workers(store, settings)
@@ -135,10 +151,9 @@ def hold_json(hold: Hold) -> dict[str, Any]:
     return {**asdict(hold), "params": plain(hold.params)}
 
 
-def _text(hold: Hold) -> Text:
-    decided = f" by {hold.decided_by}" if hold.decided_by else ""
-    why = f": {hold.reason}" if hold.reason else ""
-    lines = [f"Run {hold.id} of {hold.job}: {hold.state}{decided}{why}"]
+def _text(hold: Hold, settings: Settings) -> Text:
+    lines = [f"Run {hold.id} of {hold.job}: {decision_text(hold, settings)}"]
+    lines.append(f"  Held at {local_time(hold.at, settings)}.")
     if hold.machine:
         lines.append(f"  The input is stored on {hold.machine}.")
     return Text("\n".join([*lines, *preview_lines(hold.preview)]))

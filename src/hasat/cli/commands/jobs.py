@@ -13,18 +13,20 @@ from rich.text import Text
 
 from hasat.clock import zone
 from hasat.console import context, output
-from hasat.console.rebuild import rebuild_dataset
+from hasat.console.holds import decision_json, decision_text
 from hasat.console.runtime import (
     archive_without_workers,
     build_catalogue,
+    open_existing_store,
     open_migrated_store,
     run_with_store,
     with_audit,
 )
+from hasat.console.tables import Column, local_time, outcome
 from hasat.errors import UsageError
-from hasat.jobs import Job, Run, run_in_foreground
+from hasat.feed.holds import Hold, find_hold
+from hasat.jobs import Job, Run
 from hasat.jobs.catalogue import unknown_params
-from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import (
     count_live_workers,
     get_run,
@@ -68,12 +70,20 @@ def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     ]
 
     def human() -> RenderableType:
-        table = output.table("job", "source", "lane", "cron", "next due", "last run", "outcome")
+        table = output.table(
+            "job",
+            Column("source", 2),
+            Column("lane", 4),
+            Column("cron", 3),
+            "next due",
+            Column("last run", 1),
+            "outcome",
+        )
         for entry in entries:
             job, last = entry.job, entry.last_run
-            due = _format_time(entry.next_due, settings) if job.enabled else "off"
+            due = local_time(entry.next_due, settings) if job.enabled else "off"
             cron = f"{job.cron} {job.zone}" if job.cron else "manual"
-            began = _format_time(last.started_at or last.queued_at, settings) if last else "never"
+            began = local_time(last.started_at or last.queued_at, settings) if last else "never"
             table.add_row(
                 job.name,
                 job.source or "",
@@ -81,7 +91,7 @@ def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
                 cron,
                 due,
                 began,
-                (last.outcome or last.state) if last else "",
+                outcome(last.outcome or last.state) if last else "",
             )
         return table
 
@@ -113,6 +123,9 @@ def run_now(
     Examples: `hasat jobs run housekeeping` · `hasat jobs run archives --queue` ·
     `ONLY_LEAGUE_ID=39 JOB_ID=top_scorers_daily hasat jobs run --json`
     """
+    from hasat.jobs import run_in_foreground
+    from hasat.jobs.queue import queue_run
+
     settings = context.get_settings(ctx)
     name = name or settings.jobs.job_id
     if name is None:
@@ -173,7 +186,7 @@ def history(
     settings = context.get_settings(ctx)
 
     async def read() -> list[Run]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             runs = await list_runs(store, job=name, bad=failed, limit=limit)
             if name is not None and not runs:
                 # Runs of a job that no longer exists are listed; an unknown name is an error.
@@ -186,18 +199,25 @@ def history(
         if not runs:
             return Text("No results.")
         table = output.table(
-            "run", "job", "by", "started", "finished", "outcome", "rows", "message"
+            Column("run", numeric=True),
+            "job",
+            Column("by", 3),
+            "started",
+            Column("finished", 4),
+            "outcome",
+            Column("rows", 2, numeric=True),
+            Column("message", 1, wraps=True),
         )
         for run in runs:
             table.add_row(
                 str(run.id),
                 run.job,
                 run.trigger,
-                _format_time(run.started_at, settings),
-                _format_time(run.finished_at, settings),
-                run.outcome or run.state,
-                str(run.rows_changed),
-                Text(run.message or run.error or ""),
+                local_time(run.started_at, settings),
+                local_time(run.finished_at, settings),
+                outcome(run.outcome or run.state),
+                f"{run.rows_changed:,}",
+                run.message or run.error or "",
             )
         return table
 
@@ -215,8 +235,15 @@ def show(
     Example: `hasat jobs show 42 --json`
     """
     settings = context.get_settings(ctx)
-    found = run_with_store(settings, lambda store: get_run(store, run))
-    output.emit(_public(found, settings), json=json, human=lambda: _details(found, settings))
+
+    async def read(store: Store) -> tuple[Run, Hold | None]:
+        return await get_run(store, run), await find_hold(store, run)
+
+    found, hold = run_with_store(settings, read)
+    value = _public(found, settings)
+    if hold is not None:
+        value |= _public_times(decision_json(hold), settings)
+    output.emit(value, json=json, human=lambda: _details(found, settings, hold))
 
 
 @app.command()
@@ -230,6 +257,8 @@ def retry(
 
     Example: `hasat jobs retry 42`
     """
+    from hasat.jobs.queue import retry_run
+
     settings = context.get_settings(ctx)
     retry = with_audit(
         "run.retry",
@@ -251,6 +280,8 @@ def stop(
 
     Example: `hasat jobs stop 42`
     """
+    from hasat.jobs.queue import stop_run
+
     settings = context.get_settings(ctx)
     stop = with_audit("run.stop", run, lambda store: stop_run(store, run), reason=reason)
     stopped = run_with_store(settings, stop)
@@ -275,6 +306,8 @@ def rebuild(
 
     Example: `hasat rebuild fixtures --json`
     """
+    from hasat.console.rebuild import rebuild_dataset
+
     rebuild_dataset(context.get_settings(ctx), dataset, json=json)
 
 
@@ -284,7 +317,7 @@ def _emit_queued(
     """Queue a run and print it, with a note if no worker is running."""
 
     async def queue_it() -> tuple[Run, int]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             return await queue(store), await count_live_workers(store, settings)
 
     queued, workers = context.run_async(queue_it())
@@ -313,19 +346,20 @@ def with_defaults(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> di
     return {**known, **chosen}
 
 
-def _details(run: Run, settings: Settings) -> Table:
+def _details(run: Run, settings: Settings, hold: Hold | None = None) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     rows = {
         "run": run.id,
         "job": run.job,
-        "outcome": run.outcome or run.state,
+        "outcome": outcome(run.outcome or run.state),
+        "decision": decision_text(hold, settings) if hold is not None else None,
         "message": run.message,
         "error": run.error,
         "by": run.trigger,
         "worker": run.worker,
         "attempt": run.attempt,
-        "started": _format_time(run.started_at, settings),
-        "finished": _format_time(run.finished_at, settings),
+        "started": local_time(run.started_at, settings, seconds=True),
+        "finished": local_time(run.finished_at, settings, seconds=True),
         "rows changed": run.rows_changed,
         "requests": run.requests,
         "progress": dumps(run.progress, ensure_ascii=False) if run.progress else None,
@@ -333,22 +367,21 @@ def _details(run: Run, settings: Settings) -> Table:
     }
     for label, value in rows.items():
         if value is not None:
-            table.add_row(label, Text(str(value)))
+            table.add_row(label, value if isinstance(value, Text) else Text(str(value)))
     return table
 
 
 def _public(run: Run, settings: Settings) -> dict[str, Any]:
     """Return a run as a JSON document, with its times in the scheduler's zone."""
+    return _public_times(asdict(run), settings)
+
+
+def _public_times(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return {
         key: _local(value, settings) if isinstance(value, datetime) else value
-        for key, value in asdict(run).items()
+        for key, value in document.items()
     }
 
 
 def _local(value: datetime | None, settings: Settings) -> datetime | None:
     return value.astimezone(zone(settings.jobs.timezone)) if value else None
-
-
-def _format_time(value: datetime | None, settings: Settings) -> str:
-    local = _local(value, settings)
-    return local.strftime("%Y-%m-%d %H:%M:%S") if local else "-"

@@ -16,7 +16,8 @@ from hasat.budget import Quota
 from hasat.budget import reopen as reopen_day
 from hasat.clock import zone
 from hasat.console import context, output
-from hasat.console.runtime import open_migrated_store, with_audit
+from hasat.console.runtime import open_existing_store, with_audit
+from hasat.console.tables import Column
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -49,7 +50,7 @@ def quota(
         )
 
     async def read() -> list[Quota]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             quotas = await _read(store, settings, upstream)
             if not reopen or upstream is None:
                 return quotas
@@ -87,7 +88,7 @@ async def _read(store: Store, settings: Settings, upstream: str | None) -> list[
 async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> None:
     from hasat.api.routes.quota import document
 
-    async with open_migrated_store(settings) as store:
+    async with open_existing_store(settings) as store:
         if json:
             while True:
                 print(dumps(document(await _read(store, settings, upstream))), flush=True)
@@ -153,9 +154,9 @@ def _lanes(quota: Quota) -> Table:
         "lane",
         "spent",
         "available",
-        "reserved for others",
+        Column("reserved for others", 1),
         "reserved",
-        "waits",
+        Column("waits", 2),
         "refused",
         numeric=True,
     )

@@ -14,6 +14,7 @@ from rich.text import Text
 from hasat.api.routes.receipts import receipt_document, summary_document
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
+from hasat.console.tables import Column, local_time
 from hasat.errors import NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.receipts.jws import (
@@ -173,15 +174,16 @@ def list_(
 
     Examples: `hasat receipt list` · `hasat receipt list --identifier 1234567890 --json`
     """
+    settings = context.get_settings(ctx)
     found = run_with_store(
-        context.get_settings(ctx),
+        settings,
         lambda store: list_receipts(store, owner=None, identifier=identifier, limit=limit),
     )
 
     def human() -> Table:
-        table = output.table("id", "identifier", "datasets", "at", "asked by")
+        table = output.table("id", "identifier", Column("datasets", 2), "at", Column("asked by", 1))
         for one in found:
-            at = f"{one.issued_at.astimezone():%Y-%m-%d %H:%M:%S}"
+            at = local_time(one.issued_at, settings)
             table.add_row(str(one.id), one.identifier, ", ".join(one.datasets), at, one.owner)
         return table
 

@@ -17,6 +17,7 @@ from hasat.console.simulators import (
     serve_simulator,
     serve_until_signal,
 )
+from hasat.console.tables import Column
 
 if TYPE_CHECKING:
     from hasat.sim import Simulator
@@ -66,7 +67,9 @@ def list_upstreams(json: output.JsonFlag = False) -> None:
     ]
 
     def human() -> RenderableType:
-        table = output.table("upstream", "summary", "faults")
+        table = output.table(
+            "upstream", Column("summary", 1, wraps=True), Column("faults", wraps=True)
+        )
         for one in all_simulators().values():
             table.add_row(one.name, one.summary, ", ".join({**COMMON_FAULTS, **one.faults}))
         return table

@@ -13,6 +13,7 @@ from rich.text import Text
 from hasat.clock import system_clock
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
+from hasat.console.tables import Column, outcome
 from hasat.deliver.sender import AttemptResult
 from hasat.deliver.watchlists import lists
 from hasat.deliver.watchlists.lists import (
@@ -54,17 +55,24 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         if not found:
             return Text("No watch lists. Create one with `hasat watchlists create NAME`.")
         table = output.table(
-            "name", "owner", "dataset", "watches", "mode", "channels", "state", "waiting"
+            "name",
+            Column("owner", 3),
+            "dataset",
+            Column("watches", 2, wraps=True),
+            Column("mode", 4),
+            Column("channels", 1),
+            "state",
+            Column("waiting", numeric=True),
         )
         for one in found:
             table.add_row(
-                Text(one.name),
-                Text(one.owner_name or one.owner),
+                one.name,
+                one.owner_name or one.owner,
                 one.dataset,
                 _watches(one),
                 one.mode,
                 ", ".join(channel.type for channel in one.channels) or "none",
-                _state(one),
+                outcome(_state(one)),
                 str(one.waiting + one.collected),
             )
         return table
@@ -168,7 +176,7 @@ def create(
         name,
         lambda store: lists.create_watchlist(store, settings, watched, name, owner, spec),
     )
-    made = run_with_store(settings, make)
+    made = run_with_store(settings, make, creates=True)
     output.emit(
         made.public(),
         json=json,

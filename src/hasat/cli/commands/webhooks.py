@@ -1,6 +1,5 @@
 """`hasat webhooks`: endpoints, deliveries and dead letters."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -8,9 +7,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from hasat.clock import system_clock, zone
+from hasat.clock import system_clock
 from hasat.console import context, output
-from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
+from hasat.console.runtime import open_existing_store, run_with_store, with_audit
+from hasat.console.tables import Column, local_time, outcome
 from hasat.deliver import Event
 from hasat.deliver.endpoints import endpoints_of, find_endpoint
 from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries
@@ -38,7 +38,7 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     settings = context.get_settings(ctx)
 
     async def read() -> list[dict[str, Any]]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             counted = {tally.endpoint: tally for tally in await count_deliveries(store)}
         rows: list[dict[str, Any]] = [
             {
@@ -68,7 +68,15 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
                 "No endpoints configured. Set webhooks.enabled, and webhooks.http, webhooks.slack "
                 "or webhooks.endpoints."
             )
-        table = output.table("endpoint", "format", "host", "events", "waiting", "delivered", "dead")
+        table = output.table(
+            "endpoint",
+            Column("format", 3),
+            Column("host", 2),
+            Column("events", 1, wraps=True),
+            Column("waiting", numeric=True),
+            Column("delivered", numeric=True),
+            Column("dead", numeric=True),
+        )
         for row in rows:
             table.add_row(
                 row["name"],
@@ -222,15 +230,21 @@ def _show(
         if not found:
             return Text("No results.")
         table = output.table(
-            "number", "endpoint", "event", "at", "state", "failed attempts", "last response"
+            Column("number", numeric=True),
+            "endpoint",
+            "event",
+            "at",
+            "state",
+            Column("failed attempts", 2, numeric=True),
+            Column("last response", 1, wraps=True),
         )
         for one in found:
             table.add_row(
                 str(one.id),
                 one.endpoint,
                 one.kind,
-                _format_time(one.at, settings),
-                one.state,
+                local_time(one.at, settings),
+                outcome(one.state),
                 str(one.attempts),
                 one.last_error or str(one.last_status or ""),
             )
@@ -241,7 +255,3 @@ def _show(
 
 def _names(rows: list[dict[str, Any]]) -> set[str]:
     return {row["name"] for row in rows}
-
-
-def _format_time(time: datetime, settings: Settings) -> str:
-    return f"{time.astimezone(zone(settings.jobs.timezone)):%Y-%m-%d %H:%M:%S}"

@@ -4,18 +4,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from hasat.clock import parse_local_time
 from hasat.console import context, output
-from hasat.console.holds import EXIT_CODES, preview_lines, run_json
+from hasat.console.holds import (
+    EXIT_CODES,
+    decision_json,
+    decision_text,
+    preview_lines,
+    run_json,
+)
 from hasat.console.runtime import (
     archive_without_workers,
     build_catalogue,
+    open_existing_store,
     open_migrated_store,
     with_audit,
 )
+from hasat.console.tables import Column, local_time, outcome
 from hasat.errors import NotFoundError, UsageError
 from hasat.feed.dataset import Dataset
 from hasat.feed.holds import Hold, find_hold, list_holds
@@ -69,17 +76,26 @@ def runs(
     settings = context.get_settings(ctx)
 
     async def read() -> list[dict[str, Any]]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             found = await list_runs(store, job="gib_sync", limit=limit)
             holds = await list_holds(store, source="gib", limit=1000)
         held = {run: hold.state for hold in holds for run in hold.runs}
-        return [{**_result(run), "decision": held.get(run.id)} for run in found]
+        return [
+            {**_result(run), "startedAt": run.started_at, "decision": held.get(run.id)}
+            for run in found
+        ]
 
     results = context.run_async(read())
 
-    def human() -> Table:
+    def human() -> RenderableType:
         table = output.table(
-            "run", "outcome", "decision", "einvoice +/~/-", "edespatch +/~/-", "message"
+            Column("run", numeric=True),
+            "started",
+            "outcome",
+            "decision",
+            Column("einvoice +/~/-", 1),
+            Column("edespatch +/~/-", 2),
+            Column("message", 3, wraps=True),
         )
         for result in results:
             counts = [
@@ -88,8 +104,9 @@ def runs(
             ] or ["", ""]
             table.add_row(
                 str(result["run"]),
-                result["outcome"],
-                result["decision"] or "",
+                local_time(result["startedAt"], settings),
+                outcome(result["outcome"]),
+                outcome(result["decision"] or ""),
                 *counts,
                 result.get("message") or "",
             )
@@ -107,7 +124,7 @@ def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) ->
     settings = context.get_settings(ctx)
 
     async def read() -> tuple[Run, Hold | None]:
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             return await get_run(store, run), await find_hold(store, run)
 
     found, held = context.run_async(read())
@@ -117,8 +134,15 @@ def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) ->
         )
     result = _result(found)
     if held is not None:
-        result |= {"decision": held.state, "preview": dict(held.preview)}
-    output.emit(result, json=json, human=lambda: _result_text(result))
+        result |= {**decision_json(held), "preview": dict(held.preview)}
+
+    def human() -> Text:
+        text = _result_text(result)
+        if held is None:
+            return text
+        return Text(f"Decision: {decision_text(held, settings)}\n").append_text(text)
+
+    output.emit(result, json=json, human=human)
 
 
 @app.command()
@@ -153,7 +177,7 @@ def lookup(
 
     async def read() -> dict[str, Any]:
         found = {}
-        async with open_migrated_store(settings) as store, store.connection() as conn:
+        async with open_existing_store(settings) as store, store.connection() as conn:
             for one in _chosen(dataset):
                 if at is None:
                     there = await look_up(conn, one, [identifier])
@@ -210,7 +234,7 @@ def search(
 
     async def read() -> tuple[dict[str, Any], str | None]:
         results = {}
-        async with open_migrated_store(settings) as store, store.connection() as conn:
+        async with open_existing_store(settings) as store, store.connection() as conn:
             for one in _chosen(dataset):
                 await head_of(conn, one.name)
                 found = await search_dataset(
@@ -238,7 +262,9 @@ def search(
     def human() -> Group:
         parts: list[RenderableType] = []
         for name, result in results.items():
-            table = output.table("identifier", "title", "aliases")
+            table = output.table(
+                "identifier", Column("title", wraps=True), Column("aliases", 1, wraps=True)
+            )
             for item in result["items"]:
                 names = sorted({alias["name"] for alias in item["aliases"]})
                 more = f" and {len(names) - 2} more" if len(names) > 2 else ""

@@ -11,7 +11,7 @@ from hasat.settings import Settings
 from hasat.sim import Simulation
 from hasat.sim.simulation import Faults
 from hasat.sources.gib.simulator.server import GIB, PATHS
-from hasat.sources.gib.sync.job import NAME
+from hasat.sources.gib.sync.declaration import NAME
 from hasat.store import Store
 
 # Small enough for a start within seconds.

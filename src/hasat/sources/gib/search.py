@@ -17,7 +17,6 @@ from psycopg.types.json import Jsonb
 from hasat.errors import HasatError
 from hasat.feed.dataset import Dataset
 from hasat.jobs import Job, Outcome, RunContext
-from hasat.jobs.queue import enqueue
 from hasat.messages import join, msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search_words import (
@@ -234,6 +233,8 @@ async def enqueue_search_index(store: Store) -> None:
 
     A failure is only logged, because the next sync queues it again.
     """
+    from hasat.jobs.queue import enqueue
+
     try:
         async with store.connection() as conn:
             if not (await load_search_state(conn)).missing:

@@ -9,8 +9,8 @@ from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import SEARCH
 from hasat.sources.gib.settings import GibSettings, gib_upstream
 from hasat.sources.gib.status import metrics, status
+from hasat.sources.gib.sync.declaration import SYNC
 from hasat.sources.gib.sync.events import KINDS
-from hasat.sources.gib.sync.job import SYNC
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -15,7 +15,7 @@ from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg, template
 from hasat.settings import Settings, types
 from hasat.source import Served, Source, Tool, ToolContext, lazy
-from hasat.sources.tkgm.scan.progress import Quality
+from hasat.sources.tkgm.scan import Quality
 from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings, tkgm_upstream
 from hasat.store import Store
 
@@ -159,7 +159,7 @@ SCAN = Job(
 
 async def _metrics(store: Store, _served: Served) -> "Iterable[Metric]":
     from hasat.fetch import read_endpoints
-    from hasat.fetch.endpoint_store import EndpointMetrics
+    from hasat.fetch.endpoint_metrics import EndpointMetrics
 
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
 

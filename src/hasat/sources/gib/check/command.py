@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from hasat.console import context, output
-from hasat.console.runtime import open_migrated_store
+from hasat.console.runtime import open_existing_store
 from hasat.errors import UsageError
 from hasat.messages import language_of_environment, msg
 from hasat.settings import Settings
@@ -56,7 +56,7 @@ def _check_identifiers(settings: Settings, identifiers: list[str], *, json: bool
     from hasat.sources.gib.identifiers import malformed_entry, malformed_identifier
 
     async def read() -> tuple[dict[str, Any], list[str]]:
-        async with open_migrated_store(settings) as store, store.connection() as conn:
+        async with open_existing_store(settings) as store, store.connection() as conn:
             found = await check_identifiers(conn, identifiers)
         faults = [(one, found.find_malformation(one)) for one in identifiers]
         items = [found.answer(one) for one, fault in faults if fault is None]
@@ -101,7 +101,7 @@ def _check_file(
         )
 
     async def perform() -> "CheckedCustomers":
-        async with open_migrated_store(settings) as store:
+        async with open_existing_store(settings) as store:
             with (
                 output.progress_bar("gib check") as on_progress,
                 replacing_file(out) as target,

@@ -19,8 +19,7 @@ from hasat.feed.raw import mark_applied
 from hasat.feed.reconcile import BusyError
 from hasat.fetch import RequestContext
 from hasat.fetch.downloads import Downloader
-from hasat.jobs import Job, Outcome, RunContext
-from hasat.jobs.catalogue import Location
+from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import SOURCE
@@ -28,6 +27,7 @@ from hasat.sources.gib.lists.errors import ListError
 from hasat.sources.gib.lists.lines import BOXES
 from hasat.sources.gib.search import enqueue_search_index
 from hasat.sources.gib.settings import GibSettings, gib_upstream
+from hasat.sources.gib.sync.declaration import NAME
 from hasat.sources.gib.sync.downloads import (
     expire_raw_lists,
     fetch_list,
@@ -43,7 +43,6 @@ from hasat.sources.gib.sync.processes import release_memory
 from hasat.sources.gib.sync.sync import synchronise, working_folder
 from hasat.sources.gib.sync.task import SyncReport
 
-NAME = "gib_sync"
 LANE = "daily"
 
 
@@ -216,13 +215,3 @@ async def _remove_stale_files(context: RunContext) -> None:
     for folder in (*old, *work.parent.glob(work.name)):
         if folder.name.rpartition("-")[2] not in active:
             await asyncio.to_thread(shutil.rmtree, folder, True)
-
-
-SYNC = Job(
-    NAME,
-    run,
-    msg("Fetches both taxpayer lists and updates einvoice and edespatch."),
-    cron="0 3,9,15,21 * * *",
-    options={"pk": Location, "gb": Location},
-    source=SOURCE,
-)

@@ -12,6 +12,7 @@ from rich.text import Text
 from hasat.console import context, output
 from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
 from hasat.console.supervisor import Parent
+from hasat.console.tables import Column
 from hasat.errors import SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
@@ -141,8 +142,18 @@ def _document(report: "EndpointReport") -> dict[str, Any]:
 def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
     if not reports:
         return Text("No endpoint was used yet. List them in a workers.json (docs/how-to/tkgm.md).")
-    headings = ("endpoint", "ok", "failures", "hedges", "won", "points today", "p50", "p99", "")
-    table = output.table(*headings, numeric=True)
+    table = output.table(
+        "endpoint",
+        Column("ok", 1),
+        "failures",
+        Column("hedges", 3),
+        Column("won", 4),
+        "points today",
+        Column("p50", 5),
+        Column("p99", 2),
+        Column("state", wraps=True),
+        numeric=True,
+    )
     for report in reports:
         latencies = report.latencies()
         usual = latencies.get("single") or next(iter(latencies.values()), {})

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hasat.sources.tkgm.geometry import Outline, Plane
 from hasat.sources.tkgm.registry.wire import Parcel, ParcelKey, ParcelNumber, Point, Query
+from hasat.sources.tkgm.scan import Quality
 from hasat.sources.tkgm.scan.audit import (
     MIN_POINTS,
     SMALL_SQUARE_METRES,
@@ -31,7 +32,7 @@ from hasat.sources.tkgm.scan.candidates import FIRST_SCALE, Terrain, UnknownArea
 from hasat.sources.tkgm.scan.coverage import OPEN, TILE
 from hasat.sources.tkgm.scan.likelihood import LikelihoodModel, Vector
 from hasat.sources.tkgm.scan.numbering import Numbering, Run
-from hasat.sources.tkgm.scan.progress import QUALITY_LEVELS, Estimate, Forecast, Quality
+from hasat.sources.tkgm.scan.progress import QUALITY_LEVELS, Estimate, Forecast
 from hasat.sources.tkgm.scan.statistics import Interval, estimate_parcels
 
 # The first queries go to random points and forecast the cost: one per this many square metres, at

@@ -12,9 +12,8 @@ from shapely import MultiPolygon, Polygon
 
 from hasat.feed.guard import Counts
 from hasat.messages import Message, join, msg
+from hasat.sources.tkgm.scan import Quality
 from hasat.sources.tkgm.scan.audit import Completeness
-
-Quality = Literal["fast", "standard", "thorough"]
 
 
 @dataclass(frozen=True)
