@@ -27,6 +27,11 @@ _WAIT_FOR_MIGRATION_SECONDS = 60.0
 # Short: other sessions queue up behind a migration that waits for a table.
 _WAIT_FOR_TABLE_SECONDS = 10.0
 _PROCRASTINATE = "procrastinate"
+# Found without importing the package, which takes a tenth of a second.
+_SPEC = find_spec(_PROCRASTINATE)
+assert _SPEC is not None
+_SCHEMA = Path(_SPEC.origin or "").parent / "sql" / "schema.sql"
+migrations_path = _SCHEMA.parent / "migrations"
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +149,7 @@ def known_migrations(sets: Sequence[MigrationSet]) -> list[Migration]:
     """Return every migration in the order in which a new database gets them."""
     known = [
         Migration(_PROCRASTINATE, file.name, file.read_text("utf-8"), immutable=False)
-        for file in sorted(_sql_of_procrastinate("migrations").glob("*.sql"))
+        for file in sorted(migrations_path.glob("*.sql"))
     ]
     for migration_set in (PLATFORM, *sets):
         known += _read(migration_set)
@@ -154,7 +159,7 @@ def known_migrations(sets: Sequence[MigrationSet]) -> list[Migration]:
 def checksum_of(migrations: Sequence[Migration]) -> str:
     """Return a checksum that is equal if and only if new databases come out equal."""
     text = "\n".join(f"{migration} {migration.checksum}" for migration in migrations)
-    schema = _sql_of_procrastinate("schema.sql").read_text("utf-8")
+    schema = _SCHEMA.read_text("utf-8")
     return hashlib.sha256(f"{text}\n{schema}".encode()).hexdigest()
 
 
@@ -306,20 +311,12 @@ async def _limit_waiting(connection: AsyncConnection[TupleRow], seconds: float) 
     await connection.execute("SELECT set_config('lock_timeout', %s, true)", [milliseconds])
 
 
-def _sql_of_procrastinate(name: str) -> Path:
-    """Return a file or folder of its SQL; importing the package takes a tenth of a second."""
-    found = find_spec(_PROCRASTINATE)
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "sql" / name
-
-
 def _with_schema_of_procrastinate(steps: Sequence[Migration]) -> list[Migration]:
     """Replace procrastinate's history by its schema for a new database."""
     history = [step for step in steps if step.set_name == _PROCRASTINATE]
-    if len(history) < len(list(_sql_of_procrastinate("migrations").glob("*.sql"))):
+    if len(history) < len(list(migrations_path.glob("*.sql"))):
         return list(steps)
-    text = _sql_of_procrastinate("schema.sql").read_text("utf-8")
+    text = _SCHEMA.read_text("utf-8")
     schema = Migration(_PROCRASTINATE, "schema.sql", text)
     return [schema, *(step for step in steps if step.set_name != _PROCRASTINATE)]
 
