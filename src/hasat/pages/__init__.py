@@ -34,6 +34,14 @@ class PageContext:
 
 
 @dataclass(frozen=True)
+class UploadedFile:
+    """A file of a form, and its name on the computer of the sender."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True)
 class PageRequest:
     """A request for a page: its values, and whether the caller has the scope operate."""
 
@@ -41,6 +49,7 @@ class PageRequest:
     values: Mapping[str, str]
     may_operate: bool = False
     caller: Caller | None = None
+    files: Mapping[str, UploadedFile] = field(default_factory=dict)
 
     @classmethod
     def from_http(cls, context: PageContext, request: Request) -> "PageRequest":
@@ -115,6 +124,8 @@ class Page:
 
     Without, it is closed to keys that are restricted to some datasets.
     """
+    status: Callable[[Any], int] = lambda _: 200
+    """The status of a response with its data: a page that shows an invalid value has 400."""
 
     @property
     def json_path(self) -> str:
@@ -132,6 +143,8 @@ class Action:
     audit: str
     execute: Callable[[PageRequest], Awaitable[str]]
     access: Access = "operate"
+    max_bytes: int = 1_000_000
+    """The largest form, with its files."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hasat.http.routes import LANGUAGE, PROBLEM_JSON, audited, exchange_of, reads
+from hasat.http.routes import LANGUAGE, PROBLEM_JSON, audited, body_limit, exchange_of, reads
 from hasat.jobs import Catalogue
 from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.settings import Settings
@@ -52,7 +52,7 @@ def add_pages(
         app.get(page.path, include_in_schema=False)(_page_endpoint(renderer, page))
     for action in site.actions:
         dependencies = [audited(action.audit, action.access)]
-        endpoint = _form_endpoint(context, action)
+        endpoint = body_limit(action.max_bytes)(_form_endpoint(context, action))
         if action.access == "read":
             endpoint = reads()(endpoint)
         app.post(action.path, include_in_schema=False, dependencies=dependencies)(endpoint)
@@ -89,7 +89,8 @@ def _live_endpoint(live: LivePages) -> Endpoint:
 
 def _json_endpoint(context: PageContext, page: Page) -> Endpoint:
     async def respond(request: Request) -> Response:
-        return json_response(await page.load(PageRequest.from_http(context, request)))
+        data = await page.load(PageRequest.from_http(context, request))
+        return json_response(data, page.status(data))
 
     return respond
 

@@ -63,9 +63,10 @@ class Renderer:
         """Return the page, or its data if the client prefers JSON."""
         page_request = PageRequest.from_http(self.context, request)
         data = await page.load(page_request)
+        status = page.status(data)
         if prefers_json(request.headers.get("accept", "")):
-            return json_response(data)
-        return self.html(request, page.name, page_request, page=page, data=data)
+            return json_response(data, status)
+        return self.html(request, page.name, page_request, status=status, page=page, data=data)
 
     def html(
         self,
@@ -179,9 +180,9 @@ def _loader(folders: Mapping[str, Traversable]) -> BaseLoader:
     return ChoiceLoader([loaders.pop(""), PrefixLoader(loaders)])
 
 
-def json_response(data: Any) -> Response:
+def json_response(data: Any, status: int = 200) -> Response:
     """Return the data of a page as JSON."""
-    return JSONResponse(to_json(data), headers={"Vary": "Accept"})
+    return JSONResponse(to_json(data), status, headers={"Vary": "Accept"})
 
 
 def to_json(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The parcels page over HTTP: its content, the estimate of a scan, and starting one."""
 
+import json
 from importlib.resources import files
 
 import pytest
@@ -16,7 +17,7 @@ from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.rendering import StaticFiles
-from support.parcels import publish_features, street
+from support.parcels import parcel, publish_features, square, street
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -121,3 +122,71 @@ async def test_the_page_from_empty_to_a_scan(
         assert plain.status_code == 200
         assert "built without the map" in plain.text
         assert "1162/101/2" in plain.text
+
+
+async def test_search_upload_and_deletion_of_a_scan(settings: Settings, store: Store) -> None:
+    catalogue = Catalogue.of([JOB], settings)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    places = {"ilAd": "Ankara", "ilceAd": "Çankaya"}
+    known = [parcel(7, square(3)), *street(2)]
+    for one in known:
+        one["properties"] |= places
+    await publish_features(store, known)
+    async with app_client(app, headers={"Accept": "text/html"}) as client:
+        for text, title, key in (
+            ("101/7", "101/7", "1162/101/7"),
+            ("cankaya 101/7", "101/7", "1162/101/7"),
+            ("ada 101 parsel 2", "101/2", "1162/101/2"),
+            ("1162/103/9", "103/9", "1162/103/9"),
+            ("oguz arik", "Remzi Oğuz Arık", None),
+        ):
+            found = (await client.get("/parcels.json", params={"q": text})).json()
+            (result,) = found["results"]
+            assert (result["title"], result["key"]) == (title, key), text
+            assert found["chosen"] == (key or "")
+        for text in ("istanbul 101/7", "101/99", "yok", "/", "%"):
+            found = (await client.get("/parcels.json", params={"q": text})).json()
+            assert found["results"] == [], text
+
+        drawn = {"file": ("ada.geojson", json.dumps(mapping(parse_drawn_area(AREA))))}
+        stored = await client.post("/parcels/area", files=drawn, headers=OWN_PAGE)
+        assert stored.status_code == 303
+        page = await client.get(stored.headers["location"])
+        assert 'value="ada.geojson"' in page.text
+        begun = await client.post(
+            "/parcels/scan",
+            data={"file": stored.headers["location"].partition("=")[2], "estimate": "1"},
+            headers=OWN_PAGE,
+        )
+        assert begun.status_code == 303
+        (run,) = await list_runs(store)
+        assert run.params["estimate"] is True
+        wrong = {"file": ("ada.geojson", "{}")}
+        refused = await client.post(
+            "/parcels/area", files=wrong, headers={**OWN_PAGE, "Accept": "application/json"}
+        )
+        assert refused.status_code == 400
+        assert "no geometry" in refused.json()["detail"]
+
+        page = await client.get("/parcels", params={"area": "32.85,39.9,1"})
+        assert page.status_code == 400
+        assert 'value="32.85,39.9,1"' in page.text
+        assert 'id="area-problem"' in page.text
+        assert 'data-island="map"' in page.text
+        # Without the address of the registry, places cannot be looked up.
+        page = await client.get("/parcels", params={"area": "Ankara/Çankaya"})
+        assert page.status_code == 400
+        begun = await client.post("/parcels/scan", data={"area": "0,0,1,1"}, headers=OWN_PAGE)
+        assert begun.headers["location"] == "/parcels?area=0%2C0%2C1%2C1"
+        assert len(await list_runs(store)) == 1
+
+        await _scanned(store, "32.9,39.9,32.901,39.901", finished=True)
+        await _scanned(store, "32.85,39.9,32.86,39.91", finished=False)
+        running, done = (one["id"] for one in (await client.get("/parcels.json")).json()["scans"])
+        for scan, status in ((done, 303), (done, 404), (running, 409), ("x", 400)):
+            sent = await client.post("/parcels/scan/delete", data={"scan": scan}, headers=OWN_PAGE)
+            assert sent.status_code == status, scan
+        left = (await client.get("/parcels.json")).json()
+        assert [one["id"] for one in left["scans"]] == [running]
+        assert left["extent"]["count"] == 5

@@ -23,7 +23,10 @@ Outline = Polygon | MultiPolygon
 METRES_PER_DEGREE = 111_195.0
 # The default of tkgm.max_area_km2.
 MAX_AREA_KM2 = 2_000.0
+# The median and the quartiles of registered parcels all over the country, in square metres.
+TYPICAL_M2, SMALL_M2, LARGE_M2 = 919.0, 318.0, 4_770.0
 _MAX_DRAWN_CORNERS = 500
+_MAX_GRID_POINTS = 20_000_000
 # West, south, east and north of Turkey, with some sea around it.
 TURKEY = (25.5, 35.7, 45.0, 42.3)
 _WGS84 = "EPSG:4326"
@@ -97,12 +100,36 @@ def check_size(area: Outline, max_km2: float) -> None:
         raise UsageError(
             msg(
                 "The area has {km2:,.0f} km², more than the {largest_km2:,.0f} km² of "
-                "tkgm.max_area_km2.",
+                "tkgm.max_area_km2. With parcels of usual sizes it holds {least:,.0f} to "
+                "{most:,.0f} of them, and each takes at least one request.",
                 km2=km2,
                 largest_km2=max_km2,
+                least=_rounded(km2 * 1e6 / LARGE_M2),
+                most=_rounded(km2 * 1e6 / SMALL_M2),
             ),
             remedy=msg("Scan a smaller area, or confirm with yes (--yes)."),
         )
+
+
+def check_grid(area: Outline, step: float) -> None:
+    """Raise UsageError for a grid with more points than fit into memory."""
+    west, south, east, north = area.bounds
+    points = geodesic_area(box(west, south, east, north)) / step**2
+    if points > _MAX_GRID_POINTS:
+        raise UsageError(
+            msg(
+                "A grid of {step:g} m has {points:,.0f} points in this area, more than {most:,}.",
+                step=step,
+                points=points,
+                most=_MAX_GRID_POINTS,
+            ),
+            remedy=msg("Choose a larger --step, a smaller area, or --method coverage."),
+        )
+
+
+def _rounded(count: float) -> float:
+    """Return a rough number with two digits."""
+    return float(f"{count:.1e}")
 
 
 def _place(geometry: Geometry, like: Geometry | None = None) -> str:
@@ -113,11 +140,14 @@ def _place(geometry: Geometry, like: Geometry | None = None) -> str:
     return f"{west:g},{south:g},{east:g},{north:g}"
 
 
-def read_area(text: str) -> Outline:
-    """Return the area in a file (GeoJSON, KML, GeoPackage, ...) or of west,south,east,north."""
+def read_area(text: str, *, name: str | None = None) -> Outline:
+    """Return the area in a file (GeoJSON, KML, GeoPackage, ...) or of west,south,east,north.
+
+    Errors call the file `name`.
+    """
     path = Path(text)
     if path.is_file():
-        return _read_file(path)
+        return _read_file(path, name or text)
     area = _parse_box(text)
     if area is None:
         raise UsageError(
@@ -133,7 +163,7 @@ def parse_area(value: Any) -> Outline:
         return area
     try:
         shapes = _geojson_geometries(json.loads(value) if isinstance(value, str) else value)
-        return _merge([shapely.make_valid(shape(one)) for one in shapes], "The area")
+        return merge_polygons([shapely.make_valid(shape(one)) for one in shapes], "The area")
     except (
         ValueError,
         TypeError,
@@ -211,7 +241,7 @@ def _is_on_earth(west: float, south: float, east: float, north: float) -> bool:
     return -180 <= west < east <= 180 and -90 <= south < north <= 90
 
 
-def _read_file(path: Path) -> Outline:
+def _read_file(path: Path, name: str) -> Outline:
     """Return the union of all polygons in a file, in degrees."""
     # GDAL takes 50 MB of memory, which only this function needs.
     import pyogrio
@@ -227,15 +257,21 @@ def _read_file(path: Path) -> Outline:
         raise UsageError(
             msg(
                 "{path} cannot be read as an area: {partition}.",
-                path=path,
-                partition=str(error).partition(";")[0].rstrip("."),
+                path=name,
+                partition=_reason(error).replace(str(path), name),
             ),
             remedy=msg("Use a GeoJSON, KML or GeoPackage file."),
         ) from error
-    return _merge(found, str(path))
+    return merge_polygons(found, name)
 
 
-def _merge(geometries: list[Any], name: str) -> Outline:
+def _reason(error: Exception) -> str:
+    """Return what GDAL says, without the statement that failed."""
+    return str(error).partition(";")[0].rpartition(" failed: ")[2].rstrip(".")
+
+
+def merge_polygons(geometries: list[Any], name: str) -> Outline:
+    """Return the union of the polygons of an area; raise UsageError if it is not on the earth."""
     polygons = polygons_of(shapely.union_all(geometries))
     if not polygons:
         raise UsageError(

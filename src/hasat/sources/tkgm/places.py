@@ -65,13 +65,19 @@ class PlaceMatch:
 
 
 class Places:
-    """The administrative lists; a list older than tkgm.lists_age is fetched again."""
+    """The administrative lists; a list older than tkgm.lists_age is fetched again.
 
-    def __init__(self, store: Store, settings: Settings, *, fresh: bool = False) -> None:
+    With `only_stored` nothing is fetched: a list that is not stored is an error.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, *, fresh: bool = False, only_stored: bool = False
+    ) -> None:
         self._store = store
         self._settings = settings
         self._age = settings.section(TkgmSettings).lists_age
         self._fresh = fresh
+        self._only_stored = only_stored
 
     async def find(self, text: str) -> PlaceMatch:
         """Return the place of a path such as Ankara/Çankaya/Kızılay; ids may replace names."""
@@ -118,6 +124,11 @@ class Places:
         return None if row is None else row[0]
 
     async def _fetch(self, level: int, parent: int) -> Any:
+        if self._only_stored:
+            raise NotFoundError(
+                msg("The names of the places there are not stored yet."),
+                remedy=msg("`hasat tkgm places` loads them, or a caller with the scope operate."),
+            )
         path = f"/idariYapi/{_LISTS[level]}{f'/{parent}' if level else ''}"
         async with self._registry() as registry:
             fetched = await registry.get(path, JOB)

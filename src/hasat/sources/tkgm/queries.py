@@ -15,7 +15,7 @@ from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sources.tkgm.export.tiles import Tile
 from hasat.sources.tkgm.features import StoredParcel, unify_names
-from hasat.sources.tkgm.geometry import Outline, geodesic_area
+from hasat.sources.tkgm.geometry import TYPICAL_M2, Outline, geodesic_area
 from hasat.sources.tkgm.selection import Box, Selection
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
@@ -36,8 +36,6 @@ MAX_SCANS = 200
 MAX_TILE_PARCELS = 30_000
 MAX_OUTLINES = 5_000
 _CELLS_ACROSS = 40
-# The median of registered parcels all over the country.
-_TYPICAL_M2 = 919.0
 # The rest is roads and water.
 _PARCEL_SHARE = 0.85
 # The range of queries per parcel with the default method.
@@ -290,7 +288,7 @@ async def estimate_cost(store: Store, area: Outline) -> CostEstimate:
         if len(sizes) < _MIN_KNOWN:
             sizes = await _sizes(conn, await _keys(conn, _around(area)))
     rough = len(sizes) < _MIN_KNOWN
-    size = _TYPICAL_M2 if rough else max(mean(sizes), 1.0)
+    size = TYPICAL_M2 if rough else max(mean(sizes), 1.0)
     area_m2, known = geodesic_area(area), len(inside)
     parcels = max(known, math.ceil(_PARCEL_SHARE * area_m2 / size))
     # Known and recent parcels are not queried again; the unknown ones are the cost.

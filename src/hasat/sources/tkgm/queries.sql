@@ -250,3 +250,51 @@ DELETE FROM tkgm.list_response AS r
  WHERE list = %(list)s
     OR list IN (SELECT list FROM tkgm.list_response GROUP BY list
                 HAVING max(told_at) < clock_timestamp() - interval '30 days')
+
+-- name: scan_to_delete
+-- Whether a scan is running: a run works on its area, or a response arrived just now.
+SELECT s.finished_at IS NULL
+       AND (s.began_at > clock_timestamp() - interval '2 minutes'
+            OR EXISTS (SELECT FROM tkgm.told AS t
+                        WHERE t.scan = s.id AND t.told_at > clock_timestamp() - interval '2 minutes')
+            OR EXISTS (SELECT FROM jobs.run AS r
+                        WHERE r.job = 'tkgm_scan' AND r.state = 'running'
+                          AND r.params -> 'area' = s.area))
+  FROM tkgm.scan AS s
+ WHERE s.id = %(scan)s
+
+-- name: neighbourhoods
+-- The neighbourhoods of the mirror with the names of one of their parcels: one step in the index
+-- for each.
+WITH RECURSIVE step (key) AS (
+    (SELECT key FROM core.parcels ORDER BY key LIMIT 1)
+    UNION ALL
+    -- The character after the slash begins the next neighbourhood.
+    SELECT (SELECT p.key FROM core.parcels AS p
+             WHERE p.key >= split_part(step.key, '/', 1) || '0' ORDER BY p.key LIMIT 1)
+      FROM step
+     WHERE step.key IS NOT NULL
+)
+SELECT p.mahalle_id,
+       coalesce(p.body #>> '{properties,mahalleAd}', ''),
+       coalesce(p.body #>> '{properties,ilceAd}', ''),
+       coalesce(p.body #>> '{properties,ilAd}', '')
+  FROM step
+  JOIN core.parcels AS p USING (key)
+ ORDER BY p.mahalle_id
+
+-- name: neighbourhood_bounds
+-- The bounds and the number of the parcels of neighbourhoods.
+SELECT p.mahalle_id, min(p.west), min(p.south), max(p.east), max(p.north), count(*)
+  FROM unnest(%(ids)s::bigint[]) AS wanted (id)
+  JOIN core.parcels AS p
+    ON p.key >= wanted.id || '/' AND p.key < wanted.id || '0'
+ GROUP BY p.mahalle_id
+
+-- name: parcels_by_key
+-- Parcels by their keys, with their bounds.
+SELECT p.key, p.body -> 'properties', p.west, p.south, p.east, p.north
+  FROM core.parcels AS p
+ WHERE p.key = ANY (%(keys)s)
+ ORDER BY p.key
+ LIMIT %(limit)s

@@ -25,7 +25,7 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc
-from hasat.sources.tkgm.export import ExportOptions, export
+from hasat.sources.tkgm.export import ExportOptions, export, file_extension
 from hasat.sources.tkgm.export.tiles import Tile, encode_tile
 from hasat.sources.tkgm.filters.crs import CRS84, check_uri, name_of
 from hasat.sources.tkgm.queries import (
@@ -90,6 +90,7 @@ _OUTLINES = {
 _MAX_FILE_PARCELS = 200_000
 _MEDIA = {
     "gpkg": "application/geopackage+sqlite3",
+    "shp": "application/zip",
     "geojson": ogc.GEOJSON,
     "parquet": "application/vnd.apache.parquet",
     "csv": "text/csv; charset=utf-8",
@@ -345,7 +346,7 @@ async def _file(store: Store, selection: Selection, extension: str) -> Response:
     options = ExportOptions(None if selection.crs == CRS84 else name_of(selection.crs))
     parcels = await load_selected(store, selection, _MAX_FILE_PARCELS)
     with tempfile.TemporaryDirectory() as folder:
-        path = FilePath(folder) / f"{PARCELS.name}.{extension}"
+        path = FilePath(folder) / f"{PARCELS.name}.{file_extension(extension)}"
         await asyncio.to_thread(export, parcels, path, options)
         # The open file outlives its name.
         file = path.open("rb")

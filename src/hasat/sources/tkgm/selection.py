@@ -17,7 +17,7 @@ from hasat.sources.tkgm.filters.queryables import QUERYABLES
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 10_000
-FILES = ("gpkg", "geojson", "fgb", "parquet", "csv", "kml", "kmz", "dxf")
+FILES = ("gpkg", "geojson", "shp", "fgb", "parquet", "csv", "kml", "kmz", "dxf")
 
 CRS_PARAMETER: dict[str, Any] = {
     "name": "crs",

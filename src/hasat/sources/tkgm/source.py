@@ -56,7 +56,12 @@ async def run(context: RunContext) -> Outcome:
     """Scan `area`, a box or GeoJSON; the other parameters are those of the command."""
     # Listing jobs must not load the geometry libraries.
     from hasat.sources.tkgm.registry.client import open_registry
-    from hasat.sources.tkgm.scan.progress import ScanProgress, progress_document, progress_note
+    from hasat.sources.tkgm.scan.progress import (
+        ScanProgress,
+        progress_document,
+        progress_note,
+        sample_text,
+    )
     from hasat.sources.tkgm.scan.runner import Scan
 
     if context.approving is not None:
@@ -91,8 +96,11 @@ async def run(context: RunContext) -> Outcome:
         kind = "done"
         message: str | None = None
         try:
-            progress = await scan.run()
-            if not progress.complete:
+            if context.params.get("estimate"):
+                forecast = await scan.run_sample()
+                progress = await scan.progress()
+                message = sample_text(forecast, progress.quota_left)
+            elif not (progress := await scan.run()).complete:
                 message = msg("Stopped at max_queries. The next run with the same area continues.")
         except GuardError as error:
             context.count_requests(registry.requests - counted)
@@ -151,6 +159,7 @@ SCAN = Job(
         "quality": Quality,
         "max_queries": types.Count,
         "yes": bool,
+        "estimate": bool,
     },
     source=SOURCE,
     page="/parcels",
@@ -192,6 +201,8 @@ TKGM = Source(
     pages=lazy("hasat.sources.tkgm.pages:PAGES"),
     actions={
         "scan.start": template("Start scan"),
+        "scan.delete": template("Delete scan"),
+        "area.upload": template("Upload area"),
         "endpoints.reset": template("Reset endpoints"),
         "list.start": template("Find the parcels of a list"),
     },

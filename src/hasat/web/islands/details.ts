@@ -23,9 +23,14 @@ function definitionList(entries: [name: string, value: unknown][]): HTMLElement 
   return list;
 }
 
+/** Parse a time; the feed writes those of changes without an offset, in Turkish time. */
+function parseTime(time: string): Date {
+  return new Date(/(Z|[+-]\d\d:?\d\d)$/.test(time) ? time : `${time}+03:00`);
+}
+
 /** Write a time as the page does; the locale of English pages is one with dates as 2026-11-18. */
 function formatTime(time: string, texts: Record<string, string>): string {
-  return new Date(time).toLocaleString(texts.locale, { timeZone: texts.zone, dateStyle: "short", timeStyle: "short" });
+  return parseTime(time).toLocaleString(texts.locale, { timeZone: texts.zone, dateStyle: "short", timeStyle: "short" });
 }
 
 /** Return the main attributes with translated labels. */

@@ -1,10 +1,10 @@
-// The parcel map: scans, parcels by land use or age (density where there are too many), details on
-// click, and drawing the area of the scan form.
+// The parcel map: scans, parcels by land use or age (density where there are too many) with their
+// numbers, details on click, and drawing the area of the scan form.
 import { Map as GlMap, ScaleControl, setWorkerUrl } from "maplibre-gl";
 import type { GeoJSONSource, LngLatBoundsLike, StyleSpecification } from "maplibre-gl";
 import { show as showDetails } from "./details";
 import { Drawing } from "./drawing";
-import { colours, legend, prepare } from "./parcels";
+import { colours, labels, legend, prepare } from "./parcels";
 import type { Colouring, Feature } from "./parcels";
 import { fetchJson } from "./requests";
 
@@ -12,6 +12,8 @@ const MAX_PARCELS = 5000;
 const TURKEY: LngLatBoundsLike = [25.6, 35.8, 44.9, 42.2];
 const EMPTY: GeoJSON.FeatureCollection = { type: "FeatureCollection", features: [] };
 const MIN_UPDATE_MS = 3000;
+// From this zoom on, parcels are wide enough for their numbers.
+const LABEL_ZOOM = 16;
 const FITTING = { padding: 30, maxZoom: 17 };
 
 interface Features extends GeoJSON.FeatureCollection {
@@ -38,6 +40,7 @@ function style(place: HTMLElement): StyleSpecification {
       density: { type: "geojson", data: EMPTY },
       unpublished: { type: "geojson", data: EMPTY },
       parcels: { type: "geojson", data: EMPTY },
+      numbers: { type: "geojson", data: EMPTY },
       area: { type: "geojson", data: place.dataset.area ? JSON.parse(place.dataset.area) : EMPTY },
     },
     layers: [
@@ -87,6 +90,19 @@ function style(place: HTMLElement): StyleSpecification {
         source: "scans",
         paint: { "line-color": colour("--active"), "line-width": 2, "line-dasharray": [3, 2] },
       },
+      {
+        id: "numbers",
+        type: "symbol",
+        source: "numbers",
+        minzoom: LABEL_ZOOM,
+        layout: {
+          "text-field": ["get", "label"],
+          "text-font": ["sans-serif"],
+          "text-size": ["interpolate", ["linear"], ["zoom"], LABEL_ZOOM, 10, 19, 14],
+          "text-padding": 1,
+        },
+        paint: { "text-color": colour("--text"), "text-halo-color": colour("--surface"), "text-halo-width": 1.5 },
+      },
       { id: "area-edges", type: "line", source: "area", paint: { "line-color": colour("--warning"), "line-width": 2.5 } },
     ],
   };
@@ -99,10 +115,12 @@ class ParcelMap {
   private readonly unpublished = document.createElement("li");
   private requests = 0;
   private updatedAt = 0;
+  private wanted: string;
 
   constructor(private readonly place: HTMLElement) {
     this.texts = JSON.parse(place.dataset.texts ?? "{}") as Record<string, string>;
     this.unpublished.hidden = true;
+    this.wanted = place.dataset.chosen ?? "";
     setWorkerUrl(new URL(place.dataset.worker ?? "", location.href).href);
     this.map = new GlMap({
       container: place,
@@ -198,14 +216,9 @@ class ParcelMap {
   private async update(): Promise<void> {
     const request = ++this.requests;
     this.updatedAt = Date.now();
-    const bounds = this.map.getBounds();
-    const clamp = (value: number, max: number): string => Math.max(-max, Math.min(max, value)).toFixed(5);
-    const box = [
-      clamp(bounds.getWest(), 180),
-      clamp(bounds.getSouth(), 90),
-      clamp(bounds.getEast(), 180),
-      clamp(bounds.getNorth(), 90),
-    ].join(",");
+    const box = this.box();
+    const download = document.querySelector<HTMLInputElement>("[data-map=download] [name=bbox]");
+    if (download) download.value = box;
     try {
       const density = await fetchJson<Features>(`/api/v1/parcels/density?bbox=${box}`);
       if (request !== this.requests) return;
@@ -219,12 +232,34 @@ class ParcelMap {
         parcels = { ...found, features: found.features.map((one) => prepare(one as Feature, now) as GeoJSON.Feature) };
       }
       this.setData("parcels", parcels);
+      this.setData("numbers", labels(parcels.features as Feature[]));
       this.setData("density", isDense ? density : EMPTY);
       const count = density.numberMatched.toLocaleString(document.documentElement.lang);
+      this.chooseWanted(parcels.features as Feature[]);
       this.showStatus((isDense ? this.texts.too_many : this.texts.in_view)?.replace("{count}", count) ?? "");
     } catch (error) {
       if (request === this.requests) this.showStatus((error as Error).message);
     }
+  }
+
+  /** The box of the view: west,south,east,north. */
+  private box(): string {
+    const bounds = this.map.getBounds();
+    const clamp = (value: number, max: number): string => Math.max(-max, Math.min(max, value)).toFixed(5);
+    return [
+      clamp(bounds.getWest(), 180),
+      clamp(bounds.getSouth(), 90),
+      clamp(bounds.getEast(), 180),
+      clamp(bounds.getNorth(), 90),
+    ].join(",");
+  }
+
+  /** Show the details of the parcel that the page was opened for, once. */
+  private chooseWanted(parcels: Feature[]): void {
+    const found = parcels.find((one) => one.id === this.wanted);
+    if (!found) return;
+    this.wanted = "";
+    this.choose(found);
   }
 
   /** Load the scanned areas, and the parcels of an unfinished scan that are not published yet. */

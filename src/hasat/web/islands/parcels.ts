@@ -49,3 +49,42 @@ export function colours(by: Colouring): ExpressionSpecification {
   const steps = later.flatMap(([days, colour]) => [days, colour]);
   return ["step", ["get", "age"], first?.[1] ?? OTHER, ...steps] as unknown as ExpressionSpecification;
 }
+
+/** Return the points of the numbers: inside the parcel, in the widest stretch through its middle. */
+export function labels(parcels: Feature[]): GeoJSON.FeatureCollection {
+  const features = parcels.flatMap((one): GeoJSON.Feature[] => {
+    const { adaNo, parselNo } = one.properties;
+    const at = labelPoint(one.geometry);
+    if (!at || !parselNo) return [];
+    const label = `${adaNo}/${parselNo}`;
+    return [{ type: "Feature", properties: { label }, geometry: { type: "Point", coordinates: at } }];
+  });
+  return { type: "FeatureCollection", features };
+}
+
+/** Find the middle of the widest stretch inside an outline, half way between north and south. */
+function labelPoint(outline: GeoJSON.Geometry | null): [number, number] | null {
+  const polygons =
+    outline?.type === "Polygon" ? [outline.coordinates] : outline?.type === "MultiPolygon" ? outline.coordinates : [];
+  let best: [number, number] | null = null;
+  let widest = 0;
+  for (const rings of polygons) {
+    const lats = (rings[0] ?? []).map((corner) => corner[1] ?? 0);
+    const lat = (Math.min(...lats) + Math.max(...lats)) / 2;
+    const crossings = rings.flatMap((ring) => crossingsAt(ring, lat)).sort((a, b) => a - b);
+    for (let n = 0; n + 1 < crossings.length; n += 2) {
+      const [from, to] = [crossings[n] ?? 0, crossings[n + 1] ?? 0];
+      if (to - from > widest) [widest, best] = [to - from, [(from + to) / 2, lat]];
+    }
+  }
+  return best;
+}
+
+/** Return the longitudes at which a ring crosses a latitude. */
+function crossingsAt(ring: GeoJSON.Position[], lat: number): number[] {
+  return ring.slice(1).flatMap((to, n) => {
+    const [x1 = 0, y1 = 0] = ring[n] ?? [];
+    const [x2 = 0, y2 = 0] = to;
+    return y1 > lat === y2 > lat ? [] : [x1 + ((lat - y1) / (y2 - y1)) * (x2 - x1)];
+  });
+}

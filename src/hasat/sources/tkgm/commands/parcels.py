@@ -17,10 +17,10 @@ from hasat.console.runtime import (
     run_with_store,
     with_audit,
 )
-from hasat.errors import NotFoundError, SettingsError, UsageError
+from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.commands import endpoints, lists
+from hasat.sources.tkgm.commands import endpoints, lists, scans
 from hasat.sources.tkgm.settings import TkgmSettings
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ app = typer.Typer(no_args_is_help=True, help="Cadastral parcels of TKGM.")
 app.command()(endpoints.endpoint)
 app.command()(endpoints.workers)
 app.command("list")(lists.list_parcels)
+app.command()(scans.scans)
 
 WorkersFlag = Annotated[
     Path | None,
@@ -47,7 +48,7 @@ OutFlag = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="File for the parcels: .geojson .gpkg .fgb .parquet .shp .kml .kmz .dxf .csv",
+        help="File for the parcels: .geojson .gpkg .fgb .parquet .shp .zip .kml .kmz .dxf .csv",
     ),
 ]
 
@@ -164,7 +165,7 @@ def scan(
     `hasat tkgm scan "Ankara/Çankaya/Kızılay"`
     """
     from hasat.sources.tkgm.commands.scan import Files, render_scan, run_scan
-    from hasat.sources.tkgm.geometry import check_in_turkey, check_size
+    from hasat.sources.tkgm.geometry import check_grid, check_in_turkey, check_size
     from hasat.sources.tkgm.scan.progress import ScanRequest
 
     settings = context.get_settings(ctx)
@@ -172,6 +173,8 @@ def scan(
     if not yes:
         check_in_turkey(outline)
         check_size(outline, settings.section(TkgmSettings).max_area_km2)
+    if method == "grid":
+        check_grid(outline, step)
     request = ScanRequest(outline, quality, method, step, max_queries)
     files = Files(out, unknown, picture, context.umask_for(ctx, out, unknown, picture))
     files.check()
@@ -336,23 +339,14 @@ def area_of(settings: Settings, text: str) -> "Outline":
     if is_box or Path(text).is_file() or Path(text).suffix.lower() in _FILES:
         return read_area(text)
 
-    async def find() -> "PlaceMatch":
+    async def find() -> "Outline":
+        from hasat.sources.tkgm.areas.planned import place_area
         from hasat.sources.tkgm.places import Places
 
         async with open_migrated_store(settings) as store:
-            return await Places(store, settings).find(text)
+            return await place_area(Places(store, settings), text)
 
-    try:
-        return context.run_async(find()).boundary
-    except SettingsError as error:
-        raise UsageError(
-            msg(
-                "{text!r} is neither a file nor a box, and cannot be looked up as a place. {error}",
-                text=text,
-                error=error.message,
-            ),
-            remedy=error.remedy,
-        ) from error
+    return context.run_async(find())
 
 
 async def mahalle_id(store: "Store", settings: Settings, text: str) -> int:

@@ -80,17 +80,14 @@ async def run_scan(
         scan = Scan(store, registry, request, RequestContext(LANE, NAME), on_progress)
         result_forecast: Forecast | None = None
 
-        async def show_forecast(forecast: Forecast) -> None:
-            nonlocal result_forecast
-            result_forecast = forecast
-            output.note(forecast_text(forecast, (await scan.progress()).quota_left))
+        def check_budget(queries: int) -> None:
             limit, most = registry.day_budget, request.max_queries
-            if not yes and forecast.questions > limit and (most is None or most > limit):
+            if not yes and queries > limit and (most is None or most > limit):
                 raise UsageError(
                     msg(
                         "The scan takes about {queries:,} queries, more than the {limit:,} of a "
                         "day.",
-                        queries=forecast.questions,
+                        queries=queries,
                         limit=limit,
                     ),
                     remedy=msg(
@@ -99,6 +96,14 @@ async def run_scan(
                     ),
                 )
 
+        async def show_forecast(forecast: Forecast) -> None:
+            nonlocal result_forecast
+            result_forecast = forecast
+            output.note(forecast_text(forecast, (await scan.progress()).quota_left))
+            check_budget(forecast.questions)
+
+        if request.method == "grid" and not only_estimate:
+            check_budget(round(km2 * 1e6 / request.step**2))
         scan.on_forecast = None if only_estimate else show_forecast
         code, message, hold = 0, None, None
         try:

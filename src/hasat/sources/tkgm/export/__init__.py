@@ -6,6 +6,7 @@ from hasat.sources.tkgm.export.formats import (
     check_extension,
     export,
     export_unknown,
+    file_extension,
     without_parcels,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "check_extension",
     "export",
     "export_unknown",
+    "file_extension",
     "without_parcels",
 ]

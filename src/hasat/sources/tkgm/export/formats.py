@@ -4,6 +4,7 @@ import csv
 import json
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,6 +98,11 @@ def check_extension(path: Path, options: ExportOptions = _PLAIN) -> None:
             msg("{extension} files are always in WGS 84.", extension=extension),
             remedy=msg("Choose another format for {crs}, such as .gpkg.", crs=options.crs),
         )
+
+
+def file_extension(name: str) -> str:
+    """Return the extension of the one file of a format: a shapefile is sent as an archive."""
+    return "zip" if name == "shp" else name
 
 
 def export_unknown(
@@ -208,6 +214,15 @@ def _driver_options(driver: str, parcels: Sequence[StoredParcel]) -> dict[str, s
     return {}
 
 
+def _write_zip(parcels: Sequence[StoredParcel], path: Path, options: ExportOptions) -> None:
+    """Write a shapefile, whose several files are one archive."""
+    with tempfile.TemporaryDirectory(prefix=".hasat-", dir=path.parent) as folder:
+        _write_with_gdal("ESRI Shapefile")(parcels, Path(folder) / f"{path.stem}.shp", options)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for part in sorted(Path(folder).iterdir()):
+                archive.write(part, part.name)
+
+
 def _write_dxf(parcels: Sequence[StoredParcel], path: Path, options: ExportOptions) -> None:
     """Write outlines and labels in metres, and the name of their zone next to them."""
     present = [one for one in parcels if one.geometry is not None]
@@ -300,7 +315,8 @@ def _csv_cell(value: Any, *, turkish: bool) -> Any:
 def _label(one: StoredParcel) -> str:
     properties = one.properties
     if "chance" in properties:
-        return f"{properties['chance']:.0%}"
+        chance = properties["chance"]
+        return str(properties.get("numbers") or "") if chance is None else f"{chance:.0%}"
     return f"{properties.get('adaNo')}/{properties.get('parselNo')}"
 
 
@@ -322,6 +338,7 @@ _WRITERS: dict[str, Writer] = {
     ".gpkg": _write_with_gdal("GPKG"),
     ".fgb": _write_with_gdal("FlatGeobuf"),
     ".shp": _write_with_gdal("ESRI Shapefile"),
+    ".zip": _write_zip,
     ".kml": _write_with_gdal("LIBKML"),
     ".kmz": _write_with_gdal("LIBKML"),
     ".dxf": _write_dxf,

@@ -24,7 +24,7 @@ from hasat.http.routes import (
 )
 from hasat.messages import Language, msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.export import ExportOptions, check_crs
+from hasat.sources.tkgm.export import ExportOptions, check_crs, file_extension
 from hasat.sources.tkgm.lists.fetch import ListFetch, ListResult, list_id
 from hasat.sources.tkgm.lists.files import write_result
 from hasat.sources.tkgm.lists.rows import read_list
@@ -38,7 +38,7 @@ MAX_FILE_BYTES = 20_000_000
 # Longer lists are resumed with the same file.
 _MAX_SECONDS = 240.0
 _CHUNK = 1 << 18
-_Format = Literal["xlsx", "csv", "gpkg", "geojson", "fgb", "parquet", "kml", "kmz", "dxf"]
+_Format = Literal["xlsx", "csv", "gpkg", "geojson", "shp", "fgb", "parquet", "kml", "kmz", "dxf"]
 _MEDIA = "application/octet-stream"
 
 router = APIRouter(prefix=f"/{PARCELS.name}", tags=[PARCELS.name])
@@ -82,7 +82,7 @@ async def find_list(
         with path.open("wb") as copy:
             await asyncio.to_thread(shutil.copyfileobj, file.file, copy, _CHUNK)
         result = await _fetch(store, settings, path, name)
-        out = Path(folder) / f"{PurePath(name).stem}-parcels.{result_format}"
+        out = Path(folder) / f"{PurePath(name).stem}-parcels.{file_extension(result_format)}"
         sent = await asyncio.to_thread(_written, result, out, options, language)
     summary: dict[str, object] = {"rows": len(result.results), **result.counts}
     summary["stopped"] = None if result.stopped is None else result.stopped.code

@@ -257,6 +257,13 @@ def forecast_text(forecast: Forecast, quota_left: int | None) -> Message:
     return join((text, quota))
 
 
+def sample_text(forecast: Forecast | None, quota_left: int | None) -> Message:
+    """Return what a sample forecasts."""
+    if forecast is None:
+        return msg("No estimate: the area is too small for a sample, or it is already known.")
+    return forecast_text(forecast, quota_left)
+
+
 def claim_texts(completeness: Mapping[str, Any]) -> list[Message]:
     """Return what a complete scan claims to have found, and what supports it."""
     audit, numbers = completeness["audit"], completeness["numbers"]

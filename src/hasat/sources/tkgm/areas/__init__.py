@@ -1,0 +1,1 @@
+"""Areas to scan and scanned areas: uploaded files, places by name, and deleting a scan."""
