@@ -1,5 +1,6 @@
 """The parcel map in a real browser."""
 
+import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -110,6 +111,46 @@ def test_the_map_shows_parcels_their_history_and_the_estimate_of_a_drawn_area(
     assert page.get_by_role("textbox").input_value().count(",") == 3
     # The software renderer warns about slow reads.
     assert [one for one in browser_errors if "GPU stall" not in one] == []
+
+
+def test_a_search_opens_a_parcel_and_a_wrong_area_keeps_map_and_input(
+    town: Installation, browser: Browser
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
+    open_map(page, f"{town.address}/parcels")
+    page.get_by_role("searchbox").fill("101/3")
+    page.get_by_role("searchbox").press("Enter")
+    details = page.locator("[data-map=details]")
+    expect(details).to_contain_text("1162/101/3", timeout=PATIENCE)
+    # What is in view now, not at first.
+    box = page.locator("[data-map=download] [name=bbox]")
+    before = box.input_value()
+    page.get_by_role("button", name="Zoom in").click()
+    eventually(lambda: box.input_value() != before, "the download follows the map")
+    with page.expect_download(timeout=PATIENCE) as download:
+        page.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename == "parcels.gpkg"
+
+    area = page.get_by_label(re.compile("^Area"))
+    area.fill("39.9,32.85,39.91,32.86")
+    area.press("Enter")
+    expect(page.get_by_role("alert").first).to_contain_text("swapped", timeout=PATIENCE)
+    assert area.input_value() == "39.9,32.85,39.91,32.86"
+    expect(page.locator("canvas")).to_be_visible()
+
+    file = {"name": "area.kml", "mimeType": "text/xml", "buffer": b"<gpx/>"}
+    page.locator("form[action='/parcels/area'] [type=file]").set_input_files(file)
+    page.get_by_role("button", name="Upload area").click()
+    expect(page.locator("form[action='/parcels/area'] .notice")).to_contain_text(
+        "not KML", timeout=PATIENCE
+    )
+    corners = [[32.85, 39.9], [32.852, 39.9], [32.852, 39.901], [32.85, 39.9]]
+    content = json.dumps({"type": "Polygon", "coordinates": [corners]}).encode()
+    file = {"name": "area.geojson", "mimeType": "application/json", "buffer": content}
+    page.locator("form[action='/parcels/area'] [type=file]").set_input_files(file)
+    page.get_by_role("button", name="Upload area").click()
+    expect(page.get_by_text("Requests needed")).to_be_visible(timeout=PATIENCE)
+    assert area.input_value() == "area.geojson"
 
 
 def _keeps_its_size(page: Page) -> None:

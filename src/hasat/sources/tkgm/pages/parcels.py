@@ -72,6 +72,7 @@ class ScanRow:
     found: int | None
     at_least: float | None
     missing_numbers: int | None
+    running: bool
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,7 @@ def _scan_row(scan: ScanSummary, is_shown_above: bool) -> ScanRow:
         # Rounded down: a claim must not grow by its rounding.
         None if scan.at_least is None else math.floor(scan.at_least * 1000) / 10,
         scan.missing_numbers,
+        left_out,
     )
 
 
