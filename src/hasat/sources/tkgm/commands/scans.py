@@ -20,6 +20,7 @@ def scans(
         int | None,
         typer.Option(
             min=1,
+            max=2**62,
             metavar="ID",
             help="Delete a scan and its stored responses; its parcels stay.",
         ),
