@@ -6,6 +6,9 @@ from importlib import import_module
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
 from hasat.budget import Upstream
 from hasat.feed.dataset import Dataset
 from hasat.feed.rebuild import Rebuild
@@ -14,7 +17,7 @@ from hasat.jobs import Catalogue, Job
 from hasat.settings import Section, Settings
 from hasat.settings.events import EventKind
 from hasat.store import Store
-from hasat.store.migrate import MigrationSet
+from hasat.store.migrate import Declaration, MigrationSet, Step
 
 if TYPE_CHECKING:
     import typer
@@ -107,6 +110,20 @@ class Strategy(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Declarations:
+    """The tables of a source's datasets, then its own declaration."""
+
+    tables: TableDeclaration
+    own: Declaration
+
+    async def __call__(self, connection: AsyncConnection[TupleRow]) -> Sequence[Step]:
+        return [*await self.tables(connection), *await self.own(connection)]
+
+    def __str__(self) -> str:
+        return str(self.tables)
+
+
 StatusHook = Callable[[Store, Settings], Awaitable[Mapping[str, Any]]]
 MetricsHook = Callable[[Store, Served], Awaitable[Iterable["Metric"]]]
 
@@ -138,6 +155,9 @@ class Source:
     tools: Callable[[ToolContext], tuple[Tool, ...]] = field(default=lambda _: (), hash=False)
     """The source's own MCP tools, in addition to those that every dataset has."""
     migrations: Traversable | None = field(default=None, hash=False)
+    declaration: Declaration | None = field(default=None, hash=False)
+    """Statements that a migrated database still needs, such as for an extension that some servers
+    have."""
     status: StatusHook | None = field(default=None, hash=False)
     """The source's part of /api/v1/status; `checks` also go to /health, `remarks` to
     `hasat doctor`."""
@@ -173,7 +193,9 @@ class Source:
     @property
     def migration_set(self) -> MigrationSet:
         """Return its migrations, then the tables and indexes that its datasets declare."""
-        return MigrationSet(self.name, self.migrations, TableDeclaration(self.datasets))
+        tables = TableDeclaration(self.datasets)
+        declared = tables if self.declaration is None else _Declarations(tables, self.declaration)
+        return MigrationSet(self.name, self.migrations, declared)
 
     @property
     def all_jobs(self) -> tuple[Job, ...]:

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from hasat.errors import ConflictError, DatabaseError, HasatError, NothingToDoError, UsageError
@@ -26,6 +29,12 @@ from hasat.store.store import Reached, connect
 _MAGIC = b"PGDMP"
 _NO_SPACE = "No space left"
 _LOCK_WAIT_SECONDS = 10
+# Schemas of what an extension needs that another server may lack; opening the store makes them.
+_DERIVED = "*_gis"
+# An administrator installs it, so a backup neither needs it nor brings it.
+_FOREIGN = re.compile(
+    r"^[0-9; ]+(EXTENSION|COMMENT|TABLE DATA|ACL) .*\b(postgis\w*|spatial_ref_sys)\b"
+)
 _NOT_RESTORED = msg("The database could not be restored; it is as it was before")
 # A newer pg_restore sets this whatever the server's version, among its first lines.
 _HEADER_LINES = 30
@@ -86,6 +95,7 @@ async def back_up(reached: Reached, file: Path, binaries: Path | None) -> int:
             client.program("pg_dump"),
             "--format=custom",
             "--no-owner",
+            f"--exclude-schema={_DERIVED}",
             f"--lock-wait-timeout={_LOCK_WAIT_SECONDS}s",
             f"--file={unfinished}",
             client.database,
@@ -140,7 +150,7 @@ async def restore(
                     "Add --yes if that is what you want; hasat db backup keeps a copy first."
                 ),
             )
-        await _load(client, pg_restore, file)
+        await _load(client, pg_restore, file, [one.name for one in migrations])
         await connection.execute("ANALYZE")
 
 
@@ -177,14 +187,30 @@ async def _applied_in(client: Client, pg_restore: str, file: Path) -> AppliedMap
     return applied
 
 
-async def _load(client: Client, pg_restore: str, file: Path) -> None:
-    """Feed the backup to psql as a script that ends with COMMIT only if all of it was read."""
-    script = await asyncio.create_subprocess_exec(
-        *(pg_restore, "--clean", "--if-exists", "--no-owner", "--file=-", str(file)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=client.environment,
-    )
+async def _load(client: Client, pg_restore: str, file: Path, sources: Sequence[str]) -> None:
+    """Feed the backup to psql as a script that ends with COMMIT only if all of it was read.
+
+    A source's own schema has its name; it goes, with tables that are newer than the backup.
+    """
+    contents = await _run(client, pg_restore, "--list", str(file))
+    wanted = [line for line in contents.splitlines() if not _FOREIGN.match(line)]
+    with tempfile.NamedTemporaryFile("w", prefix="hasat-restore-", suffix=".list") as chosen:
+        chosen.write("\n".join(wanted))
+        chosen.flush()
+        listed = f"--use-list={chosen.name}"
+        script = await asyncio.create_subprocess_exec(
+            *(pg_restore, "--clean", "--if-exists", "--no-owner", listed, "--file=-", str(file)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=client.environment,
+        )
+        await _play(client, pg_restore, script, sources)
+
+
+async def _play(
+    client: Client, pg_restore: str, script: asyncio.subprocess.Process, sources: Sequence[str]
+) -> None:
+    """Feed the output of pg_restore to psql."""
     # From the same folder: the script may use what only this version's psql knows.
     psql = await asyncio.create_subprocess_exec(
         *(str(Path(pg_restore).with_name("psql")), "--no-psqlrc", "--quiet", "--output=/dev/null"),
@@ -196,7 +222,7 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
     )
     try:
         _, script_said, psql_said = await asyncio.gather(
-            _feed(script, psql, client.server_major),
+            _feed(script, psql, client.server_major, sources),
             _read_all(script.stderr),
             _read_all(psql.stderr),
         )
@@ -215,7 +241,10 @@ async def _load(client: Client, pg_restore: str, file: Path) -> None:
 
 
 async def _feed(
-    script: asyncio.subprocess.Process, psql: asyncio.subprocess.Process, server_major: int
+    script: asyncio.subprocess.Process,
+    psql: asyncio.subprocess.Process,
+    server_major: int,
+    sources: Sequence[str],
 ) -> None:
     if script.stdout is None or psql.stdin is None:
         raise HasatError(msg("PostgreSQL's programs could not be connected."))
@@ -223,6 +252,9 @@ async def _feed(
         f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s';\n"
         f"SET LOCAL client_min_messages = warning;\n{load_query('hasat.store', 'wipe')}\n".encode()
     )
+    for name in sources:
+        drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE;\n").format(sql.Identifier(name))
+        psql.stdin.write(drop.as_string().encode())
     try:
         for _ in range(_HEADER_LINES):
             line = await script.stdout.readline()

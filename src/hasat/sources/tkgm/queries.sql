@@ -298,3 +298,60 @@ SELECT p.key, p.body -> 'properties', p.west, p.south, p.east, p.north
  WHERE p.key = ANY (%(keys)s)
  ORDER BY p.key
  LIMIT %(limit)s
+
+-- name: postgis_without_geometries
+-- The schema of PostGIS if it is installed and its geometries have still to be made.
+SELECT n.nspname
+  FROM pg_extension AS e
+  JOIN pg_namespace AS n ON n.oid = e.extnamespace
+ WHERE e.extname = 'postgis'
+   AND to_regclass('core.parcels') IS NOT NULL
+   AND (to_regclass('tkgm_gis.parcels') IS NULL
+        OR to_regprocedure('tkgm_gis.outline(jsonb)') IS NULL)
+   AND has_database_privilege(current_database(), 'CREATE')
+   AND has_schema_privilege(n.oid, 'USAGE')
+
+-- name: make_geometries
+-- The geometries of the parcels with their index, and the views for GIS programs.
+DROP SCHEMA IF EXISTS tkgm_gis CASCADE;
+CREATE SCHEMA tkgm_gis;
+CREATE FUNCTION tkgm_gis.outline(body jsonb) RETURNS {postgis}.geometry
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = {postgis}, pg_catalog AS $$
+BEGIN
+    IF jsonb_typeof(body -> 'geometry') IS DISTINCT FROM 'object' THEN
+        RETURN NULL;
+    END IF;
+    RETURN ST_Multi(ST_CollectionExtract(ST_MakeValid(
+        ST_SetSRID(ST_GeomFromGeoJSON(body ->> 'geometry'), 4326)), 3));
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+CREATE TABLE tkgm_gis.parcel_geometry (
+    key  text COLLATE "C" PRIMARY KEY,
+    geom {postgis}.geometry(MultiPolygon, 4326)
+);
+INSERT INTO tkgm_gis.parcel_geometry (key, geom)
+SELECT key, tkgm_gis.outline(body) FROM core.parcels;
+CREATE INDEX parcel_geometry_geom ON tkgm_gis.parcel_geometry USING gist (geom);
+ANALYZE tkgm_gis.parcel_geometry;
+CREATE VIEW tkgm_gis.parcels AS
+SELECT p.key, p.mahalle_id, p.ada_no, p.parsel_no,
+       p.body #>> '{{properties,ilAd}}' AS il,
+       p.body #>> '{{properties,ilceAd}}' AS ilce,
+       p.body #>> '{{properties,mahalleAd}}' AS mahalle,
+       p.body #>> '{{properties,nitelik}}' AS nitelik,
+       CASE jsonb_typeof(p.body #> '{{properties,alan}}')
+            WHEN 'number' THEN (p.body #>> '{{properties,alan}}')::double precision END AS alan,
+       coalesce(t.told_at, p.changed_at) AS fetched_at,
+       g.geom
+  FROM core.parcels AS p
+  JOIN tkgm_gis.parcel_geometry AS g USING (key)
+  LEFT JOIN tkgm.parcel_told AS t USING (key);
+CREATE VIEW tkgm_gis.scans AS
+SELECT s.id, s.began_at, s.finished_at, s.method ->> 'quality' AS quality,
+       (s.result ->> 'found')::bigint AS parcels, made.geom
+  FROM tkgm.scan AS s
+ CROSS JOIN LATERAL (SELECT tkgm_gis.outline(jsonb_build_object('geometry', s.area))
+                            ::{postgis}.geometry(MultiPolygon, 4326) AS geom) AS made;
+COMMENT ON SCHEMA tkgm_gis IS 'Parcels and scans with PostGIS geometries; made and updated by Hasat'

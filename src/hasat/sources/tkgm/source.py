@@ -15,6 +15,7 @@ from hasat.jobs import Job, Outcome, RunContext
 from hasat.messages import msg, template
 from hasat.settings import Settings, types
 from hasat.source import Served, Source, Tool, ToolContext, lazy
+from hasat.sources.tkgm.postgis import missing_geometries
 from hasat.sources.tkgm.scan import Quality
 from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings, tkgm_upstream
 from hasat.store import Store
@@ -197,6 +198,7 @@ TKGM = Source(
     tools=_tools,
     routers=_routers,
     migrations=files("hasat.sources.tkgm") / "migrations",
+    declaration=missing_geometries,
     commands=lazy("hasat.sources.tkgm.commands.parcels:app"),
     pages=lazy("hasat.sources.tkgm.pages:PAGES"),
     actions={
