@@ -54,6 +54,8 @@ class Dataset:
     listed: bool = True
     """Whether lists show its records; False where a search of the source decides what to show."""
     parquet_schema: Callable[[], Any] | None = field(default=None, hash=False)
+    title: Callable[[Any], str | None] | None = field(default=None, hash=False)
+    """Returns the name of a record for people, from its body; pages show it beside the key."""
     retention_days: int = 30
     """How long changes are stored, where the source does not pass it with each run."""
     guard: Limits = field(default_factory=Limits)
@@ -63,6 +65,11 @@ class Dataset:
     )
     """Returns the SHA-256 of the upstream's lists that the mirror equals, by name; None where they
     are the stored raw responses of the dataset."""
+    forget_input: Callable[[AsyncConnection[Any]], Awaitable[None]] | None = field(
+        default=None, hash=False
+    )
+    """Forgets what the source stores of its last input, after an undo: the mirror no longer equals
+    it, and the next run must compare everything."""
     check_key: Callable[[str], None] | None = field(default=None, hash=False)
     """Raises UsageError for a text that cannot be a key of the dataset."""
 
@@ -84,6 +91,15 @@ class Dataset:
         if self.check_key is not None:
             for key in keys:
                 self.check_key(key)
+
+    def title_of(self, body: Any) -> str | None:
+        """Return the name of a record; None if its body has none, whatever the body is."""
+        if self.title is None or body is None:
+            return None
+        try:
+            return self.title(body) or None
+        except (AttributeError, LookupError, TypeError):
+            return None
 
     @property
     def table(self) -> sql.Identifier:

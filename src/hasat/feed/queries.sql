@@ -180,6 +180,30 @@ DELETE FROM feed.change WHERE dataset = %(dataset)s AND seq <= %(floor)s
 DELETE FROM {table} AS m
  WHERE NOT EXISTS (SELECT FROM {staged} AS s WHERE s.key = m.key)
 
+-- name: effects_of_run
+-- The versions of a run that changed a dataset, and whether all their changes are still stored.
+SELECT d.dataset, array_agg(d.version ORDER BY d.version), min(d.seq_before), max(d.seq),
+       bool_and(d.epoch = h.epoch AND d.seq_before >= h.floor)
+  FROM feed.version AS v
+  JOIN feed.version_dataset AS d ON d.version = v.id
+  JOIN feed.head AS h ON h.dataset = d.dataset
+ WHERE v.run = %(run)s AND d.seq > d.seq_before
+ GROUP BY d.dataset
+ ORDER BY d.dataset
+
+-- name: states_before_run
+-- The state before some versions of each record that they changed and no later version has changed again;
+-- null where they added it.
+CREATE TEMP TABLE {before} ON COMMIT DROP AS
+SELECT DISTINCT ON (c.key) c.key, c.before AS body
+  FROM feed.change AS c
+ WHERE c.dataset = %(dataset)s AND c.seq > %(after)s AND c.seq <= %(until)s
+   AND c.version = ANY (%(versions)s)
+   AND NOT EXISTS (SELECT FROM feed.change AS l
+                    WHERE l.dataset = c.dataset AND l.key = c.key AND l.seq > c.seq
+                      AND l.version <> ALL (%(versions)s))
+ ORDER BY c.key, c.seq
+
 -- name: end_states
 -- The states that a new epoch ends: what the changes of the old one say was published last, else what
 -- the table has, wherever the staged state differs.

@@ -108,6 +108,8 @@ class Run:
     error: str | None
     detail: Mapping[str, Any]
     progress: Mapping[str, Any] | None
+    hold: str | None = None
+    """The state of the hold, if the guard held the run."""
 
 
 _MAX_SHOWN = 100

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from hasat.errors import HasatError
 from hasat.feed.archive import storage_of
@@ -17,7 +19,9 @@ from hasat.feed.archive.catalog import (
 from hasat.feed.archive.writer import expire_archives, write_archives
 from hasat.feed.changes import expire_history
 from hasat.feed.dataset import Dataset
+from hasat.feed.holds import counts_json
 from hasat.feed.rebuild import Rebuild, RebuildSummary
+from hasat.feed.undo import undo_run
 from hasat.jobs.catalogue import TASK, Job, Outcome
 from hasat.jobs.connection import DATABASE_ERRORS, Connection
 from hasat.jobs.context import RunContext
@@ -26,6 +30,7 @@ from hasat.store.queries import load_query
 
 ARCHIVES_JOB = "archive_datasets"
 REBUILD_JOB = "rebuild_dataset"
+UNDO_JOB = "undo_run"
 
 
 def archive_job(datasets: Sequence[Dataset], min_interval: timedelta) -> Job:
@@ -120,6 +125,32 @@ def rebuild_job(rebuilds: Mapping[str, tuple[Dataset, Rebuild]]) -> Job:
     )
 
 
+def undo_job(datasets: Sequence[Dataset]) -> Job:
+    """Return the job that undoes the changes of a run; the guard holds it until an approval."""
+
+    async def run(context: RunContext) -> Outcome:
+        version = await undo_run(
+            context.store,
+            datasets,
+            context.params["run"],
+            run=context.run_id,
+            approving=context.approving,
+        )
+        if version is None:
+            return Outcome("nothing", message=msg("All its records have changed again since."))
+        counts = {name: counts_json(count) for name, count in version.counts.items()}
+        rows = sum(count.total for count in version.counts.values())
+        return Outcome(rows_changed=rows, detail={"datasets": counts})
+
+    return Job(
+        UNDO_JOB,
+        run,
+        msg("Undoes the changes of a run, after an approval."),
+        options={"run": Annotated[int, Field(ge=1, le=2**62)]},
+        overlap="queue",
+    )
+
+
 def _rebuild_detail(done: RebuildSummary, seconds: float) -> dict[str, Any]:
     return {
         "answers": done.responses,
@@ -183,6 +214,7 @@ def platform_jobs(
     return (
         *([archive_job(datasets, min_interval)] if datasets else ()),
         *([rebuild_job(rebuilds)] if rebuilds else ()),
+        *([undo_job(datasets)] if datasets else ()),
         Job(
             name="housekeeping",
             run=_housekeeping,

@@ -332,7 +332,9 @@ SELECT r.*
               outcome, attempt, worker, requests,
               CASE state WHEN 'running' THEN jobs.rows_stored(id)
                          ELSE rows_changed END AS rows_changed,
-              message, message_data, error, detail, progress
+              message, message_data, error, detail, progress,
+              (SELECT h.state FROM feed.hold AS h WHERE outcome = 'held' AND run.id = ANY (h.runs)
+                ORDER BY h.id DESC LIMIT 1) AS hold
          FROM jobs.run
         WHERE job >= wanted.job
         ORDER BY job, id DESC
@@ -345,7 +347,9 @@ SELECT r.*
 SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_at, state, outcome,
        attempt, worker, requests,
        CASE state WHEN 'running' THEN jobs.rows_stored(id) ELSE rows_changed END AS rows_changed,
-       message, message_data, error, detail, progress
+       message, message_data, error, detail, progress,
+       (SELECT h.state FROM feed.hold AS h WHERE outcome = 'held' AND run.id = ANY (h.runs)
+         ORDER BY h.id DESC LIMIT 1) AS hold
   FROM jobs.run
  WHERE (%(id)s::bigint IS NULL OR id = %(id)s)
    AND (%(job)s::text IS NULL OR job = %(job)s)

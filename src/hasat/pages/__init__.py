@@ -176,4 +176,12 @@ class SourcePages:
     actions: tuple[Action, ...] = ()
     static: Traversable | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Labels by kind and value, in addition to those of the platform."""
+    """Labels by kind and value, in addition to those of the platform.
+
+    The kind `field` has the labels of fields of its records, by the name of the field.
+    """
+    records: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of its own pages of records by dataset, as `/rates/{key}`.
+
+    The records of other datasets are shown on the platform's page.
+    """

@@ -13,7 +13,7 @@ from hasat.messages import restored
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run; `status` is its outcome, or its state while it has none."""
+    """One run; `status` is its outcome, its state while it has none, or its hold's decision."""
 
     id: int
     job: str
@@ -64,7 +64,8 @@ def summarize_run(run: Run, now: datetime) -> RunSummary:
         id=run.id,
         job=run.job,
         trigger=run.trigger,
-        status=run.outcome or run.state,
+        # A hold that somebody has decided needs no attention.
+        status=run.hold if run.hold and run.hold != "waiting" else run.outcome or run.state,
         queued_at=run.queued_at,
         started_at=run.started_at,
         finished_at=run.finished_at,

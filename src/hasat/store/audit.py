@@ -52,6 +52,7 @@ ACTIONS = (
     "run.retry",
     "run.start",
     "run.stop",
+    "run.undo",
     "watchlist.create",
     "watchlist.delete",
     "watchlist.keys",

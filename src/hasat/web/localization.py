@@ -1,5 +1,6 @@
 """The reader's language: which one it is, and how it writes texts, numbers, times and durations."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
@@ -14,13 +15,17 @@ from hasat.messages import (
     is_translated,
     msg,
     preferred_language,
+    template,
     translate,
 )
 from hasat.web.labels import LABELS
 
 COOKIE = "hasat_lang"
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
+_RELATIVE_UNITS = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"))
 _DATE_FORMATS = {"en": "%Y-%m-%d", "tr": "%d.%m.%Y"}
 _TURKISH_SEPARATORS = str.maketrans(",.", ".,")
 
@@ -41,6 +46,17 @@ class Localizer:
         """Return the label of a value, or the value itself if it has none."""
         text = self.labels[kind].get(value)
         return value if text is None else self(text, **params)
+
+    def field(self, path: str, *, alone: bool = False) -> str:
+        """Return the label of a field of a record: of its path, else of each part of the path.
+
+        `alone` leaves out the parts in front, which the place already shows.
+        """
+        known = self.labels.get("field", {})
+        if path in known:
+            return self(known[path])
+        parts = path.split(".")[-1:] if alone else path.removeprefix("properties.").split(".")
+        return " › ".join(self(known[one]) if one in known else _readable(one) for one in parts)
 
     def is_translated(self, text: str) -> bool:
         """Whether the catalogue has all of a text: what an upstream sent stays as it is."""
@@ -77,6 +93,23 @@ class Localizer:
         formats = {"time": "%H:%M:%S", "minute": f"{day} %H:%M", "full": f"{day} %H:%M:%S"}
         return local.strftime(formats.get(form, form))
 
+    def exact(self, value: datetime) -> str:
+        """Write a local time to the second, with its offset from UTC."""
+        local = value.astimezone(self.zone)
+        return f"{self.time(value, 'full')} {local.isoformat()[-6:]}"
+
+    def relative(self, value: datetime) -> str:
+        """Write how long ago or how soon a time is; its date if that is a week or more."""
+        seconds = round((value - system_clock()).total_seconds())
+        span = abs(seconds)
+        if span < _MINUTE:
+            return self(template("soon") if seconds > 0 else template("just now"))
+        if span >= _WEEK:
+            return self.day(value.astimezone(self.zone).date())
+        size, unit = next(one for one in _RELATIVE_UNITS if span >= one[0])
+        text = f"{span // size} {self.label('unit', unit)}"
+        return self(template("in {span}") if seconds > 0 else template("{span} ago"), span=text)
+
     def duration(self, seconds: float | None) -> str:
         """Write a duration in its two largest units; a dash if it is unknown."""
         if seconds is None:
@@ -96,6 +129,12 @@ class Localizer:
         count, rest = divmod(seconds, large)
         text = f"{count} {self.label('unit', name)}"
         return f"{text} {rest // small} {self.label('unit', small_name)}" if rest >= small else text
+
+
+def _readable(name: str) -> str:
+    """Write the name of a field as words: `firstSeen_at` becomes First seen at."""
+    words = _WORD_START.sub(" ", name).replace("_", " ").replace("-", " ").split()
+    return " ".join(one if one.isupper() else one.lower() for one in words).capitalize() or name
 
 
 def request_language(request: Request) -> Language:

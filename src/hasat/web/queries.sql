@@ -29,18 +29,28 @@ SELECT CASE WHEN k.id IS NULL THEN 'stream' ELSE 'key' END AS kind, coalesce(k.n
 -- Head and stored totals of each dataset.
 SELECT dataset, source, records, seq, committed_at FROM feed.head ORDER BY source, dataset
 
+-- name: applied_by
+-- The run that applied an approved hold.
+SELECT r.id FROM jobs.run AS r
+ WHERE r.job = %(job)s AND r.id > %(hold)s AND r.params ->> 'approve' = %(hold)s::text AND r.outcome = 'done'
+ ORDER BY r.id DESC LIMIT 1
+
 -- name: newest_changes
--- The head of a dataset and its newest changes, newest first, from one snapshot.
-SELECT h.seq AS head, h.floor, h.records, h.committed_at, c.*
-  FROM feed.head AS h
+-- The head of a dataset and its newest changes that match, newest first, from one snapshot. Those of one
+-- record are found by index; other filters read a limited number of changes, down to the lowest.
+SELECT h.seq AS head, h.floor, h.records, h.committed_at, h.lowest, c.*
+  FROM (SELECT *, greatest(floor, coalesce(%(before)s::bigint, seq + 1) - 1 - %(reads)s) AS lowest
+          FROM feed.head WHERE dataset = %(dataset)s) AS h
   LEFT JOIN LATERAL (
        SELECT seq, kind, key, body, before, changed_at, version
          FROM feed.change
         WHERE dataset = h.dataset AND (%(before)s::bigint IS NULL OR seq < %(before)s)
+          AND (%(key)s::text IS NULL OR key = %(key)s) AND (%(key)s::text IS NOT NULL OR seq > h.lowest)
+          AND (%(kind)s::smallint IS NULL OR kind = %(kind)s)
+          AND (%(field)s::text[] IS NULL OR body #> %(field)s IS DISTINCT FROM before #> %(field)s)
         ORDER BY seq DESC
         LIMIT %(limit)s
        ) AS c ON true
- WHERE h.dataset = %(dataset)s
  ORDER BY c.seq DESC
 
 -- name: live_state

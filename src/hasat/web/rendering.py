@@ -25,6 +25,7 @@ from hasat.pages import Page, PageContext, PageRequest
 from hasat.web.charts import day_chart, timeline
 from hasat.web.localization import COOKIE, Localizer, request_language
 from hasat.web.site import Site
+from hasat.web.values import FILTERS
 
 _YEAR_SECONDS = 365 * 86400
 _LANGUAGE_NAMES = {"en": "English", "tr": "Türkçe"}
@@ -46,7 +47,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"pretty": _pretty, "to_json": to_json}
+        self._templates.filters |= {"pretty": _pretty, "to_json": to_json, **FILTERS}
         self._templates.globals |= {
             "version": __version__,
             "static": static_files.address,
@@ -54,6 +55,7 @@ class Renderer:
             "zone": context.zone,
             "timeline": timeline,
             "day_chart": day_chart,
+            "record_address": site.record_address,
         }
         # Compile the templates now, so that the first request does not wait.
         for name in self._templates.list_templates():

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from urllib.parse import quote, urlencode
 
 from hasat.errors import SettingsError
 from hasat.http.routes import Caller
@@ -24,6 +25,14 @@ class Site:
     labels: Mapping[str, Mapping[str, str]]
     templates: Mapping[str, Traversable]
     static: Mapping[str, Traversable]
+    records: Mapping[str, str]
+    """The addresses of the sources' pages of records by dataset, with `{key}`."""
+
+    def record_address(self, dataset: str, key: str) -> str:
+        """Return the address of the page of a record."""
+        if own := self.records.get(dataset):
+            return own.replace("{key}", quote(key, safe=""))
+        return f"/changes/record?{urlencode({'dataset': dataset, 'key': key})}"
 
     def title(self, section: str) -> str:
         """Return the label of a section; empty if it is not in the navigation."""
@@ -45,6 +54,7 @@ def build_site(sources: Sequence[Source]) -> Site:
     labels = {kind: dict(texts) for kind, texts in LABELS.items()}
     templates = {"": files("hasat.web") / "templates"}
     static = {"": files("hasat.web") / "static"}
+    records: dict[str, str] = {}
     for source in sources:
         labels["action"] |= source.actions
         if source.pages is None:
@@ -53,6 +63,7 @@ def build_site(sources: Sequence[Source]) -> Site:
         pages += [replace(page, name=f"{source.name}/{page.name}") for page in own.pages]
         actions += own.actions
         navigation += own.navigation
+        records |= own.records
         templates[source.name] = own.templates
         if own.static is not None:
             static[source.name] = own.static
@@ -61,7 +72,7 @@ def build_site(sources: Sequence[Source]) -> Site:
     _check_paths([page.path for page in pages])
     _check_paths([action.path for action in actions])
     ordered = sorted(navigation, key=lambda entry: entry.order)
-    return Site(pages, actions, ordered, labels, templates, static)
+    return Site(pages, actions, ordered, labels, templates, static, records)
 
 
 def _check_paths(paths: Sequence[str]) -> None:

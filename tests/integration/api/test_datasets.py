@@ -270,6 +270,25 @@ async def test_every_format_reads_back_equal(client: httpx2.AsyncClient, store: 
     assert [tuple(row.values())[1:6] for row in one] == [_EXPECTED["007"]]
 
 
+async def test_tables_of_changes_are_filtered_by_type_and_field(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    await commit(store, {"a": kite(), "b": kite(), "c": kite()})
+    await commit(store, {"a": kite(pieces=2), "b": kite("new")})
+    for given, seqs in (
+        ({"changeType": "removed"}, ["3"]),
+        ({"field": "box.pieces"}, ["1", "3"]),
+        ({"field": "title", "changeType": "modified"}, ["2"]),
+        ({"field": "title.none"}, []),
+    ):
+        answer = await client.get("/api/v1/kites/changes", params={"format": "csv", **given})
+        assert [row["seq"] for row in _rows(answer.content, "csv")] == seqs, given
+    for format_ in ("json", "ndjson"):
+        query = {"format": format_, "field": "title"}
+        answer = await client.get("/api/v1/kites/changes", params=query)
+        assert (answer.status_code, "field" in answer.json()["detail"]) == (400, True), format_
+
+
 async def test_changes_and_history_are_tables_too(client: httpx2.AsyncClient, store: Store) -> None:
     await commit(store, {"a": kite("old"), "b": kite()})
     await commit(store, {"a": kite("=new", 7)})

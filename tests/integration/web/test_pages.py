@@ -164,9 +164,9 @@ async def test_a_record_shows_its_history_and_similar_keys(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     record = (await client.get("/changes/record.json?dataset=einvoice&key=1234567890")).json()
-    assert record["history"][0]["fields"] == [
-        {"name": "title", "before": "IŞIK <b>A.Ş.</b>", "after": "IŞIK HOLDİNG"}
-    ]
+    [field] = record["history"][0]["fields"]
+    assert (field["name"], field["before"]) == ("title", "IŞIK <b>A.Ş.</b>")
+    assert (field["after"], record["title"]) == ("IŞIK HOLDİNG", "IŞIK HOLDİNG")
     partial = (await client.get("/changes/record.json?dataset=einvoice&key=1234")).json()
     assert (partial["body"], partial["similar"]) == (None, ["1234567890"])
     await feed_toys.run(store, by_identifier(), dataset=DATASETS[0])
@@ -392,14 +392,28 @@ async def test_a_held_run_shows_its_preview_and_is_decided_once(
         )
     assert "Your approval is needed for 2 runs" in (await _get(client, "/")).text
     assert (await _get(client, "/overview.json")).json()["held"] == [2, 1]
-    approved = await client.post("/runs/1/approve", headers=OWN)
+    assert "8,620 → 4,300 records" in page
+    assert page.index('id="guard"') < page.index('id="state"')
+    assert page.index("/runs/1/reject") < page.index("/runs/1/approve")
+    # Without the number of removals or a reason, nothing is decided.
+    for given in ({}, {"reason": "checked"}, {"confirm": "4321"}, {"reason": "a", "confirm": "1"}):
+        assert (await client.post("/runs/1/approve", data=given, headers=OWN)).status_code == 400, (
+            given
+        )
+    assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 400
+    decision = {"reason": "checked", "confirm": "4.321"}
+    approved = await client.post("/runs/1/approve", data=decision, headers=OWN)
     assert approved.status_code == 303
     [approval] = await list_runs(store, limit=1)
     assert approval.params == {"approve": 1}
-    assert (await client.post("/runs/1/reject", headers=OWN)).status_code == 303
+    rejected = await client.post("/runs/1/reject", data={"reason": "half"}, headers=OWN)
+    assert rejected.status_code == 303
     decided = (await _get(client, "/runs/1")).text
     assert "Rejected" in decided
     assert "then approve or reject" not in decided
+    # A decided hold needs no attention.
+    for path in ("/runs/1", "/runs"):
+        assert 'class="mark warning">Held' not in (await _get(client, path)).text
     for verb in ("approve", "reject"):
         assert (await client.post(f"/runs/1/{verb}", headers=OWN)).status_code == 409
     # An approval cannot be repeated.

@@ -26,7 +26,7 @@ PRICED = replace(
         Column("since", "timestamp"),
     ),
 )
-HIDDEN = replace(TOYS, name="hidden", listed=False)
+HIDDEN = replace(TOYS, name="unlisted", listed=False)
 
 
 @pytest.fixture
@@ -68,22 +68,41 @@ async def test_the_pages_of_a_sorted_list_have_every_record_once(
 
 async def test_the_page_shows_values_and_downloads(client: httpx2.AsyncClient) -> None:
     page = (await client.get("/records?prefix=toy0", headers=BROWSER)).text
-    assert page.count('<td><a href="/changes/record?dataset=toys&amp;key=toy0') == 10
+    assert page.count('<td class="named"><a href="/changes/record?dataset=toys&amp;key=toy0') == 10
     assert 'title="Price in the shop"' in page
     download = "/api/v1/toys?format=csv&key.prefix=toy0"
     assert f'href="{download.replace("&", "&amp;")}"' in page
     assert (await client.get(download)).text.count("\n") == 11
     turkish = {**BROWSER, "Accept-Language": "tr"}
-    assert "<td>hayır</td>" in (await client.get("/records", headers=turkish)).text
+    assert '<td class="cell">hayır</td>' in (await client.get("/records", headers=turkish)).text
+
+
+async def test_filters_are_typed_and_apply_to_the_downloads(client: httpx2.AsyncClient) -> None:
+    query = "f.price.gte=5&f.sold=true&f.since.lte=2026-01-02&sort=-price&f.gone=1"
+    found = (await client.get(f"/records.json?{query}")).json()
+    assert {one["values"][1] for one in found["records"]} == {True}
+    assert min(one["values"][0] for one in found["records"]) == 5
+    assert found["total"] == len(found["records"]) == 8
+    # The last day counts to its end, also in the parameters of the API.
+    rows = (await client.get(f"/api/v1/toys?format=csv&{found['apiQuery']}")).text
+    assert rows.count("\n") == 9
+    page = (await client.get(f"/records?{query}", headers=BROWSER)).text
+    assert "Filters (3)" in page
+    assert 'name="f.price.gte" value="5"' in page
+    for wrong in ("f.price.gte=cheap", "f.sold=maybe"):
+        assert (await client.get(f"/records?{wrong}", headers=BROWSER)).status_code == 400, wrong
+    nothing = (await client.get("/records?f.price.gte=1000", headers=BROWSER)).text
+    assert "No record matches." in nothing
+    assert "Clear filters" in nothing
 
 
 async def test_keys_are_escaped_and_hidden_datasets_stay_hidden(client: httpx2.AsyncClient) -> None:
     page = (await client.get('/records?prefix=<b>"%26', headers=BROWSER)).text
     assert "<b>" not in page
     assert "key=%3Cb%3E%22%26" in page
-    assert "hidden" not in page
+    assert "unlisted" not in page
     for wrong, status in (
-        ("dataset=hidden", 404),
+        ("dataset=unlisted", 404),
         ("dataset=none", 404),
         ("sort=colour", 400),
         ("after=x", 400),

@@ -1,5 +1,6 @@
 """Changes as tables: the pages of a feed and the history of a record as CSV, XLSX and Parquet."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -50,14 +51,32 @@ async def change_pages(
     """Yield the rows from the first page to the head, or to the limit of the request."""
     left = request.limit
     while True:
+        shown = [change for change in page.changes if _is_wanted(request, change)]
         async with store.connection() as conn:
-            rows = await change_cells(conn, dataset, page.changes, table)
+            rows = await change_cells(conn, dataset, shown, table)
         yield [
             [*row, str(Cursor(dataset.name, page.epoch, change.seq))]
-            for row, change in zip(rows, page.changes, strict=True)
+            for row, change in zip(rows, shown, strict=True)
         ]
         left = None if left is None else left - len(page.changes)
         if page.up_to_date or left == 0:
             return
         request = replace(request, after=page.next)
         page = await fetch_page(store, dataset, request, min(left or MAX_PAGE_SIZE, MAX_PAGE_SIZE))
+
+
+def _is_wanted(request: FeedRequest, change: Change) -> bool:
+    """Return whether a change, whose bodies are JSON texts, is of the requested kind and field."""
+    if request.kind not in (None, change.kind):
+        return False
+    if request.field is None:
+        return True
+    path = request.field.split(".")
+    return bool(_at(change.before, path) != _at(change.body, path))
+
+
+def _at(body: str | None, path: Sequence[str]) -> Any:
+    value = None if body is None else json.loads(body)
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hasat.api.exports import MEDIA
 from hasat.clock import parse_local_time
 from hasat.errors import DatabaseError, UsageError
+from hasat.feed.changes import Kind
 from hasat.feed.cursor import Cursor
 from hasat.http.routes import Caller, StorableText, exchange_of, reject_parameters
 from hasat.messages import msg
@@ -28,6 +29,7 @@ MAX_WATCHED_KEYS = 10_000
 DEFAULT_PAGE_SIZE = 100
 
 FeedFormat = Literal["json", "ndjson", "events", "csv", "xlsx", "parquet"]
+TABLE_FORMATS = ("csv", "xlsx", "parquet")
 _FORMAT_BY_MEDIA: dict[str, FeedFormat] = {
     "text/event-stream": "events",
     "application/x-ndjson": "ndjson",
@@ -60,6 +62,9 @@ class FeedRequest:
     format: FeedFormat
     on_position: Callable[[Cursor], None]
     """Called with each cursor up to which the follower has everything."""
+    kind: Kind | None = None
+    field: str | None = None
+    """Only changes of this kind and field; for files."""
 
 
 OnlyKeys = Annotated[list[StorableText] | None, Query(description="Only changes of these keys.")]
@@ -110,6 +115,17 @@ async def page_query(
     given: Annotated[
         FeedFormat | None, Query(alias="format", description="Default: by the header Accept.")
     ] = None,
+    kind: Annotated[
+        Kind | None,
+        Query(alias="changeType", description="Only changes of this type, in CSV, XLSX, Parquet."),
+    ] = None,
+    field: Annotated[
+        StorableText | None,
+        Query(
+            max_length=200,
+            description="Only changes of this field of the body, as `goals.home`, in these files.",
+        ),
+    ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FeedRequest:
     """Read the parameters of a request by cursor, and the format from query or Accept."""
@@ -117,6 +133,10 @@ async def page_query(
     by_header: FeedFormat = next(
         (_FORMAT_BY_MEDIA[media] for media in _FORMAT_BY_MEDIA if media in wanted), "json"
     )
+    if "since" in request.query_params or (given or by_header) not in TABLE_FORMATS:
+        reject_parameters(
+            request, ("changeType", "field"), "is only for CSV, XLSX and Parquet files."
+        )
     if "since" in request.query_params:
         reject_parameters(request, ("after", "limit", "wait"), "cannot be combined with `since`.")
         if given not in (None, "json"):
@@ -124,7 +144,16 @@ async def page_query(
         return feed_request
     if (given or by_header) == "events":
         reject_parameters(request, ("limit", "wait"), "cannot be combined with a stream of events.")
-    return replace(feed_request, limit=limit, wait=wait, format=given or by_header)
+    include = feed_request.include | ({"before"} if field else set())
+    return replace(
+        feed_request,
+        limit=limit,
+        wait=wait,
+        format=given or by_header,
+        include=include,
+        kind=kind,
+        field=field,
+    )
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from hasat.console.tables import Column, local_time, outcome
 from hasat.feed.holds import Hold, get_hold, list_holds, reject_hold
 from hasat.jobs import Run
 from hasat.jobs.approvals import apply_hold
+from hasat.jobs.foreground import run_in_foreground
+from hasat.jobs.platform_jobs import UNDO_JOB
 from hasat.settings import Settings
 from hasat.settings.reference import plain
 from hasat.store import Store
@@ -144,6 +146,30 @@ def reject(
         json=json,
         human=lambda: f"Run {found.id} is rejected.",
     )
+
+
+@app.command()
+def undo(
+    ctx: typer.Context,
+    run: Annotated[int, typer.Argument(min=1, max=2**62, metavar="RUN", help="The run to undo.")],
+    reason: output.ReasonOption = None,
+    json: output.JsonFlag = False,
+) -> None:
+    """Prepare an undo of the changes of a run, such as one that applied an approved hold.
+
+    The guard holds the undo: `hasat holds show` has its effect, and nothing changes before
+    `hasat holds approve`. Records that have changed again since keep their newer state.
+    Example: `hasat holds undo 43 --reason "The list was cut off after all"`
+    """
+    settings = context.get_settings(ctx)
+
+    async def prepare(store: Store) -> Run:
+        catalogue = build_catalogue(settings)
+        return await run_in_foreground(catalogue, store, settings, UNDO_JOB, {"run": run})
+
+    result = run_json(run_with_store(settings, with_audit("run.undo", run, prepare, reason=reason)))
+    output.emit(result, json=json, human=lambda: run_text(result))
+    raise typer.Exit(0 if result["outcome"] in ("held", "nothing") else 1)
 
 
 def hold_json(hold: Hold) -> dict[str, Any]:

@@ -119,6 +119,11 @@ async def list_hashes(conn: AsyncConnection[Any]) -> Mapping[str, bytes]:
     return dict(await cursor.fetchall())
 
 
+async def forget_lists(conn: AsyncConnection[Any]) -> None:
+    """Forget the last lists: the next sync reads both completely."""
+    await conn.execute("DELETE FROM gib.list")
+
+
 # The identifier is the key.
 COLUMNS = (
     Column("title", summary="Title of the taxpayer"),
@@ -144,11 +149,13 @@ def _taxpayers(name: str, summary: str) -> Dataset:
         noun="users",
         xml=XML,
         columns=COLUMNS,
+        title=lambda body: body["title"],
         # The search leaves out the numbers of persons where the operator or the caller must not see
         # them all; a list by title would not.
         listed=False,
         parquet_schema=parquet_schema,
         lists=list_hashes,
+        forget_input=forget_lists,
         check_key=check_identifier,
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from hasat.feed.changes import head_of
 from hasat.messages import template
-from hasat.pages import NavigationEntry, Page, PageRequest, SourcePages
+from hasat.pages import Action, NavigationEntry, Page, PageRequest, SourcePages
+from hasat.sources.gib.card import issue_receipt, taxpayer_card
 from hasat.sources.gib.check.page import checked_identifiers
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import kind_of
@@ -111,6 +112,13 @@ PAGES = SourcePages(
             "taxpayers",
             datasets=("einvoice", "edespatch"),
         ),
+        Page(
+            "/taxpayers/{identifier}",
+            "taxpayer",
+            taxpayer_card,
+            "taxpayers",
+            datasets=("einvoice", "edespatch"),
+        ),
     ),
     files("hasat.sources.gib") / "templates",
     (
@@ -123,5 +131,21 @@ PAGES = SourcePages(
             "einvoice": template("e-Fatura"),
             "edespatch": template("e-İrsaliye"),
         },
+        "field": {
+            "identifier": template("Identifier"),
+            "title": template("Title"),
+            "type": template("Type"),
+            "accountType": template("Account type"),
+            "account_type": template("Account type"),
+            "firstCreationTime": template("Registered"),
+            "first_creation_time": template("Registered"),
+            "aliases": template("Alias"),
+            "aliases.alias": template("Alias"),
+            "aliases.type": template("Mailbox"),
+            "aliases.creationTime": template("Since"),
+        },
+        "mailbox": {"PK": template("Receives"), "GB": template("Sends")},
     },
+    records={"einvoice": "/taxpayers/{key}", "edespatch": "/taxpayers/{key}"},
+    actions=(Action("/taxpayers/{identifier}/receipt", "receipt.issue", issue_receipt, "read"),),
 )

@@ -3,7 +3,7 @@
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.source import Source, Tool, ToolContext, lazy
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search import SEARCH
@@ -42,6 +42,7 @@ GIB = Source(
     metrics=metrics,
     tools=_tools,
     events=KINDS,
+    actions={"receipt.issue": template("Issue receipt")},
     migrations=files("hasat.sources.gib") / "migrations",
     commands=lazy("hasat.sources.gib.commands:app"),
     pages=lazy("hasat.sources.gib.pages:PAGES"),

@@ -22,10 +22,18 @@ from hasat.store import Store
 
 SOURCE = "tkgm"
 
+
+def _title(body: Any) -> str:
+    """Return a parcel as people name it: neighbourhood, ada and parsel."""
+    properties = body["properties"]
+    return f"{properties['mahalleAd']} {properties['adaNo']}/{properties['parselNo']}"
+
+
 PARCELS = Dataset(
     "parcels",
     SOURCE,
     "Cadastral parcels, as GeoJSON features",
+    title=_title,
     columns=(
         Column("il", path="properties.ilAd", summary="Province"),
         Column("ilce", path="properties.ilceAd", summary="District"),

@@ -1,43 +1,25 @@
-"""Changes: the newest changes of a dataset, and the history of one record."""
+"""Changes: the newest changes of a dataset, of one kind, field or record."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from psycopg import sql
 from psycopg.rows import dict_row
 
 from hasat.errors import NotFoundError
-from hasat.feed.changes import KINDS, Change, history
+from hasat.feed.changes import KINDS, Change
 from hasat.feed.dataset import Dataset
-from hasat.http.routes import check_dataset_access, dumps
+from hasat.http.routes import check_dataset_access
 from hasat.messages import msg
 from hasat.pages import Page, PageContext, PageRequest
+from hasat.pages.differences import ChangeRow, describe_change
 from hasat.store.queries import load_query
 
 _PAGE_SIZE = 50
-_MAX_SIMILAR = 20
-
-
-@dataclass(frozen=True)
-class Field:
-    """A field before and after a change; None where it was missing."""
-
-    name: str
-    before: str | None
-    after: str | None
-
-
-@dataclass(frozen=True)
-class ChangeRow:
-    """One change with the fields it affected."""
-
-    seq: int
-    kind: str
-    key: str
-    changed_at: datetime
-    fields: Sequence[Field]
+# A filter reads so many changes at most for one page; the next page continues behind them.
+_MAX_READ = 20_000
+_NUMBER_OF: Mapping[str, int] = {kind: number for number, kind in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -54,6 +36,11 @@ class Changes:
 
     datasets: Sequence[DatasetName]
     dataset: str
+    kind: str
+    field: str
+    key: str
+    fields: Sequence[str]
+    """The fields that can be selected."""
     records: int | None
     head: int | None
     floor: int | None
@@ -61,19 +48,8 @@ class Changes:
     changes: Sequence[ChangeRow]
     older_than: int | None
     """The sequence number from which the next page continues."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record with its stored history."""
-
-    dataset: str
-    key: str
-    body: Any
-    """None if the record does not exist now."""
-    history: Sequence[ChangeRow]
-    similar: Sequence[str]
-    """Keys with the same beginning, if no record has this key."""
+    follows: bool
+    """Whether the page has the newest changes, and gets new ones while it is open."""
 
 
 async def changes(request: PageRequest) -> Changes:
@@ -91,48 +67,30 @@ async def changes(request: PageRequest) -> Changes:
         or (names[0].name if names else "")
     )
     if not names:
-        return Changes([], "", None, None, None, None, [], None)
-    dataset = _readable_dataset(request, chosen)
-    values = {"dataset": dataset.name, "before": request.number("before"), "limit": _PAGE_SIZE + 1}
-    async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(load_query("hasat.web", "newest_changes"), values)
-        rows = await cursor.fetchall()
-    head = rows[0] if rows else None
-    found = [_sort_fields(_row(_change(row))) for row in rows if row["seq"] is not None]
-    shown = found[:_PAGE_SIZE]
+        return Changes([], "", "", "", "", [], None, None, None, None, [], None, False)
+    dataset = readable_dataset(request, chosen)
+    kind, field, key = request.text("kind"), request.text("field"), request.text("key")
+    before = request.number("before")
+    head, rows = await _load(context, dataset, kind=kind, field=field, key=key, before=before)
+    shown = [_row(dataset, row) for row in rows[:_PAGE_SIZE]]
+    older = shown[-1].seq if len(rows) > _PAGE_SIZE else None
+    if older is None and head and not key and (rest := head["lowest"]) > head["floor"]:
+        older = rest + 1
     return Changes(
         datasets=names,
         dataset=dataset.name,
+        kind=kind,
+        field=field,
+        key=key,
+        fields=_field_names(dataset, shown, field),
         records=head["records"] if head else None,
         head=head["head"] if head else None,
         floor=head["floor"] if head else None,
         committed_at=head["committed_at"] if head else None,
         changes=shown,
-        older_than=shown[-1].seq if len(found) > _PAGE_SIZE else None,
+        older_than=older,
+        follows=before is None,
     )
-
-
-async def record(request: PageRequest) -> Record:
-    """Load one record by its key."""
-    dataset, key = _readable_dataset(request, request.text("dataset")), request.text("key")
-    async with request.store.connection() as conn:
-        found = await conn.execute(
-            sql.SQL("SELECT body FROM {} WHERE key = %s").format(dataset.table), [key]
-        )
-        row = await found.fetchone()
-        found_history = await history(conn, dataset, key)
-        similar: list[str] = []
-        if row is None and not found_history and key:
-            pattern = key.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-            names = await conn.execute(
-                sql.SQL("SELECT key FROM {} WHERE key LIKE %s ORDER BY key LIMIT %s").format(
-                    dataset.table
-                ),
-                [pattern, _MAX_SIMILAR],
-            )
-            similar = [one for (one,) in await names.fetchall()]
-    rows = [_row(change) for change in reversed(found_history)]
-    return Record(dataset.name, key, row[0] if row else None, rows, similar)
 
 
 def find_dataset(context: PageContext, name: str) -> Dataset:
@@ -146,10 +104,55 @@ def find_dataset(context: PageContext, name: str) -> Dataset:
     return known[name]
 
 
-def _readable_dataset(request: PageRequest, name: str) -> Dataset:
+def readable_dataset(request: PageRequest, name: str) -> Dataset:
     """Return a dataset that the caller may read."""
     check_dataset_access(request.caller, name)
     return find_dataset(request.context, name)
+
+
+async def _load(
+    context: PageContext, dataset: Dataset, *, kind: str, field: str, key: str, before: int | None
+) -> tuple[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]:
+    """Return the head of a dataset and its newest changes that match, one more than a page."""
+    if kind and kind not in _NUMBER_OF:
+        raise NotFoundError(
+            msg("There is no kind of change named {kind!r}.", kind=kind),
+            remedy=msg("Choose one of: {names}.", names=", ".join(_NUMBER_OF)),
+        )
+    values = {
+        "dataset": dataset.name,
+        "before": before,
+        "limit": _PAGE_SIZE + 1,
+        "kind": _NUMBER_OF.get(kind),
+        "field": field.split(".") if field else None,
+        "key": key or None,
+        "reads": _MAX_READ,
+    }
+    async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(load_query("hasat.web", "newest_changes"), values)
+        rows = await cursor.fetchall()
+    return (rows[0] if rows else None), [row for row in rows if row["seq"] is not None]
+
+
+def _row(dataset: Dataset, row: Mapping[str, Any]) -> ChangeRow:
+    change = Change(
+        row["seq"],
+        KINDS[row["kind"]],
+        row["key"],
+        row["body"],
+        row["before"],
+        row["changed_at"],
+        row["version"],
+    )
+    body = change.before if change.body is None else change.body
+    return describe_change(change, dataset.title_of(body))
+
+
+def _field_names(dataset: Dataset, shown: Sequence[ChangeRow], chosen: str) -> Sequence[str]:
+    """Return the fields of the shown changes and of the columns, and the chosen one."""
+    names = {one.path for row in shown for one in row.fields if one.path}
+    names |= {".".join(column.steps) for column in dataset.columns if column.key_part is None}
+    return sorted((names | {chosen}) - {""})
 
 
 async def _latest_dataset(context: PageContext, names: Sequence[str]) -> str | None:
@@ -164,92 +167,4 @@ async def _latest_dataset(context: PageContext, names: Sequence[str]) -> str | N
     return row[0] if row else None
 
 
-def _change(row: dict[str, Any]) -> Change:
-    return Change(
-        row["seq"],
-        KINDS[row["kind"]],
-        row["key"],
-        row["body"],
-        row["before"],
-        row["changed_at"],
-        row["version"],
-    )
-
-
-def _row(change: Change) -> ChangeRow:
-    return ChangeRow(
-        change.seq,
-        change.kind,
-        change.key,
-        change.changed_at,
-        changed_fields(change.before, change.body),
-    )
-
-
-def _sort_fields(row: ChangeRow) -> ChangeRow:
-    """Put texts before numbers: a list has space for a few fields of a whole record only."""
-    if row.kind == "modified":
-        return row
-    return replace(row, fields=sorted(row.fields, key=_is_not_text))
-
-
-def _is_not_text(field: Field) -> bool:
-    value = field.after or field.before or ""
-    return not value or value[0] in "[{-0123456789"
-
-
-def changed_fields(before: Any, after: Any) -> Sequence[Field]:
-    """Compare two bodies field by field, down to the smallest nested part that differs."""
-    if not (_has_parts(before) and _has_parts(after)):
-        return [_whole("", before, after)]
-    was, now = before or {}, after or {}
-    found: list[Field] = []
-    for name in sorted(
-        was.keys() | now.keys(), key=lambda one: _rank(one, now.get(one, was.get(one)))
-    ):
-        old, new = was.get(name), now.get(name)
-        if old == new:
-            continue
-        if _has_parts(old) and _has_parts(new) and (old or new):
-            parts = changed_fields(old, new)
-            found += [Field(f"{name}.{one.name}", one.before, one.after) for one in parts]
-        elif isinstance(old, list) and isinstance(new, list):
-            removed, added = _without(old, new), _without(new, old)
-            # Only the order or a duplicate differs: show the whole list.
-            found.append(
-                Field(name, removed, added) if removed or added else _whole(name, old, new)
-            )
-        else:
-            found.append(_whole(name, old, new))
-    return found
-
-
-def _has_parts(value: Any) -> bool:
-    """Whether a value is compared by its parts; a missing value has none."""
-    return value is None or isinstance(value, dict)
-
-
-def _rank(name: str, value: Any) -> tuple[bool, bool, int, str]:
-    """Sort significant fields first: attributes before geometry, short names before long ones."""
-    return name != "properties", isinstance(value, list), len(name), name
-
-
-def _whole(name: str, before: Any, after: Any) -> Field:
-    return Field(name, _text(before), _text(after))
-
-
-def _without(some: list[Any], others: list[Any]) -> str | None:
-    """Return the elements that the other list does not have."""
-    return " ".join(_text(one) or "null" for one in some if one not in others) or None
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return dumps(value)
-
-
-PAGES = (
-    Page("/changes", "changes", changes, "changes", datasets=()),
-    Page("/changes/record", "record", record, "changes", datasets=()),
-)
+PAGES = (Page("/changes", "changes", changes, "changes", datasets=()),)

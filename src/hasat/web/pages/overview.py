@@ -88,10 +88,11 @@ async def overview(request: PageRequest) -> Overview:
             jobs,
             heads,
             quotas,
-            sum(hold.source == source.name for hold in waiting),
+            sum(not own.isdisjoint(hold.datasets) for hold in waiting),
             now,
         )
         for source in context.sources
+        for own in ({one.name for one in source.datasets},)
     ]
     running = await list_runs(store, unfinished=True, limit=20)
     recent = await list_runs(store, limit=_MAX_RUNS + len(running))

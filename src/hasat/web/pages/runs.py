@@ -1,26 +1,30 @@
 """Runs and jobs: the schedule, past runs, the details of one run, and starting runs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from hasat.errors import NotFoundError
-from hasat.feed.holds import Hold, find_hold, reject_hold
+from hasat.errors import NotFoundError, UsageError
+from hasat.feed.holds import Hold, find_hold, reject_hold, waiting_hold
 from hasat.jobs import Run
 from hasat.jobs.approvals import queue_approval
 from hasat.jobs.catalogue import APPROVE
+from hasat.jobs.platform_jobs import UNDO_JOB
 from hasat.jobs.queue import queue_run, retry_run, stop_run
 from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
 from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.pages.summaries import RunSummary, summarize_run
 from hasat.settings.reference import plain
+from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.web.charts import min_gap
 
 HOURS = (1, 6, 24, 72)
 _PAGE_SIZE = 30
+_VERSIONS_OF_RUN = "SELECT FROM feed.version WHERE run = %s LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,47 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A part of a bar; place and width in percent."""
+
+    tone: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The change that a held run would make to one dataset, in numbers and as a bar."""
+
+    dataset: str
+    before: int
+    after: int
+    removed: int
+    modified: int
+    added: int
+
+    @property
+    def same(self) -> int:
+        return max(0, self.before - self.removed - self.modified)
+
+    @property
+    def bars(self) -> Sequence[Bar]:
+        parts = {
+            "neutral": self.same,
+            "active": self.modified,
+            "error": self.removed,
+            "ok": self.added,
+        }
+        whole = sum(parts.values()) or 1
+        bars, x = [], 0.0
+        for tone, count in parts.items():
+            width = 100 * count / whole
+            bars.append(Bar(tone, round(x, 3), round(width, 3)))
+            x += width
+        return bars
+
+
+@dataclass(frozen=True)
 class RunPage:
     """The details of one run; `hold` is set if the guard held it."""
 
@@ -95,7 +140,17 @@ class RunPage:
     detail: Mapping[str, Any]
     error: str | None
     costs: Sequence[Cost]
+    can_undo: bool
+    """Whether it changed records that a further run can bring back."""
+    applied_by: int | None
+    """The run that applied the hold after its approval."""
     hold: Hold | None
+    effects: Sequence[Effect]
+    """What the held run would change in each dataset."""
+    confirm: int
+    """The number to type for an approval; 0 if nothing is asked."""
+    removals: bool
+    """Whether it is the number of removed records, else of all changes."""
 
 
 async def runs(request: PageRequest) -> Runs:
@@ -129,6 +184,9 @@ async def run_page(request: PageRequest) -> RunPage:
     context, store = request.context, request.store
     run = await get_run(store, _number(request))
     now = await store.now()
+    hold = await find_hold(store, run.id)
+    effects = _effects(hold) if hold else []
+    confirm, removals = _confirmation(effects)
     return RunPage(
         now=now,
         run=summarize_run(run, now),
@@ -140,8 +198,50 @@ async def run_page(request: PageRequest) -> RunPage:
         detail=run.detail,
         error=run.error,
         costs=await _costs(context, run.id, run.started_at, run.finished_at or now),
-        hold=await find_hold(store, run.id),
+        can_undo=run.outcome == "done" and bool(run.rows_changed) and await _changed(store, run.id),
+        applied_by=await _applied_by(store, hold) if hold else None,
+        hold=hold,
+        effects=effects,
+        confirm=confirm,
+        removals=removals,
     )
+
+
+async def _changed(store: Store, run: int) -> bool:
+    async with store.connection() as conn:
+        return bool(await (await conn.execute(_VERSIONS_OF_RUN, [run])).fetchone())
+
+
+async def _applied_by(store: Store, hold: Hold) -> int | None:
+    if hold.state != "approved":
+        return None
+    values = {"hold": hold.id, "job": hold.job}
+    async with store.connection() as conn:
+        cursor = await conn.execute(load_query("hasat.web", "applied_by"), values)
+        row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+def _effects(hold: Hold) -> Sequence[Effect]:
+    counts = hold.preview.get("datasets") or {}
+    return [
+        Effect(
+            name,
+            one["total"] - one["added"] + one["removed"],
+            one["total"],
+            one["removed"],
+            one["modified"],
+            one["added"],
+        )
+        for name, one in counts.items()
+        if any(one.values())
+    ]
+
+
+def _confirmation(effects: Sequence[Effect]) -> tuple[int, bool]:
+    """Return the number that an approval asks for, and whether it is that of removed records."""
+    removed = sum(one.removed for one in effects)
+    return removed or sum(one.modified + one.added for one in effects), bool(removed)
 
 
 def _job_row(entry: ScheduledJob, now: datetime) -> JobRow:
@@ -192,17 +292,47 @@ async def stop(request: PageRequest) -> str:
     return f"/runs/{run.id}"
 
 
+async def undo(request: PageRequest) -> str:
+    """Queue the run that undoes the changes of a run; the guard holds it for an approval."""
+    run = await queue_run(
+        request.store, request.context.catalogue, UNDO_JOB, {"run": _number(request)}
+    )
+    return f"/runs/{run.id}"
+
+
 async def approve(request: PageRequest) -> str:
-    """Queue the run that applies the held input, on the machine that stores it."""
+    """Queue the run that applies the held input, on the machine that stores it.
+
+    The number of removed records is typed again: it shows that the effect was read.
+    """
+    hold = await _waiting_hold(request)
+    expected, _ = _confirmation(_effects(hold))
+    typed = re.sub(r"[\s.,]", "", request.text("confirm"))
+    if expected and typed != str(expected):
+        raise UsageError(
+            msg("The typed number does not match: approving needs {count:,}.", count=expected),
+            remedy=msg("Go back, read the effect again and type the number."),
+        )
     run = await queue_approval(request.store, request.context.catalogue, _number(request))
     return f"/runs/{run.id}"
 
 
 async def reject(request: PageRequest) -> str:
     """Reject a held run."""
-    number = _number(request)
-    await reject_hold(request.store, request.context.settings, number)
-    return f"/runs/{number}"
+    hold = await _waiting_hold(request)
+    await reject_hold(request.store, request.context.settings, hold.id)
+    return f"/runs/{hold.id}"
+
+
+async def _waiting_hold(request: PageRequest) -> Hold:
+    """Return the hold to decide, whose decision needs a reason."""
+    async with request.store.connection() as conn:
+        hold = await waiting_hold(conn, _number(request))
+    if not request.text("reason"):
+        raise UsageError(
+            msg("The reason is missing."), remedy=msg("Go back and write why you decide so.")
+        )
+    return hold
 
 
 def _number(request: PageRequest) -> int:
@@ -233,6 +363,7 @@ ACTIONS = (
     Action("/runs", "run.queue", run_now),
     Action("/runs/{run}/retry", "run.retry", retry),
     Action("/runs/{run}/stop", "run.stop", stop),
+    Action("/runs/{run}/undo", "run.undo", undo),
     Action("/runs/{run}/approve", "hold.approve", approve),
     Action("/runs/{run}/reject", "hold.reject", reject),
 )

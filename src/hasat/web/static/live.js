@@ -20,6 +20,7 @@ function update(html) {
     const old = document.getElementById(part.id);
     if (!old || old.isEqualNode(part)) continue;
     if (old.querySelector("input:focus, select:focus, textarea:focus")) continue;
+    if ([...old.querySelectorAll("input, textarea")].some((one) => one.value !== one.defaultValue)) continue;
     const openStates = [...old.querySelectorAll("details")].map((one) => one.open);
     part.querySelectorAll("details").forEach((one, n) => { one.open = openStates[n] ?? one.open; });
     const focused = old.contains(document.activeElement) ? describe(document.activeElement) : null;

@@ -272,8 +272,21 @@ def stored(*columns: Column) -> tuple[Column, ...]:
     return tuple(replace(one, stored=one.name) for one in columns)
 
 
+_NAMED = ("player", "coach", "team", "venue", "league", "country")
+
+
 def dataset(name: str, summary: str, *columns: Column) -> Dataset:
-    return Dataset(name, SOURCE, summary, columns=columns)
+    return Dataset(name, SOURCE, summary, columns=columns, title=_title)
+
+
+def _title(body: Any) -> str | None:
+    """Return the teams of a match, else the first name that the element has."""
+    if "home" in (teams := body.get("teams") or {}):
+        return f"{teams['home']['name']} – {teams['away']['name']}"
+    names = [part.get("name") for one in _NAMED if isinstance(part := body.get(one), dict)] + [
+        body.get("name")
+    ]
+    return " · ".join([str(name) for name in names if name][:2])
 
 
 def is_number(text: str) -> bool:

@@ -149,8 +149,11 @@ async def _load(task: SyncTask, max_new: int) -> LoadResult:
 def _measures(
     gib: GibSettings, states: Mapping[str, ListState], loaded: LoadResult
 ) -> list[Measure]:
-    """Return the guard's measures; a first run has nothing to be compared with."""
-    if not states:
+    """Return the guard's measures; a first run has nothing to be compared with.
+
+    After an undo there are records but no last lists.
+    """
+    if not states and not any(count.records for count in loaded.counts.values()):
         return []
     limits = Limits(
         gib.max_allowed_removal_percent, gib.max_modified_percent, gib.max_added_percent
