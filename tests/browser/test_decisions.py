@@ -134,7 +134,7 @@ def _decide(page: Page, installation: Installation) -> None:
     # A change elsewhere updates the open page.
     page.evaluate("document.addEventListener('hasat:updated', () => { window.updated = true; })")
     installation.call("jobs", "run", "housekeeping")
-    page.wait_for_function("window.updated")
+    eventually(lambda: page.evaluate("window.updated === true"), "the page is updated")
     expect(reason).to_have_value("half of the list is missing")
     page.get_by_role("button", name="Reject").click()
     expect(page.locator("#guard .mark").first).to_have_text("Rejected")
