@@ -10,7 +10,10 @@ in turn, so that a slow moment of the machine affects all of them; ratios are th
 - `lookup_ratio`: single lookups a second of one server process over those of the bare loop.
 - `not_modified_ratio`: the same with the ETag of the record, answered with 304.
 - `key_ratio`: single lookups with an API key and a rate limit.
+- `check_ratio`: answers to "e-Fatura or e-Arşiv?" (both datasets) over the bare loop's lookups.
 - `batch_ratio`: time of a batch of 100 over that of the bare query of the same 100 keys.
+- `search_ratio`: p95 of searches on one connection, with counting, sorting and the records as JSON,
+  over the p95 of the bare queries that their index answers (`search.py` has 1.5 million taxpayers).
 - `workers_scaling`: lookups a second of as many server processes as there are cores, over one.
 
 The rate of a server includes waiting for the load generator and PostgreSQL, which need processors
@@ -43,8 +46,10 @@ import structlog
 from hasat.console.runtime import open_migrated_store
 from hasat.http.listener import bind
 from hasat.settings import Settings, load_settings
+from hasat.sources.gib.search import build_search_index
 from hasat.sources.gib.simulator.lists import Publisher
 from hasat.store import Store
+from search import Text, compare, texts_for
 
 HERE = Path(__file__).parent
 CONNECTIONS, BATCH, KEYS = 8, 100, 20_000
@@ -165,6 +170,24 @@ def prepare(home: Path, users: int) -> Settings:
     return settings
 
 
+async def some_texts(store: Store, keys: Sequence[str]) -> list[Text]:
+    """Build the search index and return texts that find some of the taxpayers."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT key, body ->> 'title', split_part(body #>> '{aliases,0,alias}', '@', 2)"
+            " FROM core.einvoice WHERE key = ANY (%s)",
+            [list(keys)],
+        )
+        rows = [row for row in await cursor.fetchall() if len(row[1].split()) > 2 and row[2]]
+
+    async def ignore(_done: float, _total: float | None, _note: str) -> None:
+        return
+
+    await build_search_index(store, ignore)
+    dice = random.Random(1)
+    return [text for row in rows for text in texts_for(*row, dice)]
+
+
 async def some_keys(store: Store) -> list[str]:
     async with store.connection() as conn:
         await conn.execute("ANALYZE core.einvoice")
@@ -200,8 +223,14 @@ def servers(home: Path, workers: int) -> Iterator[tuple[Server, Server, Server]]
 
 
 def measure(
-    url: str, home: Path, keys: list[str], rounds: int, seconds: float, workers: int
-) -> dict[str, list[Sample]]:
+    url: str,
+    home: Path,
+    keys: list[str],
+    texts: list[Text],
+    rounds: int,
+    seconds: float,
+    workers: int,
+) -> tuple[dict[str, list[Sample]], dict[str, Any]]:
     token = create_key(home)
     path = f"/api/v1/{DATASET}"
     batches = [keys[start : start + BATCH] for start in range(0, 50 * BATCH, BATCH)]
@@ -219,10 +248,12 @@ def measure(
             request_text("POST", f"{path}/batch", json.dumps({"identifiers": batch}))
             for batch in batches
         ]
+        checks = [request_text("GET", f"/api/v1/check/{key}") for key in keys]
         tasks = {
             "bare lookup": lambda: bare(url, [[key] for key in keys], seconds),
             "lookup": lambda: plain.load(lookups, seconds, "200"),
             "not modified": lambda: plain.load(known, seconds, "304"),
+            "check": lambda: plain.load(checks, seconds, "200"),
             "lookup with a key": lambda: keyed.load(with_key, seconds, "200"),
             "bare batch": lambda: bare(url, batches, seconds),
             "batch": lambda: plain.load(posted, seconds, "200"),
@@ -234,10 +265,11 @@ def measure(
                 # The first round is a warm-up.
                 if number:
                     found.setdefault(name, []).append(sample)
-    return found
+        searches = compare(url, f"http://127.0.0.1:{plain.port}", texts)
+    return found, searches
 
 
-def summarize(found: dict[str, list[Sample]]) -> dict[str, Any]:
+def summarize(found: dict[str, list[Sample]], searches: dict[str, Any]) -> dict[str, Any]:
     rate = {name: median(one.rate for one in samples) for name, samples in found.items()}
     shown = {
         name: {
@@ -259,8 +291,11 @@ def summarize(found: dict[str, list[Sample]]) -> dict[str, Any]:
         "lookup_ratio": round(rate["lookup"] / rate["bare lookup"], 3),
         "not_modified_ratio": round(rate["not modified"] / rate["bare lookup"], 3),
         "key_ratio": round(rate["lookup with a key"] / rate["bare lookup"], 3),
+        "check_ratio": round(rate["check"] / rate["bare lookup"], 3),
         "batch_ratio": round(rate["bare batch"] / rate["batch"], 3),
+        "search_ratio": searches["search_ratio"],
         "workers_scaling": round(rate["lookup, one process per core"] / rate["lookup"], 3),
+        "searches": searches,
         "measured": shown,
     }
 
@@ -271,6 +306,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--texts", type=int, default=40, help="taxpayers to search for")
     parser.add_argument("--folder", type=Path, help="keeps the filled installation there")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -282,13 +318,22 @@ async def main() -> None:
         settings = prepare(home, options.users)
         async with open_migrated_store(settings) as store:
             keys = await some_keys(store)
+            texts = await some_texts(store, keys[: options.texts])
             found = await asyncio.to_thread(
-                measure, store.url, home, keys, options.rounds, options.seconds, options.workers
+                measure,
+                store.url,
+                home,
+                keys,
+                texts,
+                options.rounds,
+                options.seconds,
+                options.workers,
             )
-    result = summarize(found)
+    result = summarize(*found)
     if options.json:
         print(json.dumps(result))
         return
+    result.pop("searches")
     for name, one in result.pop("measured").items():
         cost = one.get("server_ms", one.get("bare_ms"))
         busy = f"   load generator {one['load_busy']:.0%} of a core" if "load_busy" in one else ""

@@ -108,20 +108,24 @@ def texts(count: int, taxpayers: int, dice: random.Random) -> Iterator[Text]:
     """Yield texts of every kind in turn."""
     for _ in range(count):
         number = dice.randrange(taxpayers)
-        identifier, words = f"{number:010d}", title(number).split()
-        name = sorted(words[:3], key=len)[-2:]
-        dice.shuffle(name)
-        likes = [f"%{word.translate(_TO_ASCII).lower()}%" for word in name]
-        yield Text("words", " ".join(name), identifier, *_like(likes))
-        short = f"{' '.join(name)} LTD. ŞTİ."
-        written_out = [*likes, "%limited%", "%sirketi%"]
-        yield Text("abbreviated", short, identifier, *_like(written_out))
-        for kind, some in (("misspelt words", words[:3]), ("misspelt title", words)):
-            wrong = misspell(some, dice)
-            bare = wrong.translate(_TO_ASCII).lower()
-            yield Text(kind, wrong, identifier, _SIMILAR, (bare, bare))
-        domain = f"firma{number}.com.tr"
-        yield Text("domain", f"@{domain}", identifier, _DOMAIN, (json.dumps([f"@{domain}"]),))
+        yield from texts_for(f"{number:010d}", title(number), f"firma{number}.com.tr", dice)
+
+
+def texts_for(identifier: str, title: str, domain: str, dice: random.Random) -> Iterator[Text]:
+    """Yield a text of every kind for one taxpayer."""
+    words = title.split()
+    name = sorted(words[:3], key=len)[-2:]
+    dice.shuffle(name)
+    likes = [f"%{word.translate(_TO_ASCII).lower()}%" for word in name]
+    yield Text("words", " ".join(name), identifier, *_like(likes))
+    short = f"{' '.join(name)} LTD. ŞTİ."
+    written_out = [*likes, "%limited%", "%sirketi%"]
+    yield Text("abbreviated", short, identifier, *_like(written_out))
+    for kind, some in (("misspelt words", words[:3]), ("misspelt title", words)):
+        wrong = misspell(some, dice)
+        bare = wrong.translate(_TO_ASCII).lower()
+        yield Text(kind, wrong, identifier, _SIMILAR, (bare, bare))
+    yield Text("domain", f"@{domain}", identifier, _DOMAIN, (json.dumps([f"@{domain}"]),))
 
 
 def _like(patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:

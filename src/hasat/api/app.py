@@ -19,7 +19,6 @@ from hasat.api.authentication import (
     is_open,
 )
 from hasat.api.compression import CompressionMiddleware
-from hasat.api.dataset_access import DatasetAccess
 from hasat.api.health import SingleFlight
 from hasat.api.keys import KeyCache
 from hasat.api.middleware import (
@@ -27,7 +26,6 @@ from hasat.api.middleware import (
     HeadMiddleware,
     LeanMiddleware,
     RequestMiddleware,
-    RouteTable,
     security_headers,
 )
 from hasat.api.rate_limits import DatabaseLeases
@@ -46,6 +44,7 @@ from hasat.api.routes.archives import archive_router
 from hasat.api.routes.datasets import dataset_router, has_list, path_shape
 from hasat.api.routes.feed import feed_router
 from hasat.api.routes.feed_requests import FollowerPositions
+from hasat.api.routing import DatasetAccess, RouteDispatch, RouteTable
 from hasat.api.usage import UsageCounter
 from hasat.errors import SettingsError
 from hasat.feed.archive import storage_of
@@ -164,6 +163,7 @@ def add_middleware(
     app.state.usage = UsageCounter(store, settings.jobs.timezone)
     app.state.metrics = metrics.HttpMetrics()
     app.state.routes = RouteTable(app)
+    app.router.middleware_stack = RouteDispatch(app, app.state.routes)
     app.state.keys = KeyCache(store)
     app.user_middleware = [
         Middleware(

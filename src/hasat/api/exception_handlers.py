@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from hasat.api.middleware import RouteTable
 from hasat.api.problems import (
     BodyTooLargeError,
     InvalidInputError,
@@ -20,6 +19,7 @@ from hasat.api.problems import (
     make_problem,
     problem_response,
 )
+from hasat.api.routing import RouteTable
 from hasat.errors import (
     HasatError,
     UnavailableError,

@@ -4,16 +4,12 @@ import asyncio
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 import structlog
-from fastapi import FastAPI
-from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,94 +17,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hasat.api.authentication import PROBES, is_loopback
 from hasat.api.metrics import HttpMetrics
 from hasat.api.problems import UnexpectedError, problem_response, to_hasat_error
+from hasat.api.routing import RouteTable
 from hasat.api.usage import UsageCounter
 from hasat.http.routes import (
     LANGUAGE,
     Exchange,
-    LeanPath,
     body_limit_of,
     exchange_of,
     header_of,
-    lean_path_of,
 )
 from hasat.messages import Language, preferred_language
-
-UNMATCHED = "unmatched"
-_BASE_SEGMENTS = 4
-"""Segments of `/api/v1/DATASET`, the empty one before the first slash included."""
-
-
-def build_routes(app: FastAPI) -> None:
-    """Build all routes now, so that the first request does not wait half a second for it."""
-    deque(iter_route_contexts(app.routes), maxlen=0)
-
-
-class RouteTable:
-    """The routes of the app in matching order, for metric labels, Allow and suggestions."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._cached: tuple[int, tuple[RouteContext, ...]] = (0, ())
-        self._lean: Mapping[str, tuple[str, LeanPath]] = {}
-
-    def template(self, path: str, method: str) -> str:
-        """Return the declared path of a request, such as `/api/v1/runs/{id}`."""
-        other_method = UNMATCHED
-        for route in self._matching(path):
-            if not route.methods or method in route.methods:
-                return route.path_format or UNMATCHED
-            if other_method == UNMATCHED:
-                other_method = route.path_format or UNMATCHED
-        return other_method
-
-    def endpoint(self, path: str, method: str) -> object:
-        """Return the function that responds to a request; None if there is no such route."""
-        wanted = "GET" if method == "HEAD" else method
-        routes = self._matching(path)
-        return next((one.endpoint for one in routes if wanted in (one.methods or {wanted})), None)
-
-    @property
-    def lean_paths(self) -> Mapping[str, tuple[str, LeanPath]]:
-        """The declared paths that end in a key, with their lean paths, by what precedes the key."""
-        self._routes()
-        return self._lean
-
-    def methods(self, path: str) -> Sequence[str]:
-        """Return all methods that a path supports."""
-        found = {method for route in self._matching(path) for method in route.methods or ()}
-        return sorted(found | ({"HEAD"} if "GET" in found else set()))
-
-    def similar(self, path: str) -> str | None:
-        """Return the most similar base path: /api/v1/einvoice for /api/v1/einvoce/1234567890."""
-        bases = {_base(route.path_format) for route in self._routes() if route.path_format}
-        return next(
-            iter(get_close_matches(_base(path), bases - {_base(path)}, n=1, cutoff=0.8)), None
-        )
-
-    def _matching(self, path: str) -> Iterator[RouteContext]:
-        return (route for route in self._routes() if route.path_regex.match(path))
-
-    def _routes(self) -> tuple[RouteContext, ...]:
-        count, routes = self._cached
-        if count != len(self._app.routes):
-            # Pages are added after the app is created.
-            routes = tuple(
-                route
-                for route in iter_route_contexts(self._app.routes)
-                if getattr(route, "path_regex", None) is not None
-            )
-            self._cached = (len(self._app.routes), routes)
-            self._lean = {
-                route.path_format.rpartition("/")[0]: (route.path_format, found)
-                for route in routes
-                if route.path_format and (found := lean_path_of(route.endpoint))
-            }
-        return routes
-
-
-def _base(path: str) -> str:
-    return "/".join(path.split("/")[:_BASE_SEGMENTS])
-
 
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; "

@@ -47,12 +47,7 @@ class RecordLookup:
 
     async def find(self, keys: Sequence[str]) -> CurrentRecords:
         """Return the current records with these keys, in a statement of their own."""
-        if not self._is_filled:
-            # Its table is locked while it is loaded for the first time; the head is not.
-            async with self._store.connection() as conn:
-                if not await is_filled(conn, self._dataset):
-                    raise no_data_error(self._dataset)
-            self._is_filled = True
+        await self.check_filled()
         values = {"dataset": self._dataset, "keys": keys}
         head, *rows = await self._store.read(self._query, values)
         committed_at: datetime | None = head[3]
@@ -60,6 +55,15 @@ class RecordLookup:
             raise no_data_error(self._dataset)
         records = {key: CurrentRecord(body, digest) for key, body, digest, _ in rows}
         return CurrentRecords(records, committed_at)
+
+    async def check_filled(self) -> None:
+        """Raise if the dataset has no data yet: its table is locked while it is loaded first."""
+        if self._is_filled:
+            return
+        async with self._store.connection() as conn:
+            if not await is_filled(conn, self._dataset):
+                raise no_data_error(self._dataset)
+        self._is_filled = True
 
     async def find_one(self, key: str) -> tuple[CurrentRecord | None, datetime]:
         """Return the current record with this key, and the time of the newest commit.
@@ -109,9 +113,13 @@ class RecordLookups:
         self._store = store
         self._by_name: dict[str, RecordLookup] = {}
 
+    @property
+    def store(self) -> Store:
+        return self._store.reads
+
     def of(self, dataset: Dataset) -> RecordLookup:
         """Return the lookup that all requests share."""
         found = self._by_name.get(dataset.name)
         if found is None:
-            found = self._by_name[dataset.name] = RecordLookup(self._store.reads, dataset)
+            found = self._by_name[dataset.name] = RecordLookup(self.store, dataset)
         return found

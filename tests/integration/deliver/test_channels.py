@@ -165,6 +165,19 @@ async def test_telegram_gets_html_and_its_token_stays_secret(
     assert "verysecrettoken" not in repr(settings)
 
 
+def test_a_changed_list_shows_what_is_gone_and_new_of_whom() -> None:
+    old, new = ({"type": "PK", "alias": f"urn:mail:{one}@a.example"} for one in ("old", "new"))
+    kept = [{"type": "GB", "alias": f"urn:mail:gb{number}@a.example"} for number in range(30)]
+    before, body = ({"title": "A A.Ş.", "aliases": [*kept, one]} for one in (old, new))
+    assert message(row(before=before, body=body)).lines(20) == [
+        "✏️ a değişti · A A.Ş. · aliases: − PK, urn:mail:old@a.example + PK, urn:mail:new@a.example"
+    ]
+    [many] = message(row(before=before, body={**before, "aliases": []})).lines(20)
+    assert "− GB, urn:mail:gb4@a.example … (26)" in many
+    [order] = message(row(before={"aliases": [1, 2]}, body={"aliases": [2, 1]})).lines(20)
+    assert order == "✏️ a değişti · aliases: [1, 2] → [2, 1]"
+
+
 async def test_an_e_mail_reaches_its_recipients_with_a_stable_id(
     tmp_path: Path, mails: MailServer
 ) -> None:

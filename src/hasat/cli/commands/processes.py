@@ -233,7 +233,6 @@ async def _serve_with_workers(settings: Settings, flags: Mapping[str, str]) -> N
 async def _serve(settings: Settings, listening: socket.socket | None) -> None:
     from hasat.api.app import create_app
     from hasat.api.authentication import check_authentication_configured
-    from hasat.api.middleware import build_routes
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
     from hasat.mcp.server import ToolServers, serve_streamable
@@ -256,7 +255,8 @@ async def _serve(settings: Settings, listening: socket.socket | None) -> None:
             serve_streamable(app, servers, settings.mcp.mount_path),
             _signals(listener.drain, listener.stop_now, parent),
         ):
-            build_routes(app)
+            # Now, so that the first request does not wait for it.
+            app.state.routes.refresh()
             await listener.start()
             if not parent.report_ready():
                 output.note(f"Hasat serves at {local_address(settings)}")

@@ -210,15 +210,39 @@ def _teams_body(message: WatchMessage) -> dict[str, Any]:
 
 def _line(change: Change) -> str:
     before, after = (one if isinstance(one, dict) else {} for one in (change.before, change.body))
-    line = f"{_SIGNS[change.kind]} {_short(change.key)} {_VERBS[change.kind]}"
+    parts = [f"{_SIGNS[change.kind]} {_short(change.key)} {_VERBS[change.kind]}"]
+    named, title = next(
+        ((name, one) for name in ("title", "name") if (one := (after or before).get(name))),
+        ("", ""),
+    )
+    if title and not (change.kind == "modified" and named in change.fields):
+        parts.append(_short(title))
     if change.kind == "modified":
-        parts = [
-            f"{name}: {_short(before.get(name))} → {_short(after.get(name))}"
-            for name in change.fields[:_MAX_FIELDS]
-        ]
-        return f"{line} · {'; '.join(parts)}"
-    title = next((one for name in ("title", "name") if (one := (after or before).get(name))), None)
-    return line if title is None else f"{line} · {_short(title)}"
+        fields = change.fields[:_MAX_FIELDS]
+        parts.append("; ".join(_difference(one, before.get(one), after.get(one)) for one in fields))
+    return " · ".join(parts)
+
+
+def _difference(name: str, before: Any, after: Any) -> str:
+    """Return a changed field as text: of lists, the elements that are gone or new."""
+    if not (isinstance(before, list) and isinstance(after, list)):
+        return f"{name}: {_short(before)} → {_short(after)}"
+    gone = [f"− {_element(one)}" for one in before if one not in after]
+    new = [f"+ {_element(one)}" for one in after if one not in before]
+    if not (gone or new):
+        return f"{name}: {_short(before)} → {_short(after)}"
+    # A long list of one side does not hide the other.
+    shown = [*gone[:_MAX_FIELDS], *new[:_MAX_FIELDS]]
+    more = len(gone) + len(new) - len(shown)
+    return f"{name}: {' '.join(shown)}{f' … ({more})' if more else ''}"
+
+
+def _element(value: Any) -> str:
+    """Return an element of a list: of an object, its values."""
+    if isinstance(value, dict) and value:
+        texts = (_short(one) for one in value.values() if one is not None)
+        return ", ".join(texts)
+    return _short(value)
 
 
 def _short(value: Any) -> str:

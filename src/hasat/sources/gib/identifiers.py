@@ -6,6 +6,7 @@ The checksum of an identifier is only information: most identifiers of the test 
 import re
 import unicodedata
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any, Literal
 
 from hasat.errors import UsageError
@@ -119,20 +120,28 @@ def has_valid_checksum(identifier: str) -> bool:
     kind = kind_of(identifier)
     if kind is None:
         return False
-    digits = [int(digit) for digit in identifier]
+    digits = identifier.encode()
     return _is_valid_vkn(digits) if kind == "VKN" else _is_valid_tckn(digits)
 
 
-def _is_valid_vkn(digits: list[int]) -> bool:
-    total = 0
-    for weight, digit in zip(range(9, 0, -1), digits, strict=False):
-        step = (digit + weight) % 10
-        if step:
-            total += (step * 2**weight) % 9 or 9
-    return digits[9] == -total % 10
+def _vkn_part(place: int, digit: int) -> int:
+    """Return what a digit at a place adds to the sum that the check digit complements."""
+    weight = 9 - place
+    step = (digit + weight) % 10
+    return (step * 2**weight % 9 or 9) if step else 0
 
 
-def _is_valid_tckn(digits: list[int]) -> bool:
+_ZERO = ord("0")
+# By place and by the byte of the digit, because answers about thousands need it.
+_VKN_PARTS = [bytes(_ZERO) + bytes(_vkn_part(place, n) for n in range(10)) for place in range(9)]
+
+
+def _is_valid_vkn(digits: bytes) -> bool:
+    return digits[9] - _ZERO == -sum(map(getitem, _VKN_PARTS, digits)) % 10
+
+
+def _is_valid_tckn(text: bytes) -> bool:
+    digits = [byte - _ZERO for byte in text]
     if digits[0] == 0:
         return False
     tenth = (7 * sum(digits[0:9:2]) - sum(digits[1:8:2])) % 10

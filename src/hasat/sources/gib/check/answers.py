@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 
 from hasat.clock import local_time
 from hasat.feed.changes import no_data_error
+from hasat.feed.lookups import RecordLookups
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import (
     Malformation,
@@ -23,6 +24,7 @@ from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.gib"
 _RECEIVER = "PK"
+_NAMES = [dataset.name for dataset in DATASETS]
 
 
 @dataclass(frozen=True)
@@ -83,25 +85,41 @@ class Check:
 
 async def check(conn: AsyncConnection[Any], identifiers: Iterable[str]) -> Check:
     """Return what both datasets say about identifiers, from one statement."""
-    names = [dataset.name for dataset in DATASETS]
     # The heads first: a dataset that is loaded for the first time is locked.
     heads = await conn.execute(
         "SELECT dataset FROM feed.head WHERE dataset = ANY (%s) AND committed_at IS NOT NULL",
-        [names],
+        [_NAMES],
     )
     filled = {name for (name,) in await heads.fetchall()}
-    for name in names:
+    for name in _NAMES:
         if name not in filled:
             raise no_data_error(name)
-    wanted = {"datasets": names, "identifiers": list(set(identifiers))}
-    rows = await conn.execute(load_query(_PACKAGE, "check"), wanted)
-    bodies: dict[str, dict[str, Any]] = {name: {} for name in names}
+    rows = await conn.execute(load_query(_PACKAGE, "check"), _wanted(identifiers))
+    return _read(await rows.fetchall())
+
+
+async def check_current(lookups: RecordLookups, identifiers: Iterable[str]) -> Check:
+    """Return the same from a prepared statement, in a process that serves many requests."""
+    for dataset in DATASETS:
+        await lookups.of(dataset).check_filled()
+    return _read(await lookups.store.read(load_query(_PACKAGE, "check"), _wanted(identifiers)))
+
+
+def _wanted(identifiers: Iterable[str]) -> dict[str, Any]:
+    return {"datasets": _NAMES, "identifiers": list(set(identifiers))}
+
+
+def _read(rows: Iterable[tuple[Any, ...]]) -> Check:
+    """Return the rows of the query as a check."""
+    bodies: dict[str, dict[str, Any]] = {name: {} for name in _NAMES}
     versions: dict[str, Version] = {}
-    for name, key, body, epoch, seq, committed_at in await rows.fetchall():
-        if key is None:
-            versions[name] = Version(name, epoch, seq, committed_at)
-        else:
+    for name, key, body, epoch, seq, committed_at in rows:
+        if key is not None:
             bodies[name][key] = body
+        elif committed_at is None:
+            raise no_data_error(name)
+        else:
+            versions[name] = Version(name, epoch, seq, committed_at)
     return Check(bodies, versions)
 
 
@@ -119,7 +137,14 @@ def _creation(alias: Mapping[str, Any]) -> tuple[bool, str, str]:
 
 def _registration(body: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what one dataset says about a taxpayer."""
-    aliases = [] if body is None else receiver_aliases(body)
+    aliases = (
+        []
+        if body is None
+        else [
+            {name: one[name] for name in ("alias", "type", "creationTime")}
+            for one in receiver_aliases(body)
+        ]
+    )
     return {
         "registered": body is not None,
         "since": None if body is None else body["firstCreationTime"],

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Path, Request
 from psycopg import AsyncConnection
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,19 +11,20 @@ from starlette.responses import Response
 
 from hasat.clock import local_time
 from hasat.errors import UnavailableError
+from hasat.feed.lookups import RecordLookups
 from hasat.http.receipts import ReceiptFlag, answer_with_receipt
 from hasat.http.routes import (
-    ReadStoreDep,
+    LookupsDep,
     StorableText,
     body_limit,
     conditional_json_response,
     declare_responses,
     dumps,
     exchange_of,
-    json_response,
+    lean,
     reads,
 )
-from hasat.sources.gib.check.answers import check
+from hasat.sources.gib.check.answers import check, check_current
 from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import MalformedIdentifierError, malformed_entry
 
@@ -67,6 +69,18 @@ class CheckRequest(BaseModel):
     )
 
 
+async def _current(request: Request, identifier: str) -> Response:
+    lookups: RecordLookups = request.app.state.lookups
+    found = await check_current(lookups, [identifier])
+    content = orjson.dumps(found.answer(identifier))
+    return conditional_json_response(
+        request,
+        lambda: content,
+        hashlib.sha256(content).hexdigest(),
+        {"X-Last-Sync-At": local_time(found.committed_at)},
+    )
+
+
 @router.get(
     "/{identifier}",
     summary="Check one identifier",
@@ -74,10 +88,10 @@ class CheckRequest(BaseModel):
     responses=declare_responses(_EXAMPLE, MalformedIdentifierError, UnavailableError),
 )
 @reads(*_BOTH)
+@lean("[0-9]{10,11}", _current)
 async def check_one(
     request: Request,
     identifier: Annotated[str, Path(examples=["1234567890"])],
-    store: ReadStoreDep,
     receipt: ReceiptFlag = False,
 ) -> Response:
     """Registered or not, the aliases to send to, and the kind of invoice, in both datasets.
@@ -85,18 +99,13 @@ async def check_one(
     An identifier that is not registered is a 200 with `registered: false`. One that is malformed is
     a 400, with the likely identifier in `params.likely`.
     """
-    if receipt:
+    if not receipt:
+        return await _current(request, identifier)
 
-        async def answer(conn: AsyncConnection[Any]) -> str:
-            return dumps((await check(conn, [identifier])).answer(identifier))
+    async def answer(conn: AsyncConnection[Any]) -> str:
+        return dumps((await check(conn, [identifier])).answer(identifier))
 
-        return await answer_with_receipt(request, DATASETS, identifier, answer)
-    async with store.connection() as conn:
-        found = await check(conn, [identifier])
-    content = dumps(found.answer(identifier))
-    etag = hashlib.sha256(content.encode()).hexdigest()
-    headers = {"X-Last-Sync-At": local_time(found.committed_at)}
-    return conditional_json_response(request, content, etag, headers)
+    return await answer_with_receipt(request, DATASETS, identifier, answer)
 
 
 @router.post(
@@ -119,14 +128,13 @@ async def check_one(
 )
 @body_limit(2_000_000)
 @reads(*_BOTH)
-async def check_many(request: Request, body: CheckRequest, store: ReadStoreDep) -> Response:
+async def check_many(request: Request, body: CheckRequest, lookups: LookupsDep) -> Response:
     """Up to 5,000 identifiers, from one snapshot: one entry for each, in the order asked.
 
     `malformed` has the texts that are not identifiers, with the likely identifier, which is not
     looked up.
     """
-    async with store.connection() as conn:
-        found = await check(conn, body.identifiers)
+    found = await check_current(lookups, body.identifiers)
     language = exchange_of(request.scope).language
     items: list[dict[str, Any]] = []
     malformed: list[dict[str, Any]] = []
@@ -135,5 +143,6 @@ async def check_many(request: Request, body: CheckRequest, store: ReadStoreDep) 
             items.append(found.answer(one))
         else:
             malformed.append(malformed_entry(one, malformation, language))
-    content = dumps({"items": items, "malformed": malformed})
-    return json_response(content, {"X-Last-Sync-At": local_time(found.committed_at)})
+    content = orjson.dumps({"items": items, "malformed": malformed})
+    headers = {"X-Last-Sync-At": local_time(found.committed_at)}
+    return Response(content, headers=headers, media_type="application/json")
