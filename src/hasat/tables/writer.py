@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from hasat.errors import UsageError
 from hasat.messages import msg
-from hasat.tables.cells import Cell, TableError, harmless_text
+from hasat.tables.cells import Cell, TableError, cell_text, harmless_text
 from hasat.tables.reader import FileFormat
 from hasat.tables.workbook import MAX_CELL, MAX_COLUMNS, MAX_ROWS
 
@@ -24,6 +24,9 @@ MEDIA_TYPES: dict[FileFormat, str] = {
     "tsv": "text/tab-separated-values; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
+_MIN_WIDTH, _MAX_WIDTH = 8, 50
+"""Widths of columns, in letters."""
+_EVERYWHERE = "A1:XFD1048576"
 _DELIMITERS = {"csv": ";", "tsv": "\t"}
 _EXACT = 2**53
 
@@ -68,9 +71,11 @@ class WorkbookWriter:
             )
         }  # fmt: skip
         self._number = 0
+        self._widths: list[int] = []
 
     def add(self, rows: Iterable[Sequence[Cell]]) -> None:
         for row in rows:
+            self._widen(row)
             if self._number == MAX_ROWS or len(row) > MAX_COLUMNS:
                 raise _too_large(self._number + 1)
             for place, cell in enumerate(row):
@@ -79,7 +84,21 @@ class WorkbookWriter:
 
     def close(self) -> None:
         """Write the workbook; the file stays open."""
+        for place, width in enumerate(self._widths):
+            self._sheet.set_column(place, place, width)
+        # Excel would mark every identifier, because it is a number that is stored as text.
+        self._sheet.ignore_errors({"number_stored_as_text": _EVERYWHERE})
         self._book.close()
+
+    def _widen(self, row: Sequence[Cell]) -> None:
+        """Make room for the texts of a row, unless it is only a title."""
+        if len(row) < 2:
+            return
+        self._widths += [_MIN_WIDTH] * (min(len(row), MAX_COLUMNS) - len(self._widths))
+        for place, cell in enumerate(row[:MAX_COLUMNS]):
+            if cell is not None and self._widths[place] < _MAX_WIDTH:
+                letters = len(cell) if isinstance(cell, str) else len(cell_text(cell))
+                self._widths[place] = min(max(self._widths[place], letters + 1), _MAX_WIDTH)
 
     def _write(self, place: int, cell: Cell) -> None:
         match cell:

@@ -365,3 +365,18 @@ def test_200_000_rows_take_little_more_memory_than_2_000(tmp_path: Path) -> None
         many, large = peak(f"large.{source}", f"large.{target}")
         assert (few, many) == (2000, 200_000)
         assert large < 1.6 * small, (source, target, small, large)
+
+
+def test_columns_of_a_workbook_are_as_wide_as_their_texts(tmp_path: Path) -> None:
+    target = tmp_path / "wide.xlsx"
+    with target.open("wb") as file:
+        writer = write_table(file, "xlsx")
+        writer.add([["A title above the table, which does not widen the first column" * 2]])
+        writer.add([["a", "urn:mail:defaultpk@ornek.com.tr", "x" * 500, None], [12345678901234]])
+        writer.close()
+    sheet = openpyxl.load_workbook(target).active
+    assert sheet is not None
+    widths = [sheet.column_dimensions[letter].width for letter in "ABC"]
+    assert widths == pytest.approx([8, 32, 50], abs=1)
+    with zipfile.ZipFile(target) as parts:
+        assert b"numberStoredAsText" in parts.read("xl/worksheets/sheet1.xml")

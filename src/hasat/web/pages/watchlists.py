@@ -83,12 +83,17 @@ class WatchListPage:
 async def watchlists(request: PageRequest) -> WatchLists:
     """Load the lists of the caller, or of all for an operator."""
     settings = request.context.settings
+    async with request.store.connection() as conn:
+        rows = await conn.execute("SELECT dataset FROM feed.head WHERE committed_at IS NOT NULL")
+        filled = {name for (name,) in await rows.fetchall()}
     datasets = [
         DatasetChoice(one.name, [column.name for column in one.columns])
         for source in request.context.sources
         for one in source.datasets
         if request.may_read(one.name)
     ]
+    # Those that have records first: lists of the others would wait for nothing.
+    datasets.sort(key=lambda one: one.name not in filled)
     found = await list_watchlists(request.store, request.owned)
     return WatchLists(
         [_row(one) for one in found],

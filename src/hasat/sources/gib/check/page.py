@@ -54,13 +54,13 @@ async def checked_identifiers(request: PageRequest) -> CheckedIdentifiers:
 def split_identifiers(text: str) -> Sequence[str]:
     """Return the identifiers of a pasted text, each once.
 
-    Spaces separate identifiers only where each part is one: 123 456 78 90 is one with spaces.
+    Spaces separate identifiers only where a part is one: 123 456 78 90 is one with spaces.
     """
     found: dict[str, None] = {}
     for line in _LINES.split(text):
         parts = line.split()
-        whole = len(parts) > 1 and all(kind_of(part) is not None for part in parts)
-        found |= dict.fromkeys(parts if whole else [line.strip()])
+        several = len(parts) > 1 and any(kind_of(part) is not None for part in parts)
+        found |= dict.fromkeys(parts if several else [line.strip()])
     return [one for one in found if one]
 
 
