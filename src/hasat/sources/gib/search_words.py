@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from hasat.text import fold
@@ -30,6 +31,8 @@ _COMMON: Final = frozenset(
     {*ABBREVIATIONS, "a", "s", "o", "ve", "veya", "ile", "sirket", "dis", "ic", "turizm", "gida"}
     | {word for words in ABBREVIATIONS.values() for word in words.split()}
 )
+# Short ones are too similar to words of names.
+_LONG_COMMON = sorted(word for word in _COMMON if len(word) > 5)
 _MIN_LETTERS = 4
 _MARKS = re.compile(r"[.,/&()'\"-]+")
 _DOMAIN = re.compile(r"@?[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}|[^@\s]+@[^@\s]+")
@@ -51,7 +54,12 @@ def search_words(text: str) -> Sequence[SearchWord]:
 def distinctive_text(text: str) -> str:
     """Return the distinctive words of a title; all of them if none is distinctive."""
     words = [part for word in search_words(text) for (part, *_) in word.parts]
-    return " ".join([word for word in words if word not in _COMMON] or words)
+    return " ".join([word for word in words if not _is_common(word)] or words)
+
+
+def _is_common(word: str) -> bool:
+    """Return whether many titles have a word, or the word that it misspells (`sirkeit`)."""
+    return word in _COMMON or bool(get_close_matches(word, _LONG_COMMON, n=1, cutoff=0.8))
 
 
 def has_letters(text: str) -> bool:
