@@ -1,17 +1,12 @@
 """The image: its wheel is built from exactly the files that are copied into it, and starts."""
 
-import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
 
+from support.clean_environment import PROJECT, build_wheel, make_environment, run
 from support.container_context import copy_context
 from support.processes import Installation, eventually
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -19,25 +14,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a new environment with the wheel, as in the image."""
     folder = tmp_path_factory.mktemp("image")
     copy_context(PROJECT, PROJECT / "deploy/Containerfile", folder / "src", ".containerignore")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = ["wheel", "--no-build-isolation", "--no-deps", "--no-index"]
-    _run(*pip, *build, "--wheel-dir", str(folder), str(folder / "src"))
-    [wheel] = folder.glob("*.whl")
-    environment = folder / "opt"
-    venv.create(environment)
-    python = environment / "bin/python"
-    _run(*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
-    # The requirements of this environment; a .pth file adds no editable installation.
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / "lib" / version / "site-packages"
-    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
-    return environment / "bin"
-
-
-def _run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd="/")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    wheel = build_wheel(folder / "src", folder)
+    return make_environment(folder / "opt", wheel, whole=True)
 
 
 def test_the_image_has_a_complete_package(installed: Path, hosted: Installation) -> None:
@@ -49,9 +27,9 @@ def test_the_image_has_a_complete_package(installed: Path, hosted: Installation)
     missing = {path for path in written - installed_files if not path.is_relative_to(bundled)}
     assert not {path for path in missing if "__pycache__" not in path.parts}
 
-    where = _run(str(installed / "python"), "-c", "import hasat; print(hasat.__file__)")
+    where = run(str(installed / "python"), "-c", "import hasat; print(hasat.__file__)")
     assert where.startswith(str(installed.parent))
-    assert _run(str(installed / "hasat"), "--version").startswith("hasat ")
+    assert run(str(installed / "hasat"), "--version").startswith("hasat ")
     hosted.program = [str(installed / "hasat")]
     assert hosted.json("config", "check")
     hosted.start("up")

@@ -12,13 +12,14 @@ from typing import Literal
 from hasat.api.authentication import check_authentication_configured
 from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
 from hasat.errors import HasatError
+from hasat.extras import EXTRAS, explain_install, explain_missing, is_installed
 from hasat.jobs import Catalogue
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import join, msg
 from hasat.receipts.ledger import BrokenChainError, listed_keys, verify_chain
 from hasat.settings import Settings
 from hasat.source import Source
-from hasat.source.installed import installed_sources, missing_configuration
+from hasat.source.installed import installed_sources, missing_configuration, missing_extras
 from hasat.store import Store
 from hasat.store.home import free_bytes, is_shared, mount_of
 
@@ -41,7 +42,13 @@ class Finding:
 
 def check_machine(settings: Settings) -> list[Finding]:
     """Check the settings, the home folder and the disks."""
-    return [_settings(settings), *_broken_sources(), _home(settings), *_disks(settings)]
+    return [
+        _settings(settings),
+        *_broken_sources(),
+        *_extras(settings),
+        _home(settings),
+        *_disks(settings),
+    ]
 
 
 def _broken_sources() -> list[Finding]:
@@ -54,6 +61,30 @@ def _broken_sources() -> list[Finding]:
         )
         for one in installed_sources().broken
     ]
+
+
+def _extras(settings: Settings) -> list[Finding]:
+    """Name the extras that are installed, and each that the settings need but is not."""
+    sources = {source.name for source in installed_sources().sources}
+    found = [
+        # A source without its extra is off; a setting without it prevents the start.
+        Finding(
+            "extras",
+            "warning" if what in sources else "failure",
+            explain_missing(extra, what),
+            explain_install(extra),
+        )
+        for what, extra in missing_extras(settings).items()
+    ]
+    parts = [
+        msg("{extra} (adds {adds})", extra=extra.name, adds=msg(extra.adds))
+        for extra in EXTRAS.values()
+        if not is_installed(extra.name)
+    ]
+    if not parts:
+        return [*found, Finding("extras", "ok", msg("All extras are installed"))]
+    named = msg("Not installed: {extras}", extras=join(parts, "; "))
+    return [*found, Finding("extras", "ok", named)]
 
 
 def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:

@@ -7,6 +7,7 @@ import typer
 import typer.main
 
 from hasat.errors import HasatError
+from hasat.extras import MissingExtraError
 from hasat.messages import msg
 
 _ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -37,6 +38,8 @@ def source_command(name: str) -> Any:
         if source.name == name and source.commands is not None:
             try:
                 group = typer.main.get_group(source.commands())
+            except MissingExtraError as error:
+                return _failing(name, error.message, error.remedy)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a package may fail in any way
                 return _failing(name, f"{type(error).__name__}: {error}")
             group.name = name
@@ -44,7 +47,7 @@ def source_command(name: str) -> Any:
     return None
 
 
-def _failing(name: str, reason: str) -> Any:
+def _failing(name: str, reason: str, remedy: str | None = None) -> Any:
     problem = msg(
         "The commands of the source {name} cannot be loaded: {reason}", name=name, reason=reason
     )
@@ -52,7 +55,8 @@ def _failing(name: str, reason: str) -> Any:
     def fail() -> None:
         raise HasatError(
             problem,
-            remedy=msg("Repair or uninstall its package; `hasat doctor` lists such sources."),
+            remedy=remedy
+            or msg("Repair or uninstall its package; `hasat doctor` lists such sources."),
         )
 
     single = typer.Typer()

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
@@ -20,7 +21,6 @@ from hasat.deliver.events import (
     publish_holds,
     publish_versions,
 )
-from hasat.deliver.jetstream import NATS_ERRORS, JetStreamSink
 from hasat.deliver.outbox import LEASE_SECONDS, DueDelivery
 from hasat.deliver.payloads import build_payload
 from hasat.deliver.sender import AttemptResult, send
@@ -32,11 +32,15 @@ from hasat.deliver.watchlists.sender import (
     send_to_channel,
     timeout_of,
 )
+from hasat.errors import UnavailableError
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier
 from hasat.jobs.connection import CONNECTION_ERRORS, backoff, wait_for_event
 from hasat.settings import Settings
 from hasat.store import Store
+
+if TYPE_CHECKING:
+    from hasat.deliver.jetstream import JetStreamSink
 
 FIRST_PAUSE_SECONDS = 5.0
 _GROWTH = 3.0
@@ -92,6 +96,11 @@ class Dispatcher:
         self._new_deliveries = asyncio.Event()
         self._channels: dict[str, asyncio.Task[None]] = {}
         self._notifier = ChangeNotifier(store)
+        self._transient: tuple[type[Exception], ...] = (
+            *CONNECTION_ERRORS,
+            UnavailableError,
+            TimeoutError,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -126,6 +135,10 @@ class Dispatcher:
             steps.append(("health", self._check_health))
         steps += [(one.name, partial(self._send_due, one)) for one in self._endpoints]
         if self._settings.nats.url is not None:
+            # Only with the extra, which brings the library.
+            from hasat.deliver.jetstream import NATS_ERRORS, JetStreamSink
+
+            self._transient += NATS_ERRORS
             sink = JetStreamSink(
                 self._store, self._settings.nats, self._holder, lease_seconds=self._lease_seconds
             )
@@ -140,7 +153,7 @@ class Dispatcher:
                 await step()
                 pauses = backoff()
                 continue
-            except (*CONNECTION_ERRORS, *NATS_ERRORS) as error:
+            except self._transient as error:
                 log.warning("deliver.paused", step=what, reason=str(error) or type(error).__name__)
             except Exception:
                 log.exception("deliver.failed", step=what)
@@ -279,7 +292,7 @@ class Dispatcher:
         )
         return 0.0 if state == "dead" else pause
 
-    async def _publish(self, sink: JetStreamSink) -> None:
+    async def _publish(self, sink: "JetStreamSink") -> None:
         """Publish changes to NATS while this process holds the lease."""
         async with sink.connected():
             while not self._stopping.is_set():

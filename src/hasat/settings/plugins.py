@@ -9,7 +9,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hasat.messages import msg
+from hasat.extras import explain_install, explain_missing, extra_of
+from hasat.messages import join, msg
 from hasat.settings.types import Section
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def load_plugins() -> Plugins:
         try:
             source = entry.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a package may fail in any way
-            broken.append(BrokenSource(entry.name, f"{type(error).__name__}: {error}"))
+            broken.append(BrokenSource(entry.name, _reason(entry.name, error)))
             continue
         if isinstance(source, Plugin) and _is_section(source.settings):
             sources.append(source)
@@ -72,6 +73,12 @@ def load_plugins() -> Plugins:
                 BrokenSource(entry.name, msg("{value} is not a Source.", value=entry.value))
             )
     return Plugins(tuple(sources), tuple(broken))
+
+
+def _reason(name: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
+        return join((explain_missing(extra, name), explain_install(extra)))
+    return f"{type(error).__name__}: {error}"
 
 
 def _is_section(settings: object) -> bool:

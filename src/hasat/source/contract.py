@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from hasat.budget import Upstream
+from hasat.extras import EXTRAS
 from hasat.feed.dataset import Dataset
 from hasat.feed.rebuild import Rebuild
 from hasat.feed.tables import TableDeclaration
@@ -134,6 +135,9 @@ class Source:
 
     name: str
     title: str
+    extra: str | None = None
+    """The extra of Hasat that its jobs, routes, pages, tools, commands and simulator need; without
+    it they are off, and only its datasets and settings are there."""
     settings: type[Section] | None = None
     """Its section of the settings: `HASAT_<NAME>_*`, `<name>.yaml` and `hasat.yaml`."""
     upstreams: Callable[[Settings], tuple[Upstream, ...]] = field(default=lambda _: (), hash=False)
@@ -184,6 +188,8 @@ class Source:
     """Its part of `hasat demo`, loaded on demand."""
 
     def __post_init__(self) -> None:
+        if self.extra is not None and self.extra not in EXTRAS:
+            raise ValueError(f"Hasat has no extra named {self.extra!r}.")
         names = [dataset.name for dataset in self.datasets]
         if unknown := sorted({*self.strategies, *self.rebuild} - {*names}):
             raise ValueError(f"{self.name} declares no dataset named {', '.join(unknown)}.")

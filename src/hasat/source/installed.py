@@ -1,14 +1,21 @@
 """The sources of this installation, found by their entry points."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from hasat.errors import SettingsError, UsageError
+from hasat.extras import (
+    explain_install,
+    explain_missing,
+    is_installed,
+    missing_extra,
+    require_extra,
+)
 from hasat.feed.dataset import Dataset
 from hasat.feed.rebuild import Rebuild
-from hasat.messages import add_translations, msg
+from hasat.messages import add_translations, join, msg
 from hasat.settings import Settings
 from hasat.settings.events import PLATFORM_KINDS
 from hasat.settings.plugins import BrokenSource, Plugins, load_plugins
@@ -84,7 +91,38 @@ def missing_configuration(source: Source, settings: Settings) -> str | None:
     """
     if not is_active(source, settings):
         return msg("{name} is not one of the active sources (HASAT_SOURCES).", name=source.name)
+    if source.extra is not None and not is_installed(source.extra):
+        return join((explain_missing(source.extra, source.name), explain_install(source.extra)))
     return source.lacks(settings) if source.lacks is not None else None
+
+
+def missing_extras(settings: Settings) -> Mapping[str, str]:
+    """Return the extras that the settings need but that are not installed, by what needs them.
+
+    A source that lacks a setting besides needs none yet.
+    """
+    needed = {**_platform_extras(settings)} | {
+        source.name: source.extra
+        for source in active_sources(settings)
+        if source.extra is not None
+        and (source.name in settings.sources or source.lacks is None or not source.lacks(settings))
+    }
+    return {what: extra for what, extra in needed.items() if not is_installed(extra)}
+
+
+def check_platform_extras(settings: Settings) -> None:
+    """Raise MissingExtraError if a setting of the platform needs an extra that is not installed."""
+    for what, extra in _platform_extras(settings).items():
+        require_extra(extra, what)
+
+
+def _platform_extras(settings: Settings) -> Mapping[str, str]:
+    needed = {}
+    if settings.nats.url is not None:
+        needed["nats.url"] = "nats"
+    if settings.archives.provider != "FileSystem":
+        needed["archives.provider"] = "s3"
+    return needed
 
 
 def installed_sources() -> Installed:
@@ -104,7 +142,34 @@ def _installed(plugins: Plugins) -> Installed:
     for source in sources:
         if source.translations is not None:
             add_translations(source.name, source.translations)
-    return Installed(tuple(sources), (*plugins.broken, *broken))
+    usable = tuple(_without_missing_extra(source) for source in sources)
+    return Installed(usable, (*plugins.broken, *broken))
+
+
+def _without_missing_extra(source: Source) -> Source:
+    """Return the source without the parts that need an extra which is not installed.
+
+    Its datasets, migrations and settings stay, so that the database does not depend on the machine.
+    """
+    extra = source.extra
+    if extra is None or is_installed(extra):
+        return source
+
+    def fail() -> NoReturn:
+        raise missing_extra(extra, source.name)
+
+    return replace(
+        source,
+        routers=tuple,
+        tools=lambda _: (),
+        commands=fail if source.commands is not None else None,
+        pages=None,
+        metrics=None,
+        status=None,
+        rebuild={},
+        simulator=None,
+        demo=None,
+    )
 
 
 _COLLISION_REMEDY = msg("Uninstall one of the packages, or report the problem to its author.")

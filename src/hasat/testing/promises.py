@@ -24,7 +24,6 @@ from hasat.feed.archive import write_archives
 from hasat.feed.holds import get_hold, list_holds
 from hasat.jobs import Run
 from hasat.jobs.approvals import apply_hold
-from hasat.mcp.server import ToolServers
 from hasat.messages import LANGUAGES
 from hasat.replica import Replica
 from hasat.settings import load_settings
@@ -129,6 +128,9 @@ class Conformance:
         assert 0 < mirror.requests <= await self._granted(mirror)
 
     async def test_its_routes_and_tools_are_documented(self, mirror: Mirror) -> None:
+        pytest.importorskip("mcp", reason="the extra mcp is not installed")
+        from hasat.mcp.server import ToolServers
+
         assert undocumented_operations(mirror.app()) == []
         context = ToolContext(mirror.store, mirror.settings, mirror.catalogue)
         servers = ToolServers(context, [self.source])

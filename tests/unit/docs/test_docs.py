@@ -25,6 +25,7 @@ OWN_VARIABLES = {
     "HASAT_LISTENING_FD",
     "HASAT_PARENT_FD",
 }
+BUILD_VARIABLES = set(re.findall(r"HASAT_BUILD_\w+", (PROJECT / "hatch_build.py").read_text()))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -80,9 +81,11 @@ def test_every_anchor_of_a_link_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_every_setting_named_exists(page: Path) -> None:
     known = {name for leaf in leaves().values() for name in leaf.names}
-    known |= {
-        name for names in legacy_names().environment.values() for name in names
-    } | OWN_VARIABLES
+    known |= (
+        {name for names in legacy_names().environment.values() for name in names}
+        | OWN_VARIABLES
+        | BUILD_VARIABLES
+    )
     named = set(re.findall(r"\bHASAT_[A-Z][A-Z_]*[A-Z]\b", page.read_text("utf-8")))
     # Every variable has a variant with _FILE that names a file.
     unknown = {name for name in named - known if name.removesuffix("_FILE") not in known}

@@ -15,8 +15,10 @@ from hasat.console import context, output
 from hasat.console.runtime import build_catalogue, open_migrated_store
 from hasat.console.supervisor import Parent, Supervisor
 from hasat.errors import DatabaseAwayError
+from hasat.extras import is_installed, require_extra
 from hasat.messages import msg
 from hasat.settings import Settings
+from hasat.source.installed import check_platform_extras
 from hasat.store import Store
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ def mcp(
     `MCP_TRANSPORT=sse FASTMCP_PORT=8000 hasat mcp`
     """
     settings = context.get_settings(ctx)
+    require_extra("mcp", "hasat mcp")
     offer = _mcp_stdio if settings.mcp.transport == "stdio" else _mcp_http
     context.run_async(offer(settings, operate))
 
@@ -104,7 +107,9 @@ def _settings(
     for key, value in given.items():
         if value is not None:
             context.get_flags(ctx)[key] = str(value)
-    return context.get_settings(ctx)
+    settings = context.get_settings(ctx)
+    check_platform_extras(settings)
+    return settings
 
 
 async def run_up(
@@ -147,10 +152,11 @@ def announce(settings: Settings, store: Store) -> None:
     addresses = {
         msg("status"): f"{where}/api/v1/status",
         msg("metrics"): f"{where}/metrics",
-        msg("tools"): f"{where}{settings.mcp.mount_path} (MCP)",
         msg("database"): output.localize(database),
         msg("jobs"): "hasat jobs list",
     }
+    if is_installed("mcp"):
+        addresses[msg("tools")] = f"{where}{settings.mcp.mount_path} (MCP)"
     output.note(msg("Hasat is ready at {where}", where=where))
     for name, address in addresses.items():
         output.note(f"  {output.localize(name):<10} {address}")
@@ -235,7 +241,7 @@ async def _serve(settings: Settings, listening: socket.socket | None) -> None:
     from hasat.api.authentication import check_authentication_configured
     from hasat.http.connections import ConnectionLimits
     from hasat.http.listener import Listener, bind, local_address
-    from hasat.mcp.server import ToolServers, serve_streamable
+    from hasat.mcp import serve_tools
     from hasat.source import ToolContext
     from hasat.source.installed import all_sources
     from hasat.web import add_pages
@@ -246,13 +252,13 @@ async def _serve(settings: Settings, listening: socket.socket | None) -> None:
         catalogue = build_catalogue(settings)
         app = create_app(settings, store, catalogue, all_sources())
         add_pages(app, settings, store, catalogue, all_sources())
-        servers = ToolServers(ToolContext(store, settings, catalogue), all_sources())
+        tools = ToolContext(store, settings, catalogue)
         bound = listening or bind(settings.serve.host, settings.serve.port)
         limits = ConnectionLimits.of(settings)
         listener = Listener(app, bound, on_drain=app.state.notifier.close, limits=limits)
         parent.when_gone(listener.drain)
         async with (
-            serve_streamable(app, servers, settings.mcp.mount_path),
+            serve_tools(app, tools, all_sources(), settings.mcp.mount_path),
             _signals(listener.drain, listener.stop_now, parent),
         ):
             # Now, so that the first request does not wait for it.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hasat.errors import UnavailableError
+from hasat.extras import require_extra
 from hasat.messages import msg, template
 from hasat.settings import Settings
 from hasat.store.home import disk_full, is_disk_full
@@ -58,6 +59,7 @@ def storage_of(settings: Settings) -> Storage:
     archives = settings.archives
     if archives.provider == "FileSystem":
         return Folder(settings.home / archives.base_path)
+    require_extra("s3", "archives.provider")
     from hasat.feed.archive.bucket import Bucket
 
     return Bucket(archives, settings.home / "archives")

@@ -198,6 +198,7 @@ def _routers() -> "tuple[APIRouter, ...]":
 TKGM = Source(
     SOURCE,
     msg("Cadastral parcels of the Turkish land registry"),
+    extra="gis",
     settings=TkgmSettings,
     upstreams=lambda settings: (tkgm_upstream(settings),),
     datasets=(PARCELS,),
