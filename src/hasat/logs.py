@@ -17,6 +17,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from hasat.errors import SettingsError
 from hasat.messages import msg
 from hasat.settings import Settings
+from hasat.telemetry import current_ids
 from hasat.text import HIDDEN, mask_addresses, mask_personal_numbers
 
 # Libraries that report each step of their own work at INFO.
@@ -45,6 +46,7 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
     redact = redactor(settings.secrets())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_trace,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not as_text),
@@ -89,6 +91,13 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _add_trace(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Add the ids of the current trace and span."""
+    if (ids := current_ids()) is not None:
+        event["trace_id"], event["span_id"] = ids
+    return event
 
 
 class _LogFile(logging.FileHandler):

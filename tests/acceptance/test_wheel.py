@@ -1,5 +1,6 @@
 """The sdist builds and tests itself; its wheel runs without the extras, outside any checkout."""
 
+import inspect
 import json
 import shutil
 import signal
@@ -100,3 +101,24 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", extra: str) -> None
     assert f"needs the extra {extra}, which is not installed." in done.stderr
     assert f"pip install 'hasat[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_client_is_a_package_that_needs_nothing_of_the_server(
+    tmp_path: Path, hosted: Installation
+) -> None:
+    wheel = build_wheel(PROJECT / "clients/python", tmp_path)
+    programs = make_environment(tmp_path / "opt", wheel, whole=False)
+    hosted.start("serve")
+    eventually(hosted.ready, "it serves")
+    script = """
+        import sys
+        from hasat_client import Client
+        with Client(sys.argv[1]) as client:
+            assert client.digest("einvoice").count == 0
+            assert client.lookup("fixtures", "1") is None
+            assert list(client.list("fixtures")) == []
+        found = {name.partition(".")[0] for name in sys.modules}
+        print(sorted(found & {"hasat", "fastapi", "psycopg", "pyarrow", "pydantic", "numpy"}))
+    """
+    python = str(programs / "python")
+    assert run(python, "-c", inspect.cleandoc(script), hosted.address).strip() == "[]"

@@ -22,6 +22,7 @@ from hasat.source import Source
 from hasat.source.installed import installed_sources, missing_configuration, missing_extras
 from hasat.store import Store
 from hasat.store.home import free_bytes, is_shared, mount_of
+from hasat.telemetry import SWITCHES, is_wanted
 
 Grade = Literal["ok", "warning", "failure"]
 
@@ -76,6 +77,11 @@ def _extras(settings: Settings) -> list[Finding]:
         )
         for what, extra in missing_extras(settings).items()
     ]
+    if is_wanted() and not is_installed("otel"):
+        # Not a setting of Hasat, and often set for every process of a machine.
+        what = ", ".join(name for name in SWITCHES if name in os.environ)
+        missing = explain_missing("otel", what)
+        found.append(Finding("extras", "warning", missing, explain_install("otel")))
     parts = [
         msg("{extra} (adds {adds})", extra=extra.name, adds=msg(extra.adds))
         for extra in EXTRAS.values()

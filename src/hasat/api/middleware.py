@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hasat import telemetry
 from hasat.api.authentication import PROBES, is_loopback
 from hasat.api.metrics import HttpMetrics
 from hasat.api.problems import UnexpectedError, problem_response, to_hasat_error
@@ -93,13 +94,33 @@ class RequestMiddleware:
             return
         exchange = Exchange(_request_id(scope), scope["method"], scope["path"], _language(scope))
         tokens = structlog.contextvars.bind_contextvars(request_id=exchange.request_id)
+        # A copy: the app must not change the scope of the server.
+        handled = {**scope, "hasat": exchange}
         try:
-            # A copy: the app must not change the scope of the server.
-            await self._handle({**scope, "hasat": exchange}, exchange, receive, send)
+            if telemetry.is_exporting():
+                await self._trace(handled, exchange, receive, send)
+            else:
+                await self._handle(handled, exchange, receive, send)
         finally:
             structlog.contextvars.reset_contextvars(**tokens)
 
-    async def _handle(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> None:
+    async def _trace(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """Handle a request in a span of the caller's trace; its path may name a person."""
+        with telemetry.span(
+            exchange.method,
+            "server",
+            {"http.request.method": exchange.method, "url.scheme": scope.get("scheme", "http")},
+            metric="http.server.request.duration",
+            headers={"traceparent": header_of(scope, b"traceparent")},
+        ) as span:
+            status = await self._handle(scope, exchange, receive, send)
+            route = exchange.route or self._routes.template(exchange.path, exchange.method)
+            span.rename(f"{exchange.method} {route}")
+            span.set(http__route=route, http__response__status_code=status)
+            if status >= 500:
+                span.fail(str(status))
+
+    async def _handle(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> int:
         started = time.perf_counter()
         self._metrics.begin()
         status: int | None = None
@@ -128,6 +149,7 @@ class RequestMiddleware:
             self._record(scope, exchange, status or _CLIENT_CLOSED, seconds)
             if self._usage is not None:
                 self._usage.record(exchange.caller, status or _CLIENT_CLOSED, size)
+        return status or _CLIENT_CLOSED
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         template = exchange.route or self._routes.template(exchange.path, exchange.method)

@@ -29,6 +29,7 @@ from hasat.http.routes import (
     describe_error,
 )
 from hasat.messages import Message, change_text, msg, template, translate
+from hasat.telemetry import current_ids
 from hasat.text import mask_addresses
 
 
@@ -242,6 +243,7 @@ def make_problem(
         params=detail.to_json()["params"] if isinstance(detail, Message) else None,
         remedy=None if remedy is None else translate(remedy, language),
         request_id=exchange.request_id,
+        trace_id=ids[0] if (ids := current_ids()) is not None else None,
         errors=errors,
     )
     return JSONResponse(

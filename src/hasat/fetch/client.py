@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 from hasat.fetch.outcomes import Outcome, Request, Response, Verdict
+from hasat.telemetry import span
 
 if TYPE_CHECKING:
     import httpx2
@@ -67,6 +69,18 @@ class Client:
 
     async def send(self, address: str, request: Request) -> Response:
         """Return the complete response; raise NoResponseError if there is none to classify."""
+        attributes = {
+            "http.request.method": request.method,
+            "server.address": urlsplit(address).hostname or "",
+        }
+        with span(
+            request.method, "client", attributes, metric="http.client.request.duration"
+        ) as traced:
+            response = await self._send(address, request)
+            traced.set(http__response__status_code=response.status)
+        return response
+
+    async def _send(self, address: str, request: Request) -> Response:
         import httpx2
 
         http = self.ready()

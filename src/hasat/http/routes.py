@@ -139,6 +139,11 @@ class Problem(BaseModel):
     )
     remedy: str | None = Field(default=None, examples=["List the runs with GET /api/v1/runs."])
     request_id: str = Field(serialization_alias="requestId", examples=["0f8e2c1d9ab34e57"])
+    trace_id: str | None = Field(
+        default=None,
+        serialization_alias="traceId",
+        description="The OpenTelemetry trace of the request, if the server exports traces.",
+    )
     errors: list[FieldProblem] | None = None
 
 

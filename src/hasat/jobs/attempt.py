@@ -33,6 +33,7 @@ from hasat.settings import Settings
 from hasat.store import Store, explain
 from hasat.store.home import explain_disk_full
 from hasat.store.queries import load_query
+from hasat.telemetry import span
 
 _LOCK_HELD = msg("Another database session holds a lock that the job needs.")
 _CANCEL_AGAIN_SECONDS = 5.0
@@ -140,7 +141,16 @@ class Attempt:
             run=self.run.id, job=job.name, source=job.source
         ):
             log.info("run.started", attempt=self.run.attempt, trigger=self.run.trigger)
-            result = await self._await_outcome(job.run(self.context))
+            with span(
+                f"run {job.name}",
+                "consumer",
+                {"hasat.job": job.name, "hasat.source": job.source or "hasat"},
+                metric="hasat.run.duration",
+            ) as traced:
+                result = await self._await_outcome(job.run(self.context))
+                traced.set(hasat__outcome=result.outcome)
+                if result.outcome == "failed":
+                    traced.fail("failed")
             await self._remove_old_input()
             log.info("run.finished", outcome=result.outcome, rows_changed=result.rows_changed)
         return result

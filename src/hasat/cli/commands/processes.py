@@ -20,6 +20,7 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.source.installed import check_platform_extras
 from hasat.store import Store
+from hasat.telemetry import exporting
 
 if TYPE_CHECKING:
     from hasat.deliver.events import Health
@@ -65,7 +66,8 @@ def serve(
     if listening is None and settings.serve.workers > 1:
         context.run_async(_serve_with_workers(settings, context.get_flags(ctx)))
     else:
-        context.run_async(_serve(settings, listening), uvloop.new_event_loop)
+        with exporting("serve"):
+            context.run_async(_serve(settings, listening), uvloop.new_event_loop)
 
 
 def worker(ctx: typer.Context) -> None:
@@ -73,7 +75,9 @@ def worker(ctx: typer.Context) -> None:
 
     Example: `HASAT_DATABASE_URL=postgresql://... hasat worker`
     """
-    context.run_async(_worker(_settings(ctx)))
+    settings = _settings(ctx)
+    with exporting("worker"):
+        context.run_async(_worker(settings))
 
 
 def mcp(
@@ -94,7 +98,8 @@ def mcp(
     settings = context.get_settings(ctx)
     require_extra("mcp", "hasat mcp")
     offer = _mcp_stdio if settings.mcp.transport == "stdio" else _mcp_http
-    context.run_async(offer(settings, operate))
+    with exporting("mcp"):
+        context.run_async(offer(settings, operate))
 
 
 def _settings(
