@@ -499,6 +499,11 @@ class QuotaMetrics(Collector):
         paused = GaugeMetricFamily(
             "hasat_quota_paused", "1 while an upstream is paused.", labels=("upstream",)
         )
+        early = GaugeMetricFamily(
+            "hasat_quota_early_seconds",
+            "How long before the end of the day its requests run out at the present pace; else 0.",
+            labels=("upstream",),
+        )
         lanes = {
             name: CounterMetricFamily(f"hasat_quota_{name}", text, labels=("upstream", "lane"))
             for name, text in (
@@ -513,13 +518,21 @@ class QuotaMetrics(Collector):
             w = quota.windows
             foreign.add_metric((w.upstream,), w.foreign_use)
             paused.add_metric((w.upstream,), float(w.paused_until is not None))
+            early.add_metric((w.upstream,), _early_seconds(quota))
             for window, most, left in _windows(quota):
                 limit.add_metric((w.upstream, window), most)
                 remaining.add_metric((w.upstream, window), left)
             for lane in quota.lanes:
                 for name, family in lanes.items():
                     family.add_metric((w.upstream, lane.name), getattr(lane, name))
-        yield from (limit, remaining, foreign, paused, *lanes.values())
+        yield from (limit, remaining, foreign, paused, early, *lanes.values())
+
+
+def _early_seconds(quota: Quota) -> float:
+    forecast = quota.forecast()
+    if forecast is None or forecast.kind != "runs_out" or forecast.at is None:
+        return 0.0
+    return max(0.0, (quota.windows.ends_at - forecast.at).total_seconds())
 
 
 def _windows(quota: Quota) -> Iterator[tuple[str, int, int]]:

@@ -69,6 +69,12 @@ class Migration:
     immutable: bool = True
 
     @property
+    def stop_reason(self) -> str | None:
+        """Return why processes of the version before must stop first; None if they may go on."""
+        first = self.text.partition("\n")[0]
+        return first.removeprefix(_STOP_FIRST).strip() if first.startswith(_STOP_FIRST) else None
+
+    @property
     def checksum(self) -> str:
         return hashlib.sha256(self.text.replace("\r\n", "\n").encode()).hexdigest()
 
@@ -86,7 +92,15 @@ class Applied:
 
 AppliedMap = Mapping[tuple[str, str], Applied]
 
+_STOP_FIRST = "-- Stop workers and servers first:"
 PLATFORM = MigrationSet("platform", files("hasat.store") / "migrations")
+
+
+async def read_pending(
+    connection: AsyncConnection[TupleRow], sets: Sequence[MigrationSet]
+) -> list[Migration]:
+    """Return the migrations that this version would apply, without applying one."""
+    return pending(known_migrations(sets), await _applied(connection))
 
 
 async def migrate(

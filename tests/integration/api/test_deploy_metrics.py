@@ -87,3 +87,12 @@ async def test_every_dataset_and_hold_is_exported(settings: Settings, store: Sto
     assert 'hasat_dataset_last_commit_timestamp_seconds{dataset="toys"' in text
     assert 'hasat_holds_waiting{source="toy_shop"} 1.0' in text
     assert 'hasat_source_scheduled{source="toy_shop"} 1.0' in text
+
+
+def test_every_alert_has_a_promise() -> None:
+    page = (DEPLOY.parent / "docs/how-to/watch.md").read_text("utf-8")
+    table = page.partition("## Alerts")[2].partition("## Grafana")[0]
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text("utf-8"))
+    alerts = {rule["alert"] for rule in rules["groups"][0]["rules"]}
+    assert set(re.findall(r"`(Hasat\w+)`", table)) == alerts
+    assert all(rule["annotations"]["summary"] for rule in rules["groups"][0]["rules"])

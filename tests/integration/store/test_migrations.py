@@ -12,7 +12,7 @@ from procrastinate.schema import migrations_path
 from hasat.errors import DatabaseError
 from hasat.store import MigrationSet
 from hasat.store import migrate as migrate_module
-from hasat.store.migrate import migrate
+from hasat.store.migrate import migrate, read_pending
 from hasat.store.store import connect
 from hasat.testing.database import throw_away_database
 
@@ -143,3 +143,25 @@ async def test_a_role_without_rights_is_told_what_it_needs(url: str) -> None:
         finally:
             await connection.execute("RESET ROLE")
             await connection.execute("DROP ROLE hasat_test_guest")
+
+
+async def test_pending_migrations_are_listed_without_being_applied(
+    url: str, parts: MigrationSet
+) -> None:
+    await _migrate(url, parts)
+    _add(parts, "0002_add.sql", "CREATE TABLE core.added (id int);")
+    _add(
+        parts,
+        "0003_drop.sql",
+        "-- Stop workers and servers first: it goes.\nDROP TABLE core.added;",
+    )
+    for _ in range(2):
+        async with await connect(url) as connection:
+            found = await read_pending(connection, [parts])
+        assert [(str(one), one.stop_reason) for one in found] == [
+            ("parts/0002_add.sql", None),
+            ("parts/0003_drop.sql", "it goes."),
+        ]
+    await _migrate(url, parts)
+    async with await connect(url) as connection:
+        assert await read_pending(connection, [parts]) == []

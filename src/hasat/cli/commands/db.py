@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -29,6 +29,7 @@ from hasat.store.audit import (
 )
 from hasat.store.backup import Client, back_up, restore
 from hasat.store.embedded.server import EmbeddedServer
+from hasat.store.migrate import read_pending
 from hasat.store.store import bring_up_to_date, connect, reach
 
 app = typer.Typer(
@@ -60,11 +61,26 @@ def psql(ctx: typer.Context) -> None:
 
 
 @app.command()
-def migrate(ctx: typer.Context, json: output.JsonFlag = False) -> None:
+def migrate(
+    ctx: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be applied.")
+    ] = False,
+    json: output.JsonFlag = False,
+) -> None:
     """Apply the pending migrations; every start does this too.
 
-    Examples: `hasat db migrate` · `hasat db migrate --json`
+    With --dry-run, list them and say whether processes of the old version may run meanwhile
+    (`rolling`); exit code 4 means that they must stop first.
+
+    Examples: `hasat db migrate` · `hasat db migrate --dry-run --json`
     """
+    if dry_run:
+        pending = context.run_async(_pending(context.get_settings(ctx)))
+        output.emit({"pending": pending}, json=json, human=lambda: _line(_describe(pending)))
+        if not all(one["rolling"] for one in pending):
+            raise typer.Exit(4)
+        return
     applied = context.run_async(_migrate(context.get_settings(ctx)))
     output.emit(
         {"applied": applied},
@@ -147,6 +163,26 @@ async def _psql(settings: Settings, arguments: list[str]) -> int:
 async def _migrate(settings: Settings) -> list[str]:
     async with reach(settings) as reached:
         return await bring_up_to_date(reached, source_migrations())
+
+
+async def _pending(settings: Settings) -> list[dict[str, Any]]:
+    async with reach(settings) as reached, await connect(reached.url) as connection:
+        found = await read_pending(connection, source_migrations())
+    return [
+        {"name": str(one), "rolling": one.stop_reason is None, "reason": one.stop_reason}
+        for one in found
+    ]
+
+
+def _describe(pending: list[dict[str, Any]]) -> str:
+    if not pending:
+        return output.localize(msg("The database is up to date."))
+    lines = [f"{one['name']}  {one['reason'] or ''}".rstrip() for one in pending]
+    if all(one["rolling"] for one in pending):
+        end = msg("Workers and servers of the old version may run meanwhile.")
+    else:
+        end = msg("Stop all workers and servers of the old version first.")
+    return "\n".join([*lines, output.localize(end)])
 
 
 async def _backup(settings: Settings, file: Path) -> int:

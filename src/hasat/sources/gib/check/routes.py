@@ -14,6 +14,7 @@ from hasat.errors import UnavailableError
 from hasat.feed.lookups import RecordLookups
 from hasat.http.receipts import ReceiptFlag, answer_with_receipt
 from hasat.http.routes import (
+    CamelModel,
     LookupsDep,
     StorableText,
     body_limit,
@@ -59,6 +60,52 @@ _BOTH = ("einvoice", "edespatch")
 router = APIRouter(prefix="/check", tags=["check"])
 
 
+class Alias(CamelModel):
+    """A receiver alias of a taxpayer."""
+
+    alias: str
+    type: str
+    creation_time: str | None
+
+
+class Registration(CamelModel):
+    """Whether a taxpayer is active in one list, and where to send to."""
+
+    registered: bool
+    since: str | None
+    aliases: list[Alias]
+    send_to: str | None
+
+
+class CheckAnswer(CamelModel):
+    """Whether to send a taxpayer an e-Fatura or an e-Arşiv invoice, and where to."""
+
+    identifier: str
+    valid: bool
+    kind: str
+    title: str | None
+    einvoice: Registration
+    edespatch: Registration
+    invoice_kind: str
+    version: dict[str, Any]
+    receipt: dict[str, Any] | None = Field(default=None, description="Only with `receipt=true`.")
+
+
+class Malformed(CamelModel):
+    """An entry that cannot be an identifier."""
+
+    input: str
+    reason: str
+    likely: str | None
+
+
+class CheckAnswers(CamelModel):
+    """The answers for a list of identifiers, from one snapshot."""
+
+    items: list[CheckAnswer]
+    malformed: list[Malformed]
+
+
 class CheckRequest(BaseModel):
     """The identifiers to check."""
 
@@ -85,7 +132,9 @@ async def _current(request: Request, identifier: str) -> Response:
     "/{identifier}",
     summary="Check one identifier",
     response_class=Response,
-    responses=declare_responses(_EXAMPLE, MalformedIdentifierError, UnavailableError),
+    responses=declare_responses(
+        _EXAMPLE, MalformedIdentifierError, UnavailableError, model=CheckAnswer
+    ),
 )
 @reads(*_BOTH)
 @lean("[0-9]{10,11}", _current)
@@ -124,6 +173,7 @@ async def check_one(
             ],
         },
         UnavailableError,
+        model=CheckAnswers,
     ),
 )
 @body_limit(2_000_000)
