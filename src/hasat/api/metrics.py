@@ -529,7 +529,7 @@ class QuotaMetrics(Collector):
 
 
 def _early_seconds(quota: Quota) -> float:
-    forecast = quota.forecast()
+    forecast = quota.forecast
     if forecast is None or forecast.kind != "runs_out" or forecast.at is None:
         return 0.0
     return max(0.0, (quota.windows.ends_at - forecast.at).total_seconds())

@@ -54,8 +54,26 @@ def test_compose_reaches_its_own_database_and_shows_one_port(compose: dict[str, 
     assert grace > Jobs().drain_seconds
 
 
+def test_the_object_store_is_added_to_the_services_of_compose(compose: dict[str, Any]) -> None:
+    added = yaml.safe_load((DEPLOY / "compose.objects.yaml").read_text("utf-8"))
+    objects = added["services"].pop("objects")
+    bucket = added["services"].pop("bucket")
+    assert {*added["services"]} == {"migrate", "serve", "worker"}
+    for name, service in added["services"].items():
+        assert name in compose["services"]
+        environment = service["environment"]
+        assert {*environment} <= SETTINGS
+        assert environment["HASAT_ARCHIVES_SERVICE_URL"] == "http://objects:7070"
+        known = objects["environment"]
+        assert environment["HASAT_ARCHIVES_ACCESS_KEY"] == known["ROOT_ACCESS_KEY_ID"]
+        assert environment["HASAT_ARCHIVES_SECRET_KEY"] == known["ROOT_SECRET_ACCESS_KEY"]
+        # A bucket is a folder of the store.
+        root = objects["command"][-1]
+        assert bucket["command"][-1] == f"{root}/{environment['HASAT_ARCHIVES_BUCKET_NAME']}"
+
+
 def test_commands_in_comments_exist() -> None:
-    for file in [DEPLOY / "compose.yaml", *UNITS]:
+    for file in [DEPLOY / "compose.yaml", DEPLOY / "compose.objects.yaml", *UNITS]:
         lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
         for line in lines:
             # `compose run SERVICE` calls the image's program.
