@@ -13,6 +13,7 @@ from hasat.jobs.approvals import queue_approval
 from hasat.jobs.catalogue import APPROVE
 from hasat.jobs.platform_jobs import UNDO_JOB
 from hasat.jobs.queue import queue_run, retry_run, stop_run
+from hasat.jobs.run_log import StoredLine, list_lines
 from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
 from hasat.pages import Action, Page, PageContext, PageRequest
@@ -162,6 +163,7 @@ class RunPage:
     """Whether it changed records that a further run can bring back."""
     applied_by: int | None
     """The run that applied the hold after its approval."""
+    log: Sequence[StoredLine]
     hold: Hold | None
     effects: Sequence[Effect]
     """What the held run would change in each dataset."""
@@ -236,6 +238,7 @@ async def run_page(request: PageRequest) -> RunPage:
         effects=effects,
         confirm=confirm,
         removals=removals,
+        log=await list_lines(store, run.id),
     )
 
 
