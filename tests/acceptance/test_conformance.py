@@ -15,4 +15,4 @@ class TestTkgm(conformance(TKGM)):  # type: ignore[misc]
 
 
 class TestFootball(conformance(FOOTBALL)):  # type: ignore[misc]
-    pass
+    half_list_params = {"only_league_id": 39}  # noqa: RUF012

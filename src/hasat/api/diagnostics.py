@@ -174,8 +174,23 @@ async def check_database(
             found.append(Finding(source.name, "ok", msg("Not configured: {why}", why=lacking)))
             continue
         report = {} if source.status is None else await source.status(store, settings)
-        found += [Finding(source.name, "warning", text) for text in report.get("remarks", [])]
+        remarks = report.get("remarks", [])
+        found += [Finding(source.name, "warning", text) for text in remarks]
+        if not remarks:
+            found.append(Finding(source.name, "ok", await _records(store, source)))
     return found
+
+
+async def _records(store: Store, source: Source) -> str:
+    names = [dataset.name for dataset in source.datasets]
+    query = "SELECT coalesce(sum(records), 0)::bigint FROM feed.head WHERE dataset = ANY (%s)"
+    async with store.connection() as conn:
+        row = await (await conn.execute(query, [names])).fetchone()
+    return msg(
+        "Configured: {count:,} records in {datasets} datasets",
+        count=row[0] if row else 0,
+        datasets=len(names),
+    )
 
 
 async def _receipts(store: Store) -> Finding:
@@ -188,6 +203,8 @@ async def _receipts(store: Store) -> Finding:
             error.message,
             msg("Restore it from a backup; `hasat receipt check` checks all of them."),
         )
+    if not count:
+        return Finding("receipts", "ok", msg("There are no receipts"))
     return Finding("receipts", "ok", msg("The newest {count:,} receipts are intact", count=count))
 
 
@@ -202,14 +219,11 @@ def check_python() -> Finding:
 
 
 def _settings(settings: Settings) -> Finding:
-    read = ", ".join(map(str, settings.files)) or msg("no files")
+    files = ", ".join(map(str, settings.files))
+    read = msg("Files: {files}.", files=files) if files else msg("There are no files.")
     if settings.remarks:
-        return Finding(
-            "settings",
-            "warning",
-            msg("Read {read}. {remarks}", read=read, remarks=join(settings.remarks)),
-        )
-    return Finding("settings", "ok", msg("Read {read}; no problems.", read=read))
+        return Finding("settings", "warning", join([read, *settings.remarks]))
+    return Finding("settings", "ok", join([read, msg("No problems.")]))
 
 
 def _home(settings: Settings) -> Finding:

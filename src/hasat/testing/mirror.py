@@ -20,6 +20,7 @@ from hasat.demo import DemoFolder, DemoPart, demo_part
 from hasat.errors import UsageError
 from hasat.http.listener import Listener, bind
 from hasat.jobs import Catalogue, Run, Worker
+from hasat.jobs.catalogue import unknown_params
 from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import list_runs
 from hasat.messages import msg
@@ -96,11 +97,16 @@ class Mirror:
         self.first = self.first or runs
         return runs
 
-    async def run_again(self) -> list[Run]:
-        """Run the jobs that loaded the first records once more; return the finished runs."""
+    async def run_again(self, **params: Any) -> list[Run]:
+        """Run the jobs that loaded the first records once more; return the finished runs.
+
+        `params` are given to the jobs that have parameters of these names.
+        """
         before = await self._newest()
         for run in self.first:
-            await queue_run(self.store, self.catalogue, run.job, run.params)
+            unknown = unknown_params(self.catalogue.get(run.job), params)
+            more = {name: value for name, value in params.items() if name not in unknown}
+            await queue_run(self.store, self.catalogue, run.job, {**run.params, **more})
             await self.work_off()
         return await self._since(before)
 

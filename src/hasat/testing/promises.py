@@ -10,7 +10,7 @@ The source must be installed, and have a simulator with settings or a part in th
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,6 +55,8 @@ class Conformance:
     """Settings of the source for these tests, in addition to those for its simulator."""
     half_list: ClassVar[str] = "half-list"
     """The fault of the simulator that publishes far too few records."""
+    half_list_params: ClassVar[Mapping[str, Any]] = {}
+    """Parameters with which the jobs request lists again that they have already loaded."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -156,13 +158,10 @@ class Conformance:
     async def test_its_pages_are_shown_in_every_language(self, mirror: Mirror) -> None:
         own = self.source.pages().pages if self.source.pages else ()
         paths = [page.path for page in own if "{" not in page.path]
-        paths += ["/", "/quota", *(f"/changes?dataset={one.name}" for one in self.source.datasets)]
-        async with app_client(mirror.app()) as client:
-            for path in paths:
-                for language in LANGUAGES:
-                    headers = {**_BROWSER, "Accept-Language": language}
-                    response = await client.get(path, headers=headers)
-                    assert response.status_code == 200, f"{path}: {response.text[-2000:]}"
+        paths += ["/", "/quota", "/doctor"]
+        for dataset in self.source.datasets:
+            paths += [f"/{page}?dataset={dataset.name}" for page in ("changes", "records")]
+        await self._check_pages(mirror, [*paths, *(f"/runs/{run.id}" for run in mirror.first)])
 
     async def test_it_is_healthy(self, mirror: Mirror) -> None:
         async with app_client(mirror.app()) as client:
@@ -208,10 +207,11 @@ class Conformance:
             pytest.skip(f"its simulator has no fault {self.half_list}")
         heads, records = await mirror.heads(), await mirror.records()
         mirror.simulation.faults.switch_on(self.half_list)
-        runs = await mirror.run_again()
+        runs = await mirror.run_again(**self.half_list_params)
         assert "held" in {run.outcome for run in runs}, [describe(run) for run in runs]
         assert await mirror.heads() == heads
         [hold] = await list_holds(mirror.store, state="waiting")
+        await self._check_pages(mirror, ["/", f"/runs/{hold.id}"])
         applied = await apply_hold(mirror.store, mirror.settings, mirror.catalogue, hold.id)
         assert applied.outcome == "done", describe(applied)
         assert (await get_hold(mirror.store, hold.id)).state == "approved"
@@ -249,6 +249,14 @@ class Conformance:
         assert max(run.attempt for run in runs) > 1
         assert await mirror.records()
         assert mirror.requests <= await self._granted(mirror)
+
+    async def _check_pages(self, mirror: Mirror, paths: Sequence[str]) -> None:
+        async with app_client(mirror.app()) as client:
+            for path in paths:
+                for language in LANGUAGES:
+                    headers = {**_BROWSER, "Accept-Language": language}
+                    response = await client.get(path, headers=headers)
+                    assert response.status_code == 200, f"{path}: {response.text[-2000:]}"
 
     def _settings(self) -> Iterator[Leaf]:
         return (one for one in leaves().values() if one.key.startswith(f"{self.source.name}."))

@@ -40,7 +40,7 @@ def add_pages(
     """Add the pages, their JSON, forms, live updates and static files to the app."""
     zone = ZoneInfo(settings.jobs.timezone)
     context = PageContext(store, settings, catalogue, sources, zone, app.state.listed)
-    site = build_site(sources)
+    site = build_site(sources, settings)
     static_files = StaticFiles(site.static)
     renderer = Renderer(context, site, static_files)
     live = app.state.live = LivePages(renderer, site.pages, app.state.notifier)

@@ -67,6 +67,7 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "database": template("Database"),
         "clock": template("Clock"),
         "locks": template("Locks"),
+        "receipts": template("Receipts"),
         "access": template("Access"),
         "workers": template("Workers"),
         "guard": template("Guard"),

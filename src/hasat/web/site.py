@@ -10,7 +10,9 @@ from hasat.errors import SettingsError
 from hasat.http.routes import Caller
 from hasat.messages import msg
 from hasat.pages import Action, NavigationEntry, Page
+from hasat.settings import Settings
 from hasat.source import Source
+from hasat.source.installed import is_active
 from hasat.web.labels import LABELS
 from hasat.web.pages import ACTIONS, NAVIGATION, PAGES
 
@@ -27,6 +29,8 @@ class Site:
     static: Mapping[str, Traversable]
     records: Mapping[str, str]
     """The addresses of the sources' pages of records by dataset, with `{key}`."""
+    hidden: frozenset[str] = frozenset()
+    """The paths of entries that the navigation leaves out: those of inactive sources."""
 
     def record_address(self, dataset: str, key: str) -> str:
         """Return the address of the page of a record."""
@@ -39,7 +43,9 @@ class Site:
         return next((one.label for one in self.navigation if one.section == section), "")
 
     def is_open(self, entry: NavigationEntry, caller: Caller | None) -> bool:
-        """Return whether a caller's key may read what the page of an entry shows."""
+        """Return whether the navigation shows an entry to a caller, whose key must allow it."""
+        if entry.path in self.hidden:
+            return False
         if caller is None or caller.datasets is None:
             return True
         page = next((one for one in self.pages if one.path == entry.path), None)
@@ -48,8 +54,12 @@ class Site:
         return all(caller.may_read(dataset) for dataset in page.datasets)
 
 
-def build_site(sources: Sequence[Source]) -> Site:
-    """Combine the pages of the platform with those of the sources."""
+def build_site(sources: Sequence[Source], settings: Settings | None = None) -> Site:
+    """Combine the pages of the platform with those of the sources.
+
+    With `settings`, the navigation is without the sources that the operator does not want.
+    """
+    hidden: set[str] = set()
     pages, actions, navigation = [*PAGES], [*ACTIONS], [*NAVIGATION]
     labels = {kind: dict(texts) for kind, texts in LABELS.items()}
     templates = {"": files("hasat.web") / "templates"}
@@ -64,6 +74,8 @@ def build_site(sources: Sequence[Source]) -> Site:
         actions += own.actions
         navigation += own.navigation
         records |= own.records
+        if settings is not None and not is_active(source, settings):
+            hidden |= {entry.path for entry in own.navigation}
         templates[source.name] = own.templates
         if own.static is not None:
             static[source.name] = own.static
@@ -72,7 +84,7 @@ def build_site(sources: Sequence[Source]) -> Site:
     _check_paths([page.path for page in pages])
     _check_paths([action.path for action in actions])
     ordered = sorted(navigation, key=lambda entry: entry.order)
-    return Site(pages, actions, ordered, labels, templates, static, records)
+    return Site(pages, actions, ordered, labels, templates, static, records, frozenset(hidden))
 
 
 def _check_paths(paths: Sequence[str]) -> None:

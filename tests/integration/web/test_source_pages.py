@@ -10,7 +10,7 @@ from hasat.console.runtime import build_catalogue
 from hasat.errors import SettingsError
 from hasat.messages import template
 from hasat.pages import Action, NavigationEntry, Page, PageRequest, SourcePages
-from hasat.settings import Settings
+from hasat.settings import Settings, load_settings
 from hasat.source import Source
 from hasat.source.installed import all_sources
 from hasat.store import Store
@@ -118,3 +118,11 @@ async def test_the_pages_of_a_source_are_part_of_the_dashboard(
 def test_two_pages_with_one_address_are_refused(source: Source) -> None:
     with pytest.raises(SettingsError, match="/bells"):
         build_site([source, source])
+
+
+def test_the_navigation_leaves_out_inactive_sources(source: Source, tmp_path: Path) -> None:
+    settings = load_settings(environ={"HASAT_HOME": str(tmp_path), "HASAT_SOURCES": "football"})
+    site = build_site([*all_sources(), source], settings)
+    shown = {entry.path for entry in site.navigation if site.is_open(entry, None)}
+    assert "/football" in shown
+    assert not shown & {"/bells", "/taxpayers", "/parcels"}

@@ -16,6 +16,7 @@ from hasat.feed.archive.catalog import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.source.installed import all_datasets
+from hasat.store import Store
 
 app = typer.Typer(help="Archives: whole datasets as files.", no_args_is_help=True)
 
@@ -23,14 +24,26 @@ DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Such as
 
 
 @app.command("list")
-def list_(ctx: typer.Context, dataset: DatasetArgument, json: output.JsonFlag = False) -> None:
-    """List the archives of a dataset, newest first.
+def list_(
+    ctx: typer.Context,
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="Such as einvoice; all without it.")
+    ] = None,
+    json: output.JsonFlag = False,
+) -> None:
+    """List the archives of one dataset or of all, newest first.
 
-    Example: `hasat archive list einvoice`
+    Examples: `hasat archive list` · `hasat archive list einvoice --json`
     """
     settings = context.get_settings(ctx)
-    name = _get_dataset(dataset).name
-    _emit(run_with_store(settings, lambda store: list_archives(store, name)), json=json)
+    names = (
+        [one.name for one in all_datasets()] if dataset is None else [_get_dataset(dataset).name]
+    )
+
+    async def load(store: Store) -> list[Archive]:
+        return [one for name in names for one in await list_archives(store, name)]
+
+    _emit(run_with_store(settings, load), json=json)
 
 
 @app.command()

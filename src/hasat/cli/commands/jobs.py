@@ -38,6 +38,8 @@ from hasat.settings import Settings
 from hasat.source.installed import all_sources
 from hasat.store import Store
 
+_TRIGGERS = {"schedule": "scheduled", "hand": "manual", "retry": "retry"}
+
 app = typer.Typer(help="The schedule, the runs, and running a job now.", no_args_is_help=True)
 
 _EXIT = {"done": 0, "nothing": 3, "skipped": 3, "held": 4, "out_of_quota": 5, "interrupted": 130}
@@ -201,7 +203,7 @@ def history(
         table = output.table(
             Column("run", numeric=True),
             "job",
-            Column("by", 3),
+            Column("trigger", 3),
             "started",
             Column("finished", 4),
             "outcome",
@@ -212,7 +214,7 @@ def history(
             table.add_row(
                 str(run.id),
                 run.job,
-                run.trigger,
+                _TRIGGERS[run.trigger],
                 local_time(run.started_at, settings),
                 local_time(run.finished_at, settings),
                 outcome(run.outcome or run.state),
@@ -355,20 +357,28 @@ def _details(run: Run, settings: Settings, hold: Hold | None = None) -> Table:
         "decision": decision_text(hold, settings) if hold is not None else None,
         "message": run.message,
         "error": run.error,
-        "by": run.trigger,
+        "trigger": _TRIGGERS[run.trigger],
         "worker": run.worker,
         "attempt": run.attempt,
         "started": local_time(run.started_at, settings, seconds=True),
         "finished": local_time(run.finished_at, settings, seconds=True),
         "rows changed": run.rows_changed,
         "requests": run.requests,
-        "progress": dumps(run.progress, ensure_ascii=False) if run.progress else None,
+        "progress": _progress(run) if run.state != "finished" else None,
         "detail": dumps(run.detail, ensure_ascii=False) if run.detail else None,
     }
     for label, value in rows.items():
         if value is not None:
             table.add_row(label, value if isinstance(value, Text) else Text(str(value)))
     return table
+
+
+def _progress(run: Run) -> str | None:
+    if not run.progress:
+        return None
+    done, total = run.progress.get("done") or 0, run.progress.get("total")
+    count = f"{done:,.0f} of {total:,.0f}" if total else f"{done:,.0f}"
+    return f"{count} {run.progress.get('note') or ''}".rstrip()
 
 
 def _public(run: Run, settings: Settings) -> dict[str, Any]:

@@ -58,7 +58,9 @@ FAULTS: Final = {
     "day-as-429": "the daily limit is reported with status 429 and without headers",
     "minute-as-200": "the minute's limit is reported with status 200",
     "address-refused": "status 200: this address may not call the API",
+    "half-list": "every other element of the lists of matches, leagues and countries is missing",
 }
+_LISTS: Final = ("countries", "fixtures", "leagues", "timezone")
 
 
 class RequestCounter:
@@ -152,6 +154,9 @@ class SimulatedApi:
             name = str(error.args[0])
             errors = {name: f"The {name.title()} field is required."}
             return self._envelope(endpoint, parameters, errors=errors)
+        is_list = endpoint in _LISTS and not parameters.keys() & {"id", "ids"}
+        if is_list and self._sim.faults.strikes("half-list"):
+            rows = rows[::2]
         pages = simulated_pages(declared) if declared else 1
         return self._envelope(endpoint, parameters, rows, headers=self._headers(now), pages=pages)
 

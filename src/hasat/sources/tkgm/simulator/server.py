@@ -51,6 +51,7 @@ FAULTS: Final = {
     "broken": "503",
     "dead": "no response at all",
     "lying": "an empty response for every point",
+    "half-list": "an empty response for every parcel with an odd number",
     "unanswerable": "one point in `of` (50) fails at every endpoint",
     "partial": "a third of the points of a batch are errors",
 }
@@ -229,7 +230,9 @@ class SimulatedRegistry:
 
     def _at(self, lat: float, lon: float) -> CadastreParcel | None:
         self.points[lat, lon] += 1
-        return self.cadastre.at(lat, lon)
+        found = self.cadastre.at(lat, lon)
+        is_odd = found is not None and found.parsel[-1:] in "13579"
+        return None if is_odd and self._sim.faults.strikes("half-list") else found
 
     def _response(self, found: CadastreParcel | None, lat: float, lon: float) -> Response:
         if found is not None:
