@@ -113,7 +113,7 @@ def peak_of_writing(url: str, folder: Path) -> int:
         "ndjson": folder / "n",
         "parquet": folder / "p",
     }
-    # Records put there by hand do not fit the head; that is told when all have been written.
+    # Records inserted here do not fit the head; the writer reports that after the last one.
     with suppress(MirrorDamagedError):
         write_snapshot(url, EINVOICE, paths)
     # Not ru_maxrss, which a process takes over from the one that started it.

@@ -51,7 +51,7 @@ def catalogue_with_toys(settings: Settings) -> Catalogue:
 
 
 def die_after(commits: int) -> None:
-    """Let this process be killed as soon as so many transactions on mirrors are committed."""
+    """Kill this process once that number of transactions on mirrors has been committed."""
     begin: Any = Reconcile.begin
     left = commits
 

@@ -20,7 +20,7 @@ from support.feed_toys import TOYS, State, make_table, run
 
 
 @dataclass
-class Asked:
+class Received:
     """One request that arrived."""
 
     path: str
@@ -33,7 +33,7 @@ class Weather:
     """What happens to answers whose path ends with a word, once per entry."""
 
     app: ASGIApp
-    asked: list[Asked] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
     spoilers: dict[str, list[Callable[[Scope, Receive, Send], Any]]] = field(default_factory=dict)
 
     def spoil(self, ending: str, spoiler: Callable[[Scope, Receive, Send], Any]) -> None:
@@ -44,7 +44,7 @@ class Weather:
             await self.app(scope, receive, send)
             return
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        self.asked.append(Asked(scope["path"], scope["query_string"].decode(), headers))
+        self.received.append(Received(scope["path"], scope["query_string"].decode(), headers))
         for ending, waiting in self.spoilers.items():
             if waiting and scope["path"].endswith(ending):
                 await waiting.pop(0)(scope, receive, send)
@@ -78,7 +78,7 @@ class Weather:
         self.spoil(ending, altered)
 
     def cut(self, ending: str, after: int) -> None:
-        """Break the connection after so many bytes of the answer."""
+        """Break the connection after that number of bytes of the response."""
 
         async def cutting(scope: Scope, receive: Receive, send: Send) -> None:
             left = after
@@ -126,12 +126,12 @@ class Shop:
                 await conn.execute(query, [days])
 
     async def restore(self) -> None:
-        """What a restore does to the feed."""
+        """Change the feed as a restore does."""
         async with self.store.connection() as conn:
             await conn.execute(load_query("hasat.store", "new_epoch"))
 
-    def asked(self, ending: str) -> list[Asked]:
-        return [one for one in self.weather.asked if one.path.endswith(ending)]
+    def received(self, ending: str) -> list[Received]:
+        return [one for one in self.weather.received if one.path.endswith(ending)]
 
 
 @asynccontextmanager

@@ -88,8 +88,8 @@ class Handler(BaseHTTPRequestHandler):
         if "uploads" in query:
             upload = str(next(NUMBERS))
             UPLOADS[upload] = {}
-            told = f"<UploadId>{upload}</UploadId><Bucket>{BUCKET}</Bucket><Key>{key}</Key>"
-            return self._xml("InitiateMultipartUploadResult", told)
+            content = f"<UploadId>{upload}</UploadId><Bucket>{BUCKET}</Bucket><Key>{key}</Key>"
+            return self._xml("InitiateMultipartUploadResult", content)
         if "uploadId" in query:
             parts = UPLOADS.pop(query["uploadId"])
             numbers = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", body)]
@@ -102,8 +102,8 @@ class Handler(BaseHTTPRequestHandler):
         names = re.findall(r"<Key>([^<]+)</Key>", body.decode())
         for name in names:
             OBJECTS.pop(name, None)
-        told = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
-        return self._xml("DeleteResult", told)
+        content = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+        return self._xml("DeleteResult", content)
 
     def _delete(self, key: str, _query: dict[str, str], _body: bytes) -> None:
         OBJECTS.pop(key, None)

@@ -1,7 +1,7 @@
 """The stored receipts: an append-only chain in which each receipt names the hash of the one before.
 
-The name is in the signed header, so that nobody without the private key can take a receipt out of
-the chain, or change one, without breaking it.
+The name is in the signed header, so that only the owner of the private key can take a receipt out
+of the chain, or change one, without breaking it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,9 +39,9 @@ def lazy(reference: str) -> Callable[..., Any]:
     """
     module, _, name = reference.partition(":")
 
-    def load(*arguments: Any) -> Any:
+    def load(*arguments: Any, **named: Any) -> Any:
         found = getattr(import_module(module), name)
-        return found(*arguments) if arguments else found
+        return found(*arguments, **named) if arguments or named else found
 
     return load
 

@@ -288,6 +288,7 @@ async def rebuild_from(
     *,
     run: int | None,
     approving: int | None,
+    retention_days: int | None = None,
 ) -> list[RebuildResult]:
     """Make the dataset equal to these records, in the transaction of the reconcile."""
     staged = StagedRebuild(work, [dataset])
@@ -295,4 +296,5 @@ async def rebuild_from(
     remaining = iter(records.values())
     while batch := list(islice(remaining, _BATCH)):
         await staged.add(dataset.name, pack(batch))
-    return await staged.finish(run=run, retention_days=dataset.retention_days, approving=approving)
+    days = dataset.retention_days if retention_days is None else retention_days
+    return await staged.finish(run=run, retention_days=days, approving=approving)

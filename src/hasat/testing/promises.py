@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 import typer.main
+from psycopg import sql
 
 from hasat.api.diagnostics import check_database
 from hasat.errors import SettingsError
@@ -188,10 +189,26 @@ class Conformance:
                 assert report.records == records
 
     async def test_a_rebuild_from_stored_responses_changes_nothing(self, mirror: Mirror) -> None:
+        assert self.source.rebuilds.keys() == {one.name for one in self.source.datasets}
         before = await mirror.heads()
         for dataset, rebuild in self.source.rebuilds.values():
             summary = await rebuild(mirror.store, mirror.settings, dataset)
             assert {result.how for result in summary.datasets} == {"intact"}
+        assert await mirror.heads() == before
+
+    async def test_a_rebuild_restores_lost_and_damaged_records(self, mirror: Mirror) -> None:
+        before = await mirror.heads()
+        name, records = max((await mirror.records()).items(), key=lambda one: one[1])
+        dataset, rebuild = self.source.rebuilds[name]
+        for change in (
+            "DELETE FROM {table} WHERE key = (SELECT min(key) FROM {table})",
+            "UPDATE {table} SET body = '{{}}' WHERE key = (SELECT max(key) FROM {table})",
+        ):
+            async with mirror.store.connection() as conn:
+                await conn.execute(sql.SQL(change).format(table=dataset.table))
+        summary = await rebuild(mirror.store, mirror.settings, dataset)
+        [result] = [one for one in summary.datasets if one.dataset == name]
+        assert (result.how, result.records, result.repaired) == ("repaired", records, 2)
         assert await mirror.heads() == before
 
     async def test_a_spent_day_sends_no_request(self, mirror: Mirror) -> None:

@@ -69,7 +69,7 @@ class OpenPage:
 
 
 def _tenant(caller: Caller | None) -> str:
-    """Return what tells the content of two callers apart; operators see the same."""
+    """Return what distinguishes the content of two callers; operators see the same."""
     return "" if caller is None or caller.owned is None else caller.bucket
 
 

@@ -103,7 +103,7 @@ async def _place(shop: Shop) -> tuple[str, int, str]:
 
 
 def _checked(target: str) -> State | None:
-    """What the target says about itself, once its rows were seen to be just that."""
+    """Return the position of the target, once its rows are checked against it."""
     with closing(open_target(target, "toys")) as opened:
         try:
             state = opened.state()

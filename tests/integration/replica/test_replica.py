@@ -67,7 +67,7 @@ class Bench:
         return Replica("toys", self.shop.address, self.target, **{**defaults, **options})
 
     def rows(self) -> dict[str, tuple[Any, int]]:
-        """What a user's own query finds, by key: body and seq."""
+        """Return what a user's own query finds, by key: body and seq."""
         query = "SELECT key, body, seq FROM {}toys"
         if self.target.startswith("sqlite"):
             with closing(sqlite3.connect(self.target.removeprefix("sqlite:///"))) as file:
@@ -217,7 +217,7 @@ async def test_an_archive_that_is_expired_itself_is_waited_for_without_a_hot_loo
     assert max(bench.pauses) <= 60
     assert bench.pauses[5] > bench.pauses[1]
     assert bench.rows() == old
-    # It asked before it loaded: not one archive was written in vain.
+    # It requested the state before it loaded: no archive was written needlessly.
     assert sum("Loaded" in sentence for sentence in bench.reports) == 1
 
 
@@ -296,7 +296,7 @@ async def test_a_gap_that_is_there_again_after_every_load_is_no_hot_loop(
     async with bench(patience=30) as replica:
         with pytest.raises(StartOverError):
             await replica.catch_up()
-    assert 4 < len(shop.asked("/archives/latest")) < 9
+    assert 4 < len(shop.received("/archives/latest")) < 9
 
 
 @on_one_target
@@ -308,7 +308,7 @@ async def test_a_cut_archive_is_gone_on_with_where_it_was_cut(shop: Shop, bench:
     async with bench() as replica:
         await replica.catch_up()
     assert bench.holds(shop.truth)
-    ranges = [one.headers.get("range") for one in shop.asked("/archives/latest")]
+    ranges = [one.headers.get("range") for one in shop.received("/archives/latest")]
     assert ranges[0] is None
     starts = [int(re.fullmatch(r"bytes=(\d+)-", one or "")[1]) for one in ranges[1:]]  # type: ignore[index]
     assert len(starts) == 4

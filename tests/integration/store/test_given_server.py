@@ -88,7 +88,7 @@ def port_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int
 
 @pytest.fixture
 def old_server() -> Iterator[int]:
-    """Something that says it is PostgreSQL 9.6 to whoever logs in."""
+    """A server that reports itself as PostgreSQL 9.6 at login."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def say(kind: bytes, body: bytes) -> bytes:

@@ -87,7 +87,7 @@ async def test_sync_changes_archive_webhook_and_replica(
             replica = Replica("einvoice", address, f"sqlite:///{tmp_path / 'replica.db'}")
             async with replica:
                 await replica.catch_up()
-                # Who waits is told of the next run, although no NOTIFY comes through.
+                # A waiting process notices the next run, although no NOTIFY comes through.
                 waiting = asyncio.create_task(
                     client.get(
                         "/api/v1/einvoice/changes",
@@ -107,5 +107,5 @@ async def test_sync_changes_archive_webhook_and_replica(
         await asyncio.to_thread(
             eventually,
             lambda: sum(b"SyncCompleted" in one.body for one in receiver.received) == 2,
-            "both synchronisations are told",
+            "both synchronisations are reported",
         )

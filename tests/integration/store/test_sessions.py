@@ -1,4 +1,4 @@
-"""A session that is idle inside a transaction is ended; one whose process is alive is not."""
+"""A session that is idle inside a transaction is ended; that of a live process is not."""
 
 import asyncio
 import time

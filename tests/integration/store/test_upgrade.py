@@ -1,4 +1,4 @@
-"""A database made by an earlier release is upgraded without loss: nobody who follows it notices.
+"""A database made by an earlier release is upgraded without loss, and its consumers do not notice.
 
 tests/upgrade has one folder for each release, made by scripts/upgrade-dump.
 """

@@ -190,20 +190,24 @@ def test_loading_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("where", "expected"), [("home", 1), ("cwd", 2), ("told", 3)])
+@pytest.mark.parametrize(("where", "expected"), [("home", 1), ("cwd", 2), ("given", 3)])
 def test_the_folder_of_files_is_looked_for_in_three_places(
     tmp_path: Path, where: str, expected: int
 ) -> None:
-    folders = {"told": tmp_path / "told", "home": tmp_path / "h" / "config", "cwd": tmp_path / "c"}
+    folders = {
+        "given": tmp_path / "given",
+        "home": tmp_path / "h" / "config",
+        "cwd": tmp_path / "c",
+    }
     folders["cwd"] = tmp_path / "c" / "config"
-    for number, name in ((3, "told"), (1, "home"), (2, "cwd")):
+    for number, name in ((3, "given"), (1, "home"), (2, "cwd")):
         if name == "home" and where == "cwd":
             continue
         folders[name].mkdir(parents=True)
         (folders[name] / "hasat.yaml").write_text(f"jobs: {{concurrency: {number}}}")
     environ = {"HASAT_HOME": str(tmp_path / "h")}
-    if where == "told":
-        environ["HASAT_CONFIG"] = "../told"
+    if where == "given":
+        environ["HASAT_CONFIG"] = "../given"
     loaded = load_settings({}, environ, tmp_path / "c")
     assert (loaded.jobs.concurrency, loaded.config) == (expected, folders[where])
 

@@ -129,9 +129,9 @@ def test_a_file_that_would_be_passed_over_is_named(tmp_path: Path, name: str) ->
     # The working directory's own folder may belong to another program.
     [remark] = load_settings({}, environ, tmp_path).remarks
     assert remark.startswith(f"config/{name} is not read")
-    told = {**environ, "HASAT_CONFIG": str(tmp_path / "config")}
+    chosen = {**environ, "HASAT_CONFIG": str(tmp_path / "config")}
     (tmp_path / "elsewhere").mkdir()
-    [problem] = problems(tmp_path / "elsewhere", told)
+    [problem] = problems(tmp_path / "elsewhere", chosen)
     assert problem.startswith(f"{tmp_path}/config/{name} is not read")
 
 

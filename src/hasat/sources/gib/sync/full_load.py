@@ -33,8 +33,13 @@ LinesWriter = Callable[[Path], Awaitable[None]]
 """Copies a file of taxpayers' lines into the database."""
 
 
-async def load_everything(task: SyncTask) -> LoadResult:
-    """Load all taxpayers of both lists into the reconcile, and store their lines."""
+async def load_everything(
+    task: SyncTask, targets: Mapping[str, ChunkWriter] | None = None
+) -> LoadResult:
+    """Load all taxpayers of both lists into the reconcile, and store their lines.
+
+    With `targets`, the rows of each dataset go there instead, and no changes are counted.
+    """
     seeds = {box: new_seed() for box in BOXES}
     count = partition_count(task.lists.values(), task.batch_size)
     found = await asyncio.gather(*(_partition(task, box, seeds[box], count) for box in BOXES))
@@ -44,7 +49,7 @@ async def load_everything(task: SyncTask) -> LoadResult:
         await _partition_stored_lines(task, count)
     fingerprints: dict[str, list[bytes]] = {box: [] for box in BOXES}
     identifiers: dict[str, list[bytes]] = {box: [] for box in BOXES}
-    async with _tables(task) as (write, write_lines):
+    async with _tables(task, targets) as (write, write_lines):
         async for merged in _merge(task, count, unreadable):
             for name, rows in merged.rows.items():
                 await write[name](_take(rows))
@@ -57,7 +62,7 @@ async def load_everything(task: SyncTask) -> LoadResult:
             asyncio.to_thread(_states, task, lists, seeds, fingerprints, identifiers)
         )
     return LoadResult(
-        {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
+        {} if targets else {dataset.name: await _counts(task, dataset) for dataset in DATASETS},
         {box: found.tally for box, found in lists.items()},
         await states,
         {box: found.quarantined for box, found in lists.items()},
@@ -123,7 +128,9 @@ async def _partition(task: SyncTask, box: str, seed: int, count: int) -> Partiti
 
 
 @asynccontextmanager
-async def _tables(task: SyncTask) -> AsyncIterator[tuple[dict[str, ChunkWriter], LinesWriter]]:
+async def _tables(
+    task: SyncTask, targets: Mapping[str, ChunkWriter] | None
+) -> AsyncIterator[tuple[Mapping[str, ChunkWriter], LinesWriter]]:
     """Open all tables at once, so that PostgreSQL copies while other partitions are merged."""
     # Three primary keys are built in this transaction; this limits the memory for them.
     await task.work.connection.execute("SET LOCAL maintenance_work_mem = '64MB'")
@@ -131,8 +138,8 @@ async def _tables(task: SyncTask) -> AsyncIterator[tuple[dict[str, ChunkWriter],
     await task.work.connection.execute("SET LOCAL backend_flush_after = '1MB'")
     first = task.work.is_empty(EINVOICE)
     async with AsyncExitStack() as stack:
-        write = {}
-        for dataset in DATASETS:
+        write = dict(targets or {})
+        for dataset in () if targets else DATASETS:
             table = task.work.loading(dataset) if first else task.work.staging(dataset)
             write[dataset.name] = await stack.enter_async_context(table)
         yield write, await stack.enter_async_context(_replacing_lines(task))

@@ -78,7 +78,7 @@ async def synchronise(
     began = time.monotonic()
     map_large_arrays()
     async with (
-        _working_folder(settings, run) as folder,
+        temporary_folder(settings, run) as folder,
         Reconcile.begin(store, DATASETS, unless_locked=ADVISORY_LOCK) as work,
     ):
         async with worker_pool(sum(lists[box].stat().st_size for box in BOXES)) as pool:
@@ -93,7 +93,7 @@ async def synchronise(
                 run,
                 folder,
                 settings.section(GibSettings).batch_size,
-                progress or _ignore_progress,
+                progress or ignore_progress,
             )
             loaded = await _load(task, max_new)
         for box in BOXES:
@@ -220,7 +220,7 @@ def working_folder(settings: Settings, run: int | str) -> Path:
 
 
 @asynccontextmanager
-async def _working_folder(settings: Settings, run: int) -> AsyncIterator[Path]:
+async def temporary_folder(settings: Settings, run: int) -> AsyncIterator[Path]:
     folder = working_folder(settings, run)
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -230,5 +230,5 @@ async def _working_folder(settings: Settings, run: int) -> AsyncIterator[Path]:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-async def _ignore_progress(_done: float, _total: float | None, _note: str) -> None:
+async def ignore_progress(_done: float, _total: float | None, _note: str) -> None:
     return

@@ -25,7 +25,7 @@ class SyncTask:
     lists: Mapping[str, Path]
     hashes: Mapping[str, bytes]
     states: Mapping[str, ListState]
-    run: int
+    run: int | None
     folder: Path
     batch_size: int
     progress: ReportProgress

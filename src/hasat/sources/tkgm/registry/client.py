@@ -395,6 +395,29 @@ async def open_direct(store: Store, settings: Settings) -> AsyncIterator[DirectC
         yield DirectClient(fetcher, settings.section(TkgmSettings).single_timeout.total_seconds())
 
 
+def parse_stored(request: str, response: Response) -> tuple[list[Parcel], int]:
+    """Return the parcels of a response that `RegistryClient` stored with its request.
+
+    Also return how many of its parts cannot be read.
+    """
+    path, _, asked = request.partition(" ")
+    verdict = classify(response)
+    if verdict.outcome is not Outcome.OK:
+        return [], 0
+    if path == "/batch":
+        points = [Point(one["lat"], one["lon"]) for one in json.loads(asked)["coordinates"]]
+        found, unreadable = _parse_batch(FetchResult(verdict, response, ""), points, keyed=True)
+        return [one.parcel for one in found if one.parcel is not None], len(unreadable)
+    try:
+        parcel = parse_parcel(parse_object(response.body))
+        if not asked:
+            lat, lon = path.removeprefix("/parsel/").split("/")
+            check_location(parcel, Point(float(lat), float(lon)))
+    except BrokenAnswerError:
+        return [], 1
+    return [parcel], 0
+
+
 def _single_request(query: Query, seconds: float) -> Request:
     match query:
         case Point(lat, lon):
