@@ -205,7 +205,9 @@ async def check_parameters(request: Request) -> None:
 def reject_parameters(request: Request, names: Iterable[str], reason: str) -> None:
     """Reject the named parameters that the request has, because they have no effect here."""
     if given := [name for name in names if name in request.query_params]:
-        raise ParameterError(f"{_quoted(given)}: {reason}", remedy=msg("Remove it."))
+        raise ParameterError(
+            msg("{names}: {reason}", names=_quoted(given), reason=reason), remedy=msg("Remove it.")
+        )
 
 
 def unknown_parameters(unknown: Sequence[str], known: Iterable[str]) -> ParameterError:

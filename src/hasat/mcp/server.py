@@ -142,7 +142,7 @@ class _Server(MCPServer[Any]):
                         name=name,
                         unknown=", ".join(map(repr, unknown)),
                     ),
-                    remedy=msg("Arguments: {known}.", known=", ".join(known) or "none"),
+                    remedy=msg("Arguments: {known}.", known=", ".join(known) or msg("none")),
                 )
             )
         try:

@@ -7,6 +7,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pydantic import SecretStr
 
+from hasat.messages import msg
+
 _PAIR = re.compile(
     r"""\s*([^=;]+?)\s*=\s*("(?:[^"]|"")*"|'(?:[^']|'')*'|[^;]*?)\s*(?:;|$)""", re.VERBOSE
 )
@@ -68,7 +70,7 @@ def database_url(value: Any) -> str:
     # SQLAlchemy's scheme names its driver after a plus sign.
     scheme = scheme.partition("+")[0]
     if not separator or scheme not in ("postgresql", "postgres"):
-        raise ValueError("must look like postgresql://user:password@host:5432/database")
+        raise ValueError(msg("must look like postgresql://user:password@host:5432/database"))
     url = f"postgresql://{rest}"
     try:
         parts = urlsplit(url)
@@ -77,7 +79,7 @@ def database_url(value: Any) -> str:
     except ValueError:
         usable = False
     if not usable or re.search(r"\s", url):
-        raise ValueError("is a database URL whose host or port cannot be read")
+        raise ValueError(msg("is a database URL whose host or port cannot be read"))
     return url
 
 
@@ -126,5 +128,5 @@ def _from_keywords(text: str) -> str:
         elif name and value:
             parameters[name] = value
     if end < len(text) or not parts.get("host"):
-        raise ValueError("is a connection string without a readable Host")
+        raise ValueError(msg("is a connection string without a readable Host"))
     return compose_url(parts, parameters)

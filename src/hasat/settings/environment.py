@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from hasat.messages import msg
 from hasat.settings.aliases import legacy_names, retired
 from hasat.settings.dsn import compose_url
 from hasat.settings.legacy import CLIENTS, POSTGRES, client_field
@@ -87,25 +88,37 @@ class _Variables:
         if path is None:
             return value
         if value is not None:
-            self._found.problems.append(f"{name} and {name}_FILE are both set; keep one.")
+            self._found.problems.append(
+                msg("{name} and {name}_FILE are both set; keep one.", name=name)
+            )
             return value
         try:
             value = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else msg("it is not text")
             self._found.problems.append(
-                f"{name}_FILE names {path}, which cannot be read: {reason}."
+                msg(
+                    "{name}_FILE names {path}, which cannot be read: {reason}.",
+                    name=name,
+                    path=path,
+                    reason=reason,
+                )
             )
             return None
         if not value:
-            self._found.problems.append(f"{name}_FILE names {path}, which is empty.")
+            self._found.problems.append(
+                msg("{name}_FILE names {path}, which is empty.", name=name, path=path)
+            )
         return value or None
 
     def _postgres(self) -> str | None:
         if self.text(_POSTGRES_PARTS["host"]) is None:
             if names := [name for name in _POSTGRES_PARTS.values() if name in self.texts]:
                 self._found.remarks.append(
-                    f"POSTGRES_HOST is not set, so these have no effect: {', '.join(names)}."
+                    msg(
+                        "POSTGRES_HOST is not set, so these have no effect: {names}.",
+                        names=", ".join(names),
+                    )
                 )
             return None
         parts = {part: self.secret(name) for part, name in _POSTGRES_PARTS.items()}
@@ -145,18 +158,28 @@ def _report_unknown(variables: _Variables, known: set[str], found: Findings) -> 
         if name.startswith("HASAT_"):
             if unusable := _broken_source(name):
                 found.remarks.append(
-                    f"{name} has no effect: the source {unusable} cannot be loaded."
+                    msg(
+                        "{name} has no effect: the source {source} cannot be loaded.",
+                        name=name,
+                        source=unusable,
+                    )
                 )
             elif not name.startswith(_NO_SETTINGS):
-                found.problems.append(f"{name}: there is no such setting{did_you_mean(name, own)}")
+                found.problems.append(
+                    msg(
+                        "{name}: there is no such setting{meant}",
+                        name=name,
+                        meant=did_you_mean(name, own),
+                    )
+                )
         elif because := retired(name):
-            found.remarks.append(f"{name} has no effect: {because}")
+            found.remarks.append(msg("{name} has no effect: {because}", name=name, because=because))
         elif folded.partition(":")[0] in branches and not _is_part(folded, dotnet):
             meant = did_you_mean(name, dotnet.values())
             # A mistake in authentication must not leave access open.
             is_serious = folded.startswith("authentication:")
             (found.problems if is_serious else found.remarks).append(
-                f"{name} has no effect: there is no such setting{meant}"
+                msg("{name} has no effect: there is no such setting{meant}", name=name, meant=meant)
             )
 
 

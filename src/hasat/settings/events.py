@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
+from hasat.messages import msg
 from hasat.settings.plugins import load_plugins
 from hasat.settings.types import Description
 
@@ -43,7 +44,7 @@ def _known(value: Any) -> Any:
 
 def _check(name: str) -> str:
     if name not in event_kinds():
-        raise ValueError(f"must be one of {', '.join(event_kinds())}")
+        raise ValueError(msg("must be one of {names}", names=", ".join(event_kinds())))
     return name
 
 

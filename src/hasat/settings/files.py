@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hasat.messages import Message, join, msg
 from hasat.settings.aliases import dotnet_sections, legacy_names, legacy_shape
 from hasat.settings.legacy import JOB, Inert, ItemDefault, Refused, Shape, Target, client_field
 from hasat.settings.plugins import load_plugins
@@ -79,7 +80,9 @@ def shape_of(name: str) -> Shape:
 
 
 _PLACES = {
-    name: Refused(f"it names the folder of the files; set HASAT_{name.upper()} instead.")
+    name: Refused(
+        msg("it names the folder of the files; set HASAT_{upper} instead.", upper=name.upper())
+    )
     for name in ("home", "config")
 }
 
@@ -102,7 +105,9 @@ def _existing(
     }
     for variable, path in elsewhere.values():
         if not is_file(path) and not is_folder(path):
-            found.problems.append(f"{variable} names {path}, which does not exist.")
+            found.problems.append(
+                msg("{variable} names {path}, which does not exist.", variable=variable, path=path)
+            )
     files = {name: folder / name for name in file_names()} if folder else {}
     jobs = elsewhere["jobs"][1] if "jobs" in elsewhere else folder and folder / "jobs"
     if jobs and is_folder(jobs):
@@ -124,19 +129,31 @@ def _report_ignored_files(folder: Path, cwd: Path, found: Findings) -> None:
         label = shown(path, cwd)
         is_ours = path.name in known or path.parent != folder
         if is_ours and path.suffix == ".yaml" and not is_file(path):
-            doubts.append(f"{label} is not a file or a link to one.")
+            doubts.append(msg("{label} is not a file or a link to one.", label=label))
         elif path.name in retired_files:
-            found.remarks.append(f"{label} has no effect: {retired_files[path.name]}")
+            found.remarks.append(
+                msg(
+                    "{label} has no effect: {because}",
+                    label=label,
+                    because=retired_files[path.name],
+                )
+            )
         elif path.name in broken and path.parent == folder:
             found.remarks.append(
-                f"{label} has no effect: the source {broken[path.name]} cannot be loaded."
+                msg(
+                    "{label} has no effect: the source {source} cannot be loaded.",
+                    label=label,
+                    source=broken[path.name],
+                )
             )
         elif path.suffix == ".yml" and (path.stem in stems or path.parent != folder):
-            doubts.append(f"{label} is not read; rename it to {path.stem}.yaml.")
+            doubts.append(
+                msg("{label} is not read; rename it to {stem}.yaml.", label=label, stem=path.stem)
+            )
         elif path.name not in known and path.parent == folder:
             meant = did_you_mean(path.stem, stems, cutoff=0.8)
             if meant != ".":
-                doubts.append(f"{label} is not read{meant}")
+                doubts.append(msg("{label} is not read{meant}", label=label, meant=meant))
 
 
 class _Document:
@@ -158,14 +175,21 @@ class _Document:
         if item.unset:
             return
         if not isinstance(item.content, dict):
-            self.problem(item, f"{path or 'the file'} must contain keys and values.")
+            self.problem(
+                item, msg("{path} must contain keys and values.", path=path or msg("the file"))
+            )
             return
         for name, child in item.content.items():
             target = shape.get(name)
             if target is None:
                 self._unknown(name, child, shape, path)
             elif isinstance(target, Refused):
-                self.problem(child, f"{name!r} cannot be set here: {target.because}")
+                self.problem(
+                    child,
+                    msg(
+                        "{name!r} cannot be set here: {because}", name=name, because=target.because
+                    ),
+                )
             elif isinstance(target, Mapping):
                 self._walk(child, target, f"{path}.{name}".lstrip("."))
             elif isinstance(target, ItemDefault):
@@ -184,7 +208,7 @@ class _Document:
         leaf = leaf_of(key)
         if leaf is None or leaf.shape == "text":
             if not isinstance(item.content, str):
-                self.problem(item, f"{key} must be one value.")
+                self.problem(item, msg("{key} must be one value.", key=key))
                 return
             value = item.content.strip()
         elif key.startswith(f"{SCHEDULE}."):
@@ -199,13 +223,13 @@ class _Document:
                 for client in value
             ]
         if key in self.values:
-            self.problem(item, f"{key} is set twice in this file.")
+            self.problem(item, msg("{key} is set twice in this file.", key=key))
         origin = Origin("file", f"{self.label}:{item.line}")
         self.values[key] = Given(value, origin, self._path.parent, dict(item.lines()))
 
     def _schedule(self, item: "Item") -> None:
         if not isinstance(item.content, dict):
-            self.problem(item, f"{SCHEDULE} must name jobs.")
+            self.problem(item, msg("{schedule} must name jobs.", schedule=SCHEDULE))
             return
         for job, entry in item.content.items():
             names = ("enabled", "cron", "params", "mode")
@@ -214,28 +238,34 @@ class _Document:
 
     def _jobs(self, item: "Item") -> None:
         if not isinstance(item.content, list):
-            self.problem(item, "jobs must be a list.")
+            self.problem(item, msg("jobs must be a list."))
             return
         for entry in item.content:
             fields = entry.content if isinstance(entry.content, dict) else {}
             name = fields["job_id"].content if "job_id" in fields else None
             if not isinstance(name, str) or not name:
-                self.problem(entry, "a job needs its job_id.")
+                self.problem(entry, msg("a job needs its job_id."))
                 continue
             kind = fields["type"].content if "type" in fields else None
             if isinstance(kind, str) and (because := legacy_names().retired_job_types.get(kind)):
                 self._found.remarks.append(
-                    f"{self.label}:{entry.line}: the job {name} has no effect: {because}"
+                    msg(
+                        "{label}:{line}: the job {name} has no effect: {because}",
+                        label=self.label,
+                        line=entry.line,
+                        name=name,
+                        because=because,
+                    )
                 )
                 continue
-            self._walk(entry, _job_shape(name), f"the job {name}")
+            self._walk(entry, _job_shape(name), msg("the job {name}", name=name))
 
     def _complete_items(self, default: ItemDefault, item: "Item") -> None:
         """Give the items of a list the field that they lack."""
         if item.unset:
             return
         if not isinstance(item.content, str):
-            self.problem(item, f"{default.field} must be one value.")
+            self.problem(item, msg("{field} must be one value.", field=default.field))
             return
         given = self.values.get(default.key)
         for one in given.value if given and isinstance(given.value, list) else ():
@@ -247,24 +277,45 @@ class _Document:
         meant = "." if self._found.is_full else did_you_mean(name, shape)
         if meant == "." and self.name == "hasat.yaml":
             full = [repr(key) for key in leaves() if key.rpartition(".")[2] == name][:3]
-            meant = f"; did you mean {' or '.join(full)}?" if full else "."
+            if full:
+                meant = msg("; did you mean {names}?", names=_alternatives(full))
         if not path and self.name == "hasat.yaml" and name in _broken_names():
             self._found.remarks.append(
-                f"{self.label}:{item.line}: {name} has no effect: the source cannot be loaded."
+                msg(
+                    "{label}:{line}: {name} has no effect: the source cannot be loaded.",
+                    label=self.label,
+                    line=item.line,
+                    name=name,
+                )
             )
             return
-        within = f" in {path}" if path else ""
-        self.problem(item, f"there is no setting {name!r}{within}{meant}")
+        within = msg(" in {path}", path=path) if path else ""
+        self.problem(
+            item,
+            msg(
+                "there is no setting {name!r}{within}{meant}", name=name, within=within, meant=meant
+            ),
+        )
 
     def _warn_if_open(self) -> None:
         if stat.S_IMODE(self._path.stat().st_mode) & stat.S_IROTH:
             self._found.remarks.append(
-                f"{self.label} contains a secret and is readable by all users of this machine: "
-                f"chmod 600 {self._path}"
+                msg(
+                    "{label} contains a secret and is readable by all users of this machine: "
+                    "chmod 600 {path}",
+                    label=self.label,
+                    path=self._path,
+                )
             )
 
     def problem(self, item: "Item", sentence: str) -> None:
-        self._found.problems.append(f"{self.label}:{item.line}: {sentence}")
+        self._found.problems.append(
+            msg("{label}:{line}: {sentence}", label=self.label, line=item.line, sentence=sentence)
+        )
+
+
+def _alternatives(names: list[str]) -> Message:
+    return join([names[0], *(msg("or {name}", name=name) for name in names[1:])])
 
 
 def _broken_names() -> set[str]:
@@ -277,7 +328,7 @@ def _job_shape(job: str) -> Shape:
             return {name: place(inner) for name, inner in target.items()}
         return f"{SCHEDULE}.{job}.{target}" if isinstance(target, str) else target
 
-    return {"job_id": Inert("it names the job."), **{k: place(v) for k, v in JOB.items()}}
+    return {"job_id": Inert(msg("it names the job.")), **{k: place(v) for k, v in JOB.items()}}
 
 
 def _add(values: Values, sources: dict[str, str], document: _Document, found: Findings) -> None:
@@ -290,10 +341,20 @@ def _add(values: Values, sources: dict[str, str], document: _Document, found: Fi
             sources.setdefault(key, document.name)
         elif sources[key] in overridden:
             found.remarks.append(
-                f"{key}: {given.origin.where} counts, {earlier.origin.where} says otherwise."
+                msg(
+                    "{key}: {where} counts, {other} says otherwise.",
+                    key=key,
+                    where=given.origin.where,
+                    other=earlier.origin.where,
+                )
             )
             values[key] = given
         else:
             found.problems.append(
-                f"{key} is set in {earlier.origin.where} and, differently, in {given.origin.where}."
+                msg(
+                    "{key} is set in {where} and, differently, in {other}.",
+                    key=key,
+                    where=earlier.origin.where,
+                    other=given.origin.where,
+                )
             )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from hasat.messages import msg
+
 
 @dataclass(frozen=True)
 class Inert:
@@ -122,8 +124,8 @@ JOB: Shape = {
     "mode": "mode",
     "interval": {
         "cron": "cron",
-        "type": Inert("times are always given by cron."),
-        "seconds": Refused("write the times as interval.cron."),
+        "type": Inert(msg("times are always given by cron.")),
+        "seconds": Refused(msg("write the times as interval.cron.")),
     },
     **{
         name: Inert(_DESCRIBES)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hasat.errors import SettingsError
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.settings.aliases import legacy_names
 from hasat.settings.environment import environment_layer
 from hasat.settings.files import files_layer
@@ -77,7 +77,7 @@ def load_settings(
     settings = _validate(given, found)
     if settings is None or found.problems:
         raise SettingsError(
-            str(found), remedy=msg("`hasat config reference` describes every setting.")
+            found.message(), remedy=msg("`hasat config reference` describes every setting.")
         )
     origins = dict.fromkeys(leaves(), DEFAULT)
     del origins[SCHEDULE]
@@ -96,11 +96,17 @@ def _flags_layer(flags: Mapping[str, str], cwd: Path, found: Findings) -> dict[s
         leaf = leaf_of(key)
         if leaf is None:
             meant = did_you_mean(key, leaves())
-            found.problems.append(f"{key} (flag): there is no such setting{meant}")
+            found.problems.append(
+                msg("{key} (flag): there is no such setting{meant}", key=key, meant=meant)
+            )
         elif leaf.secret:
             found.problems.append(
-                f"{key} is a secret, and flags are visible to all users of this machine; "
-                f"set {leaf.names[0]} or {leaf.names[0]}_FILE instead."
+                msg(
+                    "{key} is a secret, and flags are visible to all users of this machine; "
+                    "set {name} or {name}_FILE instead.",
+                    key=key,
+                    name=leaf.names[0],
+                )
             )
         else:
             values |= parse_value(leaf, Given(text, Origin("flag", key), cwd), found)
@@ -128,7 +134,11 @@ def _folders(
         config = Given(next(filter(is_folder, usual), None), DEFAULT, cwd)
     elif not is_folder(config.value):
         found.problems.append(
-            f"config: {config.value} ({config.origin}) is not a folder that can be read."
+            msg(
+                "config: {value} ({origin}) is not a folder that can be read.",
+                value=config.value,
+                origin=config.origin,
+            )
         )
         config = replace(config, value=None)
     return {"home": home, "config": config}
@@ -153,7 +163,14 @@ def _check_sources(settings: Settings, given: Mapping[str, Given], found: Findin
     for name in settings.sources:
         if name not in installed and name not in broken:
             place, meant = given["sources"].where(), did_you_mean(name, installed)
-            found.problems.append(f"sources ({place}): no source is named {name!r}{meant}")
+            found.problems.append(
+                msg(
+                    "sources ({place}): no source is named {name!r}{meant}",
+                    place=place,
+                    name=name,
+                    meant=meant,
+                )
+            )
 
 
 def _resolve_path(key: str, given: Given) -> Any:
@@ -165,28 +182,28 @@ def _resolve_path(key: str, given: Given) -> Any:
 
 
 _FIXED = {
-    "int_parsing": "is not a whole number",
-    "int_from_float": "is not a whole number",
-    "int_type": "is not a whole number",
-    "int_parsing_size": "is far too large",
-    "float_parsing": "is not a number",
-    "float_type": "is not a number",
-    "finite_number": "is not a number",
-    "bool_parsing": "is neither true nor false",
-    "bool_type": "is neither true nor false",
-    "string_type": "is not text",
-    "string_too_short": "is empty",
-    "tuple_type": "is not a list",
-    "mapping_type": "must contain keys and values",
-    "dict_type": "must contain keys and values",
-    "model_type": "must contain keys and values",
-    "missing": "is missing",
+    "int_parsing": msg("is not a whole number"),
+    "int_from_float": msg("is not a whole number"),
+    "int_type": msg("is not a whole number"),
+    "int_parsing_size": msg("is far too large"),
+    "float_parsing": msg("is not a number"),
+    "float_type": msg("is not a number"),
+    "finite_number": msg("is not a number"),
+    "bool_parsing": msg("is neither true nor false"),
+    "bool_type": msg("is neither true nor false"),
+    "string_type": msg("is not text"),
+    "string_too_short": msg("is empty"),
+    "tuple_type": msg("is not a list"),
+    "mapping_type": msg("must contain keys and values"),
+    "dict_type": msg("must contain keys and values"),
+    "model_type": msg("must contain keys and values"),
+    "missing": msg("is missing"),
 }
 _LIMITS = {
-    "greater_than": ("gt", "must be more than"),
-    "greater_than_equal": ("ge", "must be at least"),
-    "less_than": ("lt", "must be less than"),
-    "less_than_equal": ("le", "must be at most"),
+    "greater_than": ("gt", template("must be more than {limit}")),
+    "greater_than_equal": ("ge", template("must be at least {limit}")),
+    "less_than": ("lt", template("must be less than {limit}")),
+    "less_than_equal": ("le", template("must be at most {limit}")),
 }
 
 _MAX_SHOWN = 200
@@ -200,13 +217,24 @@ def describe_problems(error: ValidationError, given: Mapping[str, Given]) -> Ite
         named = key + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in part)
         if source is None:
             # A check of several settings: its message names them.
-            yield f"{key}: {_reason(details)}"
+            yield msg("{key}: {reason}", key=key, reason=_reason(details))
         elif details["type"] == "extra_forbidden":
-            yield f"{source.where(part)}: there is no {named!r}{_meant(key, str(part[-1]))}"
+            yield msg(
+                "{where}: there is no {key!r}{meant}",
+                where=source.where(part),
+                key=named,
+                meant=_meant(key, str(part[-1])),
+            )
         else:
             value = _part_of(source.value, part)
             shown = "" if _is_secret(key) or not isinstance(value, str) else f"{_masked(value)!r} "
-            yield f"{named}: {shown}({source.where(part)}) {_reason(details)}."
+            yield msg(
+                "{key}: {value}({where}) {reason}.",
+                key=named,
+                value=shown,
+                where=source.where(part),
+                reason=_reason(details),
+            )
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, tuple[int | str, ...]]:
@@ -224,13 +252,16 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, tuple[int | str, ...]]:
 def _reason(details: ErrorDetails) -> str:
     kind, context = details["type"], details.get("ctx", {})
     if kind == "value_error":
-        return str(context["error"])
+        # The texts of Hasat's own checks are messages.
+        reason = next(iter(context["error"].args), None)
+        return reason if isinstance(reason, str) else str(context["error"])
     if kind == "literal_error":
-        return f"must be one of {context['expected']}"
+        names, _, last = context["expected"].rpartition(" or ")
+        return msg("must be one of {names} or {last}", names=names, last=last)
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         limit = context[name]
-        return f"{words} {limit:g}" if isinstance(limit, float) else f"{words} {limit}"
+        return msg(words, limit=f"{limit:g}" if isinstance(limit, float) else str(limit))
     return _FIXED.get(kind, details["msg"].lower())
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hasat.messages import msg
 from hasat.settings import types
 from hasat.settings.events import EventName
 from hasat.settings.types import Section
@@ -122,7 +123,7 @@ class Authentication(Section):
     def _distinct(self) -> Self:
         keys = [client.access_key for client in self.clients]
         if len(keys) > len(set(keys)):
-            raise ValueError("two clients share an access_key.")
+            raise ValueError(msg("two clients share an access_key."))
         return self
 
 
@@ -173,7 +174,7 @@ class Jobs(Section):
     @model_validator(mode="after")
     def _alive_between_beats(self) -> Self:
         if self.stalled_seconds <= self.heartbeat_seconds:
-            raise ValueError("stalled_seconds must be longer than heartbeat_seconds.")
+            raise ValueError(msg("stalled_seconds must be longer than heartbeat_seconds."))
         return self
 
 
@@ -223,9 +224,9 @@ class Archives(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.provider == "S3" and not self.bucket_name:
-            raise ValueError("provider S3 needs bucket_name.")
+            raise ValueError(msg("provider S3 needs bucket_name."))
         if (self.access_key is None) != (self.secret_key is None):
-            raise ValueError("access_key and secret_key are needed together.")
+            raise ValueError(msg("access_key and secret_key are needed together."))
         return self
 
 
@@ -327,15 +328,15 @@ class Webhooks(Section):
     def _distinct(self) -> Self:
         names = ["slack", "http", *(endpoint.name for endpoint in self.endpoints)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two endpoints are called {', '.join(twice)}.")
+            raise ValueError(msg("two endpoints are called {names}.", names=", ".join(twice)))
         return self
 
     @model_validator(mode="after")
     def _addressed(self) -> Self:
         if self.enabled and self.slack.enabled and self.slack.webhook_url is None:
-            raise ValueError("slack.enabled needs slack.webhook_url.")
+            raise ValueError(msg("slack.enabled needs slack.webhook_url."))
         if self.enabled and self.http.enabled and self.http.url is None:
-            raise ValueError("http.enabled needs http.url.")
+            raise ValueError(msg("http.enabled needs http.url."))
         return self
 
 
@@ -352,7 +353,7 @@ class Smtp(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.url is not None and self.sender is None:
-            raise ValueError("url needs sender (HASAT_SMTP_FROM).")
+            raise ValueError(msg("url needs sender (HASAT_SMTP_FROM)."))
         return self
 
 

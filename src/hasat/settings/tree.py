@@ -300,7 +300,9 @@ def parse_value(leaf: Leaf, given: Given, found: Findings) -> dict[str, Given]:
         try:
             given = replace(given, value=_parse_structure(given.value, leaf.shape))
         except (ValueError, RecursionError):
-            found.problems.append(f"{leaf.key}: the value of {given.where()} is not JSON.")
+            found.problems.append(
+                msg("{key}: the value of {where} is not JSON.", key=leaf.key, where=given.where())
+            )
             return {}
     if leaf.key != SCHEDULE:
         return {leaf.key: given}
@@ -310,19 +312,37 @@ def parse_value(leaf: Leaf, given: Given, found: Findings) -> dict[str, Given]:
 def _schedule(given: Given, found: Findings) -> dict[str, Given]:
     parts: dict[str, Given] = {}
     if not isinstance(given.value, dict):
-        found.problems.append(f"{SCHEDULE}: {given.where()} must be a mapping of jobs.")
+        found.problems.append(
+            msg(
+                "{schedule}: {where} must be a mapping of jobs.",
+                schedule=SCHEDULE,
+                where=given.where(),
+            )
+        )
         return parts
     for job, entry in given.value.items():
         if not isinstance(entry, dict):
             found.problems.append(
-                f"{SCHEDULE}.{job}: {given.where()} must contain keys and values."
+                msg(
+                    "{schedule}.{job}: {where} must contain keys and values.",
+                    schedule=SCHEDULE,
+                    job=job,
+                    where=given.where(),
+                )
             )
             continue
         for name, part in entry.items():
             key = f"{SCHEDULE}.{job}.{name}"
             if leaf_of(key) is None:
                 meant = "." if found.is_full else did_you_mean(name, JobOverride.model_fields)
-                found.problems.append(f"{given.where()}: there is no {key!r}{meant}")
+                found.problems.append(
+                    msg(
+                        "{where}: there is no {key!r}{meant}",
+                        where=given.where(),
+                        key=key,
+                        meant=meant,
+                    )
+                )
             elif part is not None:
                 parts[key] = replace(given, value=part)
     return parts

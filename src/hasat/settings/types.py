@@ -22,6 +22,7 @@ from pydantic import (
 
 from hasat.clock import zone
 from hasat.errors import SettingsError
+from hasat.messages import msg
 from hasat.settings.dsn import database_url
 from hasat.settings.legacy import LegacyNames
 
@@ -46,7 +47,7 @@ def parse_duration(value: Any) -> timedelta:
     try:
         return _duration(value)
     except OverflowError:
-        raise ValueError("is too long") from None
+        raise ValueError(msg("is too long")) from None
 
 
 def _duration(value: Any) -> timedelta:
@@ -61,7 +62,7 @@ def _duration(value: Any) -> timedelta:
         return timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in _AMOUNT.findall(text)))
     elif re.fullmatch(r"\d+(\.\d+)?", text):
         return timedelta(seconds=float(text))
-    raise ValueError("is not a duration such as 600 (seconds), 10m, 1h30m or 00:10:00")
+    raise ValueError(msg("is not a duration such as 600 (seconds), 10m, 1h30m or 00:10:00"))
 
 
 def format_duration(value: timedelta) -> str:
@@ -83,9 +84,9 @@ def check_http_url(text: str) -> str:
     except ValueError:
         usable = False
     if not usable or re.search(r"\s", text):
-        raise ValueError("is not an http or https address")
+        raise ValueError(msg("is not an http or https address"))
     if "@" in urlsplit(text).netloc:
-        raise ValueError("carries a user name; an address is no place for credentials")
+        raise ValueError(msg("carries a user name; an address is no place for credentials"))
     return text
 
 
@@ -93,9 +94,9 @@ def check_tiles(text: str) -> str:
     """Check an address of map tiles with its placeholders."""
     check_http_url(text)
     if missing := [place for place in ("{z}", "{x}", "{y}") if place not in text]:
-        raise ValueError(f"has no {missing[0]}")
+        raise ValueError(msg("has no {place}", place=missing[0]))
     if not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", urlsplit(text).netloc):
-        raise ValueError("must name its host plainly")
+        raise ValueError(msg("must name its host plainly"))
     return text
 
 
@@ -103,7 +104,7 @@ def check_api_url(text: str) -> str:
     """Check an https address; http is allowed to this machine only, to protect the key."""
     parts = urlsplit(check_http_url(text))
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ValueError("must be https; plain http is for addresses of this machine only")
+        raise ValueError(msg("must be https; plain http is for addresses of this machine only"))
     return text.rstrip("/")
 
 
@@ -132,7 +133,7 @@ def check_smtp_url(secret: SecretStr) -> SecretStr:
     except ValueError:
         usable, more = False, ""
     if more or not usable:
-        raise ValueError("is no address such as smtp://user:password@mail.example.com:587")
+        raise ValueError(msg("is no address such as smtp://user:password@mail.example.com:587"))
     return secret
 
 
@@ -140,7 +141,7 @@ def check_mailbox(text: str) -> str:
     """Check an e-mail address, with or without a name."""
     _, address = parseaddr(text)
     if not text.isprintable() or not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+", address):
-        raise ValueError("is no e-mail address such as Hasat <hasat@example.com>")
+        raise ValueError(msg("is no e-mail address such as Hasat <hasat@example.com>"))
     return text
 
 
@@ -149,13 +150,13 @@ def check_network(text: str) -> str:
     try:
         return str(ip_network(text))
     except ValueError as error:
-        raise ValueError("is no network such as 10.0.0.0/8 or fd00::/8") from error
+        raise ValueError(msg("is no network such as 10.0.0.0/8 or fd00::/8")) from error
 
 
 def check_nats_name(text: str) -> str:
     """Check one token of a NATS subject or stream name."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
-        raise ValueError("may only have letters, digits, _ and -")
+        raise ValueError(msg("may only have letters, digits, _ and -"))
     return text
 
 
@@ -164,7 +165,9 @@ def check_zone(name: str) -> str:
     try:
         zone(name)
     except (SettingsError, OSError) as error:
-        raise ValueError("is no time zone; use an IANA name such as Europe/Istanbul") from error
+        raise ValueError(
+            msg("is no time zone; use an IANA name such as Europe/Istanbul")
+        ) from error
     return name
 
 
@@ -173,11 +176,11 @@ def check_cron(text: str) -> str:
     from cronsim import CronSim, CronSimError
 
     if len(text.split()) != 5:
-        raise ValueError("is no cron expression of five fields: minute hour day month weekday")
+        raise ValueError(msg("is no cron expression of five fields: minute hour day month weekday"))
     try:
         CronSim(text, datetime(2000, 1, 1))  # noqa: DTZ001 - only the expression is looked at
     except CronSimError as error:
-        raise ValueError(f"is no cron expression: {str(error).lower()}") from error
+        raise ValueError(msg("is no cron expression: {error}", error=str(error).lower())) from error
     return text
 
 
@@ -185,19 +188,19 @@ def check_host(text: str) -> str:
     """Check a host name or address without scheme and port."""
     text = text.removeprefix("[").removesuffix("]")
     if not _HOST.fullmatch(text):
-        raise ValueError("is no host name or address; write it without scheme and port")
+        raise ValueError(msg("is no host name or address; write it without scheme and port"))
     return text
 
 
 def check_mount_path(text: str) -> str:
     if re.search(r"[\s?#]", text):
-        raise ValueError("is no URL path")
+        raise ValueError(msg("is no URL path"))
     return "/" + text.strip("/")
 
 
 def check_variable_name(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
-        raise ValueError("is no name of an environment variable")
+        raise ValueError(msg("is no name of an environment variable"))
     return text
 
 
@@ -216,7 +219,9 @@ def up_to(limit: timedelta) -> AfterValidator:
 
     def check(value: timedelta) -> timedelta:
         if not timedelta(0) < value <= limit:
-            raise ValueError(f"must be more than 0 and at most {format_duration(limit)}")
+            raise ValueError(
+                msg("must be more than 0 and at most {limit}", limit=format_duration(limit))
+            )
         return value
 
     return AfterValidator(check)

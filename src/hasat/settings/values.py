@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hasat.messages import msg
+from hasat.messages import Message, join, msg
 
 MAX_PROBLEMS = 50
 """How many problems are named; a file may have tens of thousands."""
@@ -61,10 +61,13 @@ class Findings:
         """Return whether further problems would not be listed."""
         return len(self.problems) >= MAX_PROBLEMS
 
-    def __str__(self) -> str:
+    def message(self) -> Message:
+        """Return the problems, one in a line."""
         more = len(self.problems) - MAX_PROBLEMS
         named = self.problems[:MAX_PROBLEMS]
-        return "\n".join([*named, f"There are {more:,} more problems."] if more > 0 else named)
+        if more > 0:
+            named = [*named, msg("There are {count:,} more problems.", count=more)]
+        return join(named, "\n")
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from hasat.messages import msg
 from hasat.settings.values import Findings
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -82,27 +83,49 @@ def read_yaml(path: Path, name: str, found: Findings) -> Item | None:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            found.problems.append(f"{name} is larger than {_MAX_BYTES >> 20} MB.")
+            found.problems.append(
+                msg("{name} is larger than {size} MB.", name=name, size=_MAX_BYTES >> 20)
+            )
             return None
         text = content.decode("utf-8-sig")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return None if node is None else _Reader(name, found).item(node)
     except OSError as error:
-        found.problems.append(f"{name} cannot be read ({error.strerror}).")
+        found.problems.append(
+            msg("{name} cannot be read ({strerror}).", name=name, strerror=error.strerror)
+        )
     except UnicodeDecodeError as error:
-        found.problems.append(f"{name} is not UTF-8 text (byte {error.start}).")
+        found.problems.append(
+            msg("{name} is not UTF-8 text (byte {start}).", name=name, start=error.start)
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}" if mark else name
-        found.problems.append(f"{place}: this is not YAML: {error.problem or error.context}.")
+        found.problems.append(
+            msg(
+                "{place}: this is not YAML: {problem}.",
+                place=place,
+                problem=error.problem or error.context,
+            )
+        )
     except yaml.YAMLError as error:
-        found.problems.append(f"{name}: this is not YAML: {' '.join(str(error).split())}.")
+        found.problems.append(
+            msg(
+                "{place}: this is not YAML: {problem}.",
+                place=name,
+                problem=" ".join(str(error).split()),
+            )
+        )
     except _TooManyError:
         found.problems.append(
-            f"{name} has more than {_MAX_VALUES:,} values, counting those that aliases repeat."
+            msg(
+                "{name} has more than {max_values:,} values, counting those that aliases repeat.",
+                name=name,
+                max_values=_MAX_VALUES,
+            )
         )
     except RecursionError:
-        found.problems.append(f"{name} is nested too deeply or contains itself.")
+        found.problems.append(msg("{name} is nested too deeply or contains itself.", name=name))
     return None
 
 
@@ -119,7 +142,7 @@ class _Reader:
         self._count()
         line = node.start_mark.line + 1
         if not node.tag.startswith(_TAG) or "python" in node.tag:
-            self._problem(line, f"the tag {node.tag} has no meaning here.")
+            self._problem(line, msg("the tag {tag} has no meaning here.", tag=node.tag))
         if isinstance(node, MappingNode):
             return Item(self._mapping(node), line)
         if isinstance(node, SequenceNode):
@@ -139,7 +162,7 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode):
-                self._problem(line, "a key must be a plain word.")
+                self._problem(line, msg("a key must be a plain word."))
                 continue
             key = key_node.value
             if key == _MERGE and key_node.style is None:
@@ -149,10 +172,12 @@ class _Reader:
                         merged = {**self._mapping(source), **merged}
                 continue
             if key in found:
-                self._problem(line, f"{key!r} stands here for the second time.")
+                self._problem(line, msg("{key!r} stands here for the second time.", key=key))
             # The line of the key, even if its list starts below it.
             found[key] = replace(self.item(value_node), line=line)
         return {**merged, **found}
 
     def _problem(self, line: int, sentence: str) -> None:
-        self._found.problems.append(f"{self._name}:{line}: {sentence}")
+        self._found.problems.append(
+            msg("{name}:{line}: {sentence}", name=self._name, line=line, sentence=sentence)
+        )

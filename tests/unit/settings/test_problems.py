@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasat.errors import SettingsError
+from hasat.messages import is_translated, translate
 from hasat.settings import Settings, load_settings
 from hasat.settings.files import file_names
 from hasat.settings.reference import shown_values
@@ -338,3 +339,19 @@ def test_anything_in_known_places_ends_in_settings_or_in_sentences(
     environ = {"HASAT_HOME": "/nowhere", "HASAT_CONFIG": str(folder)}
     with contextlib.suppress(SettingsError):
         shown_values(load_settings(flags, environ, folder))
+
+
+def test_problems_are_explained_in_turkish(tmp_path: Path) -> None:
+    environ = files(
+        tmp_path,
+        hasat="serve:\n  prot: 1\nport: 3\nlog: loud\njobs:\n  stalled_seconds: 1\n",
+        jobs__daily="jobs:\n- {enabled: true}\n",
+        gib="batch_size: 0\npk_list_url: ftp://x\ndownload_timeout: soon\n",
+    )
+    environ |= {"HASAT_ARCHIVES_PROVIDER": "S3", "HASAT_LOG_LEVEL": "LOUD"}
+    with pytest.raises(SettingsError) as error:
+        load_settings(environ=environ, cwd=tmp_path)
+    assert is_translated(error.value.message, "tr")
+    turkish = translate(error.value.message, "tr")
+    assert "'prot' adlı bir ayar yok (serve içinde); 'port' mi demek istediniz?" in turkish
+    assert "her görevin bir job_id değeri olmalı." in turkish

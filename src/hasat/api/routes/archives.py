@@ -187,7 +187,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
         if form is not None and form not in formats:
             raise UsageError(
                 msg("{name} has no archives in the format {form}.", name=name, form=form),
-                remedy=msg("Use {formats}.", formats=" or ".join(formats)),
+                remedy=msg("Use {formats}.", formats=", ".join(formats)),
             )
         archive = await latest_archive(store, storage, name, form or formats[0])
         return await _download(request, storage, archive)

@@ -18,6 +18,7 @@ from hasat.http.routes import (
     reads,
     reject_parameters,
 )
+from hasat.messages import msg
 from hasat.source import Source
 
 router = APIRouter(tags=["operation"])
@@ -144,6 +145,6 @@ async def replay_all(
 ) -> dict[str, list[int]]:
     """All, or those of one endpoint (in the query or the body), in their original order."""
     if replay_request is not None and replay_request.endpoint is not None:
-        reject_parameters(request, ("endpoint",), "the body already names the endpoint.")
+        reject_parameters(request, ("endpoint",), msg("the body already names the endpoint."))
         endpoint = replay_request.endpoint
     return {"replayed": await replay(store, None, endpoint)}

@@ -134,16 +134,17 @@ async def page_query(
         (_FORMAT_BY_MEDIA[media] for media in _FORMAT_BY_MEDIA if media in wanted), "json"
     )
     if "since" in request.query_params or (given or by_header) not in TABLE_FORMATS:
-        reject_parameters(
-            request, ("changeType", "field"), "is only for CSV, XLSX and Parquet files."
-        )
+        reason = msg("is only for CSV, XLSX and Parquet files.")
+        reject_parameters(request, ("changeType", "field"), reason)
     if "since" in request.query_params:
-        reject_parameters(request, ("after", "limit", "wait"), "cannot be combined with `since`.")
+        reason = msg("cannot be combined with `since`.")
+        reject_parameters(request, ("after", "limit", "wait"), reason)
         if given not in (None, "json"):
-            reject_parameters(request, ("format",), "`since` supports only `json`.")
+            reject_parameters(request, ("format",), msg("`since` supports only `json`."))
         return feed_request
     if (given or by_header) == "events":
-        reject_parameters(request, ("limit", "wait"), "cannot be combined with a stream of events.")
+        reason = msg("cannot be combined with a stream of events.")
+        reject_parameters(request, ("limit", "wait"), reason)
     include = feed_request.include | ({"before"} if field else set())
     return replace(
         feed_request,
@@ -178,7 +179,7 @@ async def window_query(
 ) -> TimeWindow | None:
     """Read the parameters of the time protocol of the original service; None without `since`."""
     if since is None:
-        reject_parameters(request, ("until", "page", "pageSize"), "requires `since`.")
+        reject_parameters(request, ("until", "page", "pageSize"), msg("requires `since`."))
         return None
     start = parse_local_time(since)
     end = None if until is None else parse_local_time(until)

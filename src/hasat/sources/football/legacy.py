@@ -1,5 +1,6 @@
 """Names and file formats of the collector that the source `football` replaces."""
 
+from hasat.messages import msg
 from hasat.settings import legacy
 from hasat.settings.legacy import Inert, ItemDefault, LegacyFile, LegacyNames
 
@@ -60,7 +61,7 @@ LEGACY = LegacyNames(
                 "logging": {
                     "level": "log.level",
                     "format": "log.format",
-                    "destination": Inert("logs go to stderr, and to log.file if that is set."),
+                    "destination": Inert(msg("logs go to stderr, and to log.file if that is set.")),
                 },
             },
         ),
@@ -79,7 +80,7 @@ LEGACY = LegacyNames(
                 "injuries_fetch_mode": "football.injuries_fetch_mode",
                 "tracked_leagues": "football.tracked_leagues",
                 "season": ItemDefault("football.tracked_leagues", "season"),
-                "backfill": Inert("each tracked league is backfilled in its own seasons."),
+                "backfill": Inert(msg("each tracked league is backfilled in its own seasons.")),
             },
         ),
     ),

@@ -24,7 +24,7 @@ class League(Section):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.id is None and not self.name.strip():
-            raise ValueError("a league needs an id or a name.")
+            raise ValueError(msg("a league needs an id or a name."))
         return self
 
 
@@ -65,7 +65,7 @@ class RateLimiter(Section):
     def _leaves_something(self) -> Self:
         if (self.emergency_stop_threshold or 0) >= self.daily_limit:
             raise ValueError(
-                "emergency_stop_threshold must be below daily_limit, or nothing is ever sent."
+                msg("emergency_stop_threshold must be below daily_limit, or nothing is ever sent.")
             )
         return self
 
@@ -221,7 +221,13 @@ class FootballSettings(Section):
             from hasat.sources.football.endpoints import OPTION_NAMES
 
             if unknown := [name for name in names if name not in OPTION_NAMES]:
-                raise ValueError(f"{unknown[0]!r} is not one of {', '.join(OPTION_NAMES)}.")
+                raise ValueError(
+                    msg(
+                        "{name!r} is not one of {names}.",
+                        name=unknown[0],
+                        names=", ".join(OPTION_NAMES),
+                    )
+                )
         return names
 
     @model_validator(mode="after")
@@ -229,7 +235,7 @@ class FootballSettings(Section):
         seen = [(one.id, one.season) for one in self.tracked_leagues if one.id is not None]
         if twice := sorted({pair for pair in seen if seen.count(pair) > 1}):
             named = ", ".join(f"{league} in season {season}" for league, season in twice)
-            raise ValueError(f"tracked_leagues names a league twice: {named}.")
+            raise ValueError(msg("tracked_leagues names a league twice: {named}.", named=named))
         return self
 
 
