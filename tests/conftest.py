@@ -5,14 +5,20 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 from anyio.from_thread import BlockingPortal
+from fastapi import FastAPI
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from hasat.api.app import create_app
+from hasat.jobs import Catalogue
 from hasat.settings import Settings, load_settings
+from hasat.source import Source
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
+from hasat.testing.http import app_client
 from support.football_api import StartCollector, start_collector_from
 from support.processes import Installation, copy_database
 
@@ -78,6 +84,25 @@ def settings(database: ThrowAwayDatabase, tmp_path: Path) -> Settings:
 async def store(settings: Settings, migrations: Sequence[MigrationSet]) -> AsyncIterator[Store]:
     async with open_store(settings, migrations) as store:
         yield store
+
+
+@pytest.fixture
+def sources() -> Sequence[Source]:
+    """The sources of `app`; tests of a source override this."""
+    return []
+
+
+@pytest.fixture
+def app(settings: Settings, store: Store, sources: Sequence[Source]) -> FastAPI:
+    """The API without jobs; tests of other apps override this."""
+    return create_app(settings, store, Catalogue.of([], settings), sources)
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client that calls the app in this process."""
+    async with app_client(app) as client:
+        yield client
 
 
 @pytest.fixture

@@ -3,20 +3,18 @@
 import gzip
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
-from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
-from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.source import Source
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import app_client, undocumented_operations
+from hasat.testing.http import undocumented_operations
 from support.archive_tools import GIB, read_ndjson, read_xml, sync, taxpayers
 from support.feed_toys import State, head_of, state_digest
 
@@ -32,13 +30,13 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings, store, Catalogue.of([], settings), [LISTS])
-    assert [
-        one for one in undocumented_operations(app) if "archive" in one or "version" in one
-    ] == []
-    async with app_client(app) as client:
-        yield client
+def sources() -> list[Source]:
+    return [LISTS]
+
+
+async def test_the_operations_are_documented(app: FastAPI) -> None:
+    undocumented = undocumented_operations(app)
+    assert [one for one in undocumented if "archive" in one or "version" in one] == []
 
 
 async def test_a_newcomer_starts_from_the_archive_and_goes_on_from_its_cursor(

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import random
-from collections.abc import AsyncIterator
 from datetime import date, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ import httpx2
 import openpyxl
 import pyarrow.parquet
 import pytest
+from fastapi import FastAPI
 
 from hasat.api.app import create_app
 from hasat.clock import local_time
@@ -45,12 +45,10 @@ SHOP = Source("toy_shop", "toys", datasets=(KITES, PLAIN))
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+async def app(settings: Settings, store: Store) -> FastAPI:
     async with await connect(store.url) as connection:
         await migrate(connection, [SHOP.migration_set])
-    app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
-    async with app_client(app) as client:
-        yield client
+    return create_app(settings, store, Catalogue.of([], settings), [SHOP])
 
 
 async def commit(store: Store, state: State, dataset: Dataset = KITES) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
@@ -15,7 +15,6 @@ from hasat.settings import Settings
 from hasat.source import Source
 from hasat.store import Store
 from hasat.store.queries import load_query
-from hasat.testing.http import app_client
 from support.feed_toys import TOYS, State, make_table, run, state_digest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -24,11 +23,9 @@ SHOP = Source("toy_shop", "toys", datasets=(TOYS,))
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+async def app(settings: Settings, store: Store) -> FastAPI:
     await make_table(store)
-    app = create_app(settings, store, Catalogue.of([], settings), [SHOP])
-    async with app_client(app) as client:
-        yield client
+    return create_app(settings, store, Catalogue.of([], settings), [SHOP])
 
 
 async def _changes(client: httpx2.AsyncClient, **query: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,14 +47,8 @@ def catalogue(settings: Settings) -> Catalogue:
 
 
 @pytest.fixture
-def application(settings: Settings, store: Store, catalogue: Catalogue) -> FastAPI:
+def app(settings: Settings, store: Store, catalogue: Catalogue) -> FastAPI:
     return create_app(settings, store, catalogue, ())
-
-
-@pytest.fixture
-async def client(application: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    async with app_client(application) as client:
-        yield client
 
 
 async def test_the_token_of_an_address_among_the_parameters_is_not_shown(
@@ -182,12 +175,12 @@ async def test_a_busy_job_is_not_queued_twice_unless_its_runs_wait_for_each_othe
     assert [(await post("paint_toys")).status_code for _ in range(2)] == [202, 202]
 
 
-async def test_only_who_may_operate_queues(application: FastAPI, store: Store) -> None:
+async def test_only_who_may_operate_queues(app: FastAPI, store: Store) -> None:
     tokens = {
         "read": (await create_key(store, "reader"))[1],
         "operate": (await create_key(store, "operator", "operate"))[1],
     }
-    async with app_client(application, address="192.0.2.7") as stranger:
+    async with app_client(app, address="192.0.2.7") as stranger:
         for scope, status in (("read", 403), ("operate", 202)):
             who = {"Authorization": f"Bearer {tokens[scope]}"}
             answer = await stranger.post("/api/v1/jobs/count_toys/runs", headers=who)
@@ -195,8 +188,8 @@ async def test_only_who_may_operate_queues(application: FastAPI, store: Store) -
     assert len(await list_runs(store)) == 1
 
 
-async def test_the_api_describes_them(application: FastAPI) -> None:
-    assert undocumented_operations(application) == []
+async def test_the_api_describes_them(app: FastAPI) -> None:
+    assert undocumented_operations(app) == []
 
 
 async def test_approvals_and_the_like_still_wait_their_turn(

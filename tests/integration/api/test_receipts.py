@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,6 @@ def migrations() -> Sequence[MigrationSet]:
 @pytest.fixture
 async def app(settings: Settings, store: Store) -> FastAPI:
     return create_app(settings, store, Catalogue.of([], settings), [SHOP])
-
-
-@pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    async with app_client(app) as client:
-        yield client
 
 
 async def commit(store: Store, state: State) -> None:

@@ -76,12 +76,6 @@ def app(settings: Settings, store: Store) -> FastAPI:
     return app
 
 
-@pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    async with app_client(app) as client:
-        yield client
-
-
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 

@@ -12,17 +12,14 @@ import httpx2
 import pyarrow.parquet as pq
 import pytest
 
-from hasat.api.app import create_app
 from hasat.feed.archive import write_archives
 from hasat.feed.archive.catalog import list_archives, list_deltas
 from hasat.feed.archive.cumulative import CumulativeDelta
-from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.source import Source
 from hasat.sources.gib.datasets import EINVOICE
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import FakeDatabaseClock, ThrowAwayDatabase, fake_database_clock
-from hasat.testing.http import app_client
 from support.archive_tools import GIB, files_in, taxpayers
 from support.feed_toys import State, run, state_digest
 
@@ -52,10 +49,8 @@ async def store(clock: FakeDatabaseClock, settings: Settings) -> AsyncIterator[S
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings, store, Catalogue.of([], settings), [LISTS])
-    async with app_client(app) as client:
-        yield client
+def sources() -> list[Source]:
+    return [LISTS]
 
 
 def _path(settings: Settings, delta: CumulativeDelta) -> Path:

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from hasat.api.app import create_app
 from hasat.deliver.events import publish_holds
@@ -24,7 +24,6 @@ from hasat.settings import Settings
 from hasat.source import Source, ToolContext
 from hasat.store import Store
 from hasat.store.audit import Actor, audited
-from hasat.testing.http import app_client
 from support.feed_toys import TOYS, State, head_of, make_table, mirror
 
 pytestmark = pytest.mark.anyio
@@ -95,10 +94,8 @@ async def shop(store: Store, settings: Settings, tmp_path: Path) -> Shop:
 
 
 @pytest.fixture
-async def client(shop: Shop) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(shop.settings, shop.store, shop.catalogue, (SHOP,))
-    async with app_client(app) as client:
-        yield client
+def app(shop: Shop) -> FastAPI:
+    return create_app(shop.settings, shop.store, shop.catalogue, (SHOP,))
 
 
 async def test_a_held_run_changes_nothing_until_its_own_input_is_approved(shop: Shop) -> None:

@@ -1,15 +1,14 @@
 """HTTP routes of the football mirror."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
-from hasat.api.app import create_app
-from hasat.jobs import Catalogue
 from hasat.settings import Settings
+from hasat.source import Source
 from hasat.sources.football import source
 from hasat.sources.football.ingest.loader import load
 from hasat.sources.football.ingest.raw_store import ApiResponse
@@ -17,7 +16,7 @@ from hasat.sources.football.ingest.rebuild import rebuild
 from hasat.sources.football.source import FOOTBALL
 from hasat.sources.football.states import State, state_of
 from hasat.store import MigrationSet, Store
-from hasat.testing.http import app_client, undocumented_operations
+from hasat.testing.http import undocumented_operations
 from support.football_api import api_response
 
 pytestmark = pytest.mark.anyio
@@ -33,11 +32,12 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings, store, Catalogue.of([], settings), [FOOTBALL])
+def sources() -> list[Source]:
+    return [FOOTBALL]
+
+
+async def test_the_operations_are_documented(app: FastAPI) -> None:
     assert undocumented_operations(app) == []
-    async with app_client(app) as client:
-        yield client
 
 
 def fixture(number: int, home: int, away: int, day: int, status: str, **blocks: Any) -> Any:

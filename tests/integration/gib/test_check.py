@@ -1,21 +1,17 @@
 """The check: registered or not, where to send, and which kind of invoice."""
 
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from hasat.api.app import create_app
-from hasat.jobs import Catalogue
-from hasat.settings import Settings
+from hasat.source import Source
 from hasat.sources.gib.datasets import EDESPATCH, EINVOICE
 from hasat.sources.gib.source import GIB
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import app_client
 from support.feed_toys import run
 from support.gib_lists import MIGRATIONS, by_identifier, taxpayer_body
 from support.processes import Commands
@@ -37,10 +33,8 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings, store, Catalogue.of([], settings), [GIB])
-    async with app_client(app) as client:
-        yield client
+def sources() -> list[Source]:
+    return [GIB]
 
 
 def _body(identifier: str, title: str | None, aliases: list[Any] = ALIASES) -> dict[str, Any]:

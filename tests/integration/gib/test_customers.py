@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,12 @@ import httpx2
 import openpyxl
 import pytest
 
-from hasat.api.app import create_app
-from hasat.jobs import Catalogue
-from hasat.settings import Settings
+from hasat.source import Source
 from hasat.sources.gib.check.customers import ADDED
 from hasat.sources.gib.datasets import EDESPATCH, EINVOICE
 from hasat.sources.gib.source import GIB
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import app_client
 from support.feed_toys import run
 from support.gib_lists import MIGRATIONS, by_identifier, taxpayer_body
 from support.processes import Commands
@@ -35,10 +31,8 @@ def migrations() -> list[MigrationSet]:
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings, store, Catalogue.of([], settings), [GIB])
-    async with app_client(app) as client:
-        yield client
+def sources() -> list[Source]:
+    return [GIB]
 
 
 def _vkn(dice: random.Random) -> str:
