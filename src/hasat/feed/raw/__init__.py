@@ -19,6 +19,7 @@ from hasat.feed.raw.responses import (
     mark_newest_applied,
     open_stored,
     store_body,
+    store_body_now,
     store_file,
 )
 
@@ -35,5 +36,6 @@ __all__ = [
     "mark_newest_applied",
     "open_stored",
     "store_body",
+    "store_body_now",
     "store_file",
 ]
