@@ -72,9 +72,7 @@ async def store_body(
     return int(row[0])
 
 
-async def store_body_now(
-    store: Store, request: RawRequest, body: bytes, *, run: int | None
-) -> int:
+async def store_body_now(store: Store, request: RawRequest, body: bytes, *, run: int | None) -> int:
     """Store a response in the database in one round trip; return its number.
 
     If the server crashes, the last moments are lost, unless a later commit waited for the disk.
@@ -104,9 +102,9 @@ async def store_file(
         cursor = await conn.execute(_STORE, values | {"path": path})
         row = await cursor.fetchone()
     assert row is not None
-    number, is_new, _ = row
+    number, is_new = int(row[0]), row[1]
     if not is_new:
-        return int(number)
+        return number
     storage = _storage(settings, machine)
     draft = storage.draft(path)
     draft.unlink(missing_ok=True)

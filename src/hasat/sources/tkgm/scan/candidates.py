@@ -166,6 +166,8 @@ class Candidates:
         return self.top - 1
 
 
+# Gaps are at least this many cells apart.
+MIN_APART = 4
 # A parcel gives hints for gaps up to this far away.
 HINT_CELLS = 24
 # The side of a parcel before any is known, in metres.
@@ -184,6 +186,7 @@ class Terrain:
         self,
         area: Polygon | MultiPolygon,
         smallest_gap: int,
+        spacing: float,
         model: LikelihoodModel,
         numbering: Numbering,
     ) -> None:
@@ -192,6 +195,7 @@ class Terrain:
         self.stale: dict[Tile, None] = {}
         """Tiles whose candidates may be out of date."""
         self._smallest_gap = smallest_gap
+        self._spacing = spacing
         self._model = model
         self._numbering = numbering
         self._changed: dict[Tile, None] = {}
@@ -254,7 +258,7 @@ class Terrain:
         ]
         scale = self._scale_at(tile)
         sealed, barren = self._sealed(tile), self._barren(tile)
-        apart = min(20, max(5, int(scale / self.coverage.cell / 2)))
+        apart = min(20, max(MIN_APART, int(self._spacing * scale / self.coverage.cell)))
         if barren >= BARREN:
             apart = TILE
         gaps = find_gaps(unknown, marks, self._smallest_gap, apart)

@@ -107,7 +107,10 @@ class Planner:
         self._model = LikelihoodModel(weights)
         self._numbering = Numbering(by_number)
         ground = _widened(self._plane.to_metres(area))
-        self.terrain = Terrain(ground, self._level.smallest_gap, self._model, self._numbering)
+        level = self._level
+        self.terrain = Terrain(
+            ground, level.smallest_gap, level.spacing, self._model, self._numbering
+        )
         self._coverage, self._candidates = self.terrain.coverage, self.terrain.candidates
         self._known: set[ParcelKey] = set()
         self._counted = 0

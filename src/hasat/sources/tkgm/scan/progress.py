@@ -20,12 +20,14 @@ from hasat.sources.tkgm.scan.audit import Completeness
 class QualityLevel:
     """The share of parcels that a scan may miss, and the radius of the smallest gap it considers.
 
-    `audit` is the number of random points, as a share of the parcels found. `least`, `queries` and
-    `most` are the queries per parcel that bench/scan.py measures.
+    `spacing` is how far apart the gaps are, as a share of the side of a usual parcel. `audit` is
+    the number of random points, as a share of the parcels found. `least`, `queries` and `most` are
+    the queries per parcel that bench/scan.py measures.
     """
 
     missing: float
     smallest_gap: int
+    spacing: float
     audit: float
     least: float
     queries: float
@@ -33,9 +35,15 @@ class QualityLevel:
 
 
 QUALITY_LEVELS: dict[str, QualityLevel] = {
-    "fast": QualityLevel(0.015, smallest_gap=3, audit=0.01, least=1.0, queries=1.4, most=2.5),
-    "standard": QualityLevel(0.0015, smallest_gap=2, audit=0.015, least=1.1, queries=1.7, most=3.5),
-    "thorough": QualityLevel(0.0003, smallest_gap=2, audit=0.04, least=1.3, queries=2.6, most=5.5),
+    "fast": QualityLevel(
+        0.015, smallest_gap=3, spacing=0.5, audit=0.01, least=1.0, queries=1.4, most=2.5
+    ),
+    "standard": QualityLevel(
+        0.0011, smallest_gap=2, spacing=0.5, audit=0.015, least=1.1, queries=1.7, most=3.5
+    ),
+    "thorough": QualityLevel(
+        0.00015, smallest_gap=2, spacing=0.25, audit=0.04, least=1.3, queries=2.6, most=5.5
+    ),
 }
 
 
