@@ -392,3 +392,20 @@ async def test_table_and_corrections(client: httpx2.AsyncClient, store: Store) -
     [found] = (await client.get(f"{V1}/corrections", params={"league": 39})).json()["items"]
     assert (found["homeBefore"], found["goalsHome"]) == (2, 3)
     assert (await client.get(f"{V1}/corrections", params={"league": 40})).json() == {"items": []}
+
+
+async def test_form_seasons_and_balances(client: httpx2.AsyncClient, store: Store) -> None:
+    season = {"league": "39", "season": "2024"}
+    matches = [fixture(number, 1, 2, number, "FT") for number in (1, 2, 3)]
+    await load(store, [api_response("fixtures", matches, **season)], run=None, retention_days=30)
+    of_team = {"league": 39, "season": 2024, "team": 1}
+    [found] = (await client.get(f"{V1}/form", params=of_team)).json()["items"]
+    assert (found["form"], found["formHome"], found["pointsOf5"]) == ("WWW", "WWW", 9)
+    assert found["formAway"] == ""
+    [found] = (await client.get(f"{V1}/team_seasons", params=of_team)).json()["items"]
+    assert (found["played"], found["won"], found["leagueId"]) == (3, 3, 39)
+    [found] = (await client.get(f"{V1}/head_to_head", params={"team": 2})).json()["items"]
+    assert (found["opponentId"], found["played"], found["lost"]) == (1, 3, 3)
+    assert (await client.get(f"{V1}/head_to_head")).status_code == 422
+    players = (await client.get(f"{V1}/player_seasons", params={"player": 7})).json()
+    assert players["totalCount"] == len(players["items"])

@@ -1,15 +1,28 @@
-"""HTTP routes for what is computed from matches: tables after a round, and corrections."""
+"""HTTP routes for what is computed from matches: tables, form, seasons and corrections."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
 
 from fastapi import Query
+from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 from hasat.errors import NotFoundError, UsageError
 from hasat.http.routes import ReadStoreDep, declare_responses, dumps, json_response
 from hasat.messages import msg
+from hasat.sources.football.api import queries
 from hasat.sources.football.api.queries import read_rows
-from hasat.sources.football.api.route_params import Id, PathId, Text, item_responses, new_router
+from hasat.sources.football.api.route_params import (
+    Id,
+    PageParams,
+    PathId,
+    Text,
+    item_responses,
+    list_responses,
+    new_router,
+    page_response,
+)
 from hasat.sources.football.status import iso_time
 
 router = new_router()
@@ -67,3 +80,86 @@ async def corrections(
     found = await read_rows(store, "corrections", league=league, season=season, limit=limit)
     items = [one | {"changedAt": iso_time(one["changedAt"])} for one in found]
     return json_response(dumps({"items": items}))
+
+
+_TEAM = {"leagueId": 39, "season": 2026, "teamId": 33, "team": "Team", "played": 12}
+
+
+@router.get(
+    "/form",
+    summary="The last five results of teams",
+    response_class=Response,
+    responses=list_responses({"teamId": 33, "form": "WWDLW", "formHome": "WWW", "pointsOf5": 10}),
+)
+async def form(
+    store: ReadStoreDep,
+    paging: PageParams,
+    league: Id = None,
+    season: Id = None,
+    team: Id = None,
+) -> Response:
+    """Results together, at home and away, the latest last; most points first."""
+    filters = {"league": league, "season": season, "team": team}
+    return await page_response(store, "fixtures", queries.TEAM_FORM, filters, paging, _computed)
+
+
+@router.get(
+    "/team_seasons",
+    summary="Teams' seasons",
+    response_class=Response,
+    responses=list_responses({**_TEAM, "won": 8, "cleanSheets": 4, "form": "WWDLW"}),
+)
+async def team_seasons(
+    store: ReadStoreDep,
+    paging: PageParams,
+    league: Id = None,
+    season: Id = None,
+    team: Id = None,
+) -> Response:
+    """Sums over the matches of each season."""
+    filters = {"league": league, "season": season, "team": team}
+    return await page_response(store, "fixtures", queries.TEAM_SEASONS, filters, paging, _computed)
+
+
+@router.get(
+    "/player_seasons",
+    summary="Players' seasons",
+    response_class=Response,
+    responses=list_responses({"playerId": 7, "name": "Player", "matches": 12, "goals": 3}),
+)
+async def player_seasons(
+    store: ReadStoreDep,
+    paging: PageParams,
+    league: Id = None,
+    season: Id = None,
+    team: Id = None,
+    player: Id = None,
+) -> Response:
+    """Sums over the details of each season's matches; most goals first."""
+    filters = {"league": league, "season": season, "team": team, "player": player}
+    query = queries.PLAYER_SEASONS
+    return await page_response(store, "fixtures", query, filters, paging, _computed)
+
+
+@router.get(
+    "/head_to_head",
+    summary="The balance against opponents",
+    response_class=Response,
+    responses=list_responses({"teamId": 33, "opponentId": 34, "played": 6, "won": 3, "drawn": 1}),
+)
+async def balance(
+    store: ReadStoreDep,
+    paging: PageParams,
+    team: Annotated[int, Query(ge=0, le=2**62)],
+    opponent: Id = None,
+) -> Response:
+    """The balance of a team against each opponent, over all mirrored seasons."""
+    filters = {"team": team, "opponent": opponent}
+    return await page_response(store, "fixtures", queries.HEAD_TO_HEAD, filters, paging, _computed)
+
+
+def _computed(row: Mapping[str, Any]) -> Any:
+    return {
+        to_camel(name): iso_time(value) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }

@@ -43,6 +43,7 @@ _FIXTURE = {
         "inferredAt": "2026-11-15T01:00:00+00:00",
     },
     "toldAt": "2026-11-14T21:20:00+00:00",
+    "unconfirmedSince": "2026-11-14T21:20:00+00:00",
     "changedAt": "2026-11-14T21:20:00+00:00",
 }
 
@@ -235,6 +236,7 @@ def _fixture(row: Mapping[str, Any]) -> dict[str, Any]:
         "state": row["state"],
         "inferred": inferred,
         "toldAt": iso_time(row["told_at"]),
+        "unconfirmedSince": iso_time(row["unconfirmed_since"]),
         "detailsAt": iso_time(row["details_at"]),
         "changedAt": iso_time(row["changed_at"]),
     }

@@ -74,7 +74,8 @@ FIXTURES = ListQuery(
     " LEFT JOIN core.fixture_inferences AS i USING (fixture_id)"
     " LEFT JOIN football.fixture_told AS t USING (fixture_id)",
     "m.body, m.changed_at, t.told_at, t.details_at, football.state_of(m.status_short) AS state,"
-    " i.inferred_status, i.needs_score_verification, i.reason, i.inferred_at",
+    " i.inferred_status, i.needs_score_verification, i.reason, i.inferred_at,"
+    " football.unconfirmed_since(m.status_short, m.date, t.told_at) AS unconfirmed_since",
     "m.date NULLS LAST, m.key",
     {
         **_LEAGUE_SEASON,
@@ -150,6 +151,31 @@ TEAM_STATISTICS = ListQuery(
     "m.body",
     "m.league_id, m.season, m.team_id, m.key",
     {**_LEAGUE_SEASON, "team": _TEAM},
+)
+_PLAYER: LiteralString = "m.player_id = %(player)s"
+TEAM_FORM = ListQuery(
+    "mart.team_form AS m",
+    "m.*",
+    "m.points_of_5 DESC NULLS LAST, m.team, m.team_id",
+    {**_LEAGUE_SEASON, "team": _TEAM},
+)
+TEAM_SEASONS = ListQuery(
+    "mart.team_seasons AS m",
+    "m.*",
+    "m.season DESC, m.league_id, m.won DESC, m.team, m.team_id",
+    {**_LEAGUE_SEASON, "team": _TEAM},
+)
+PLAYER_SEASONS = ListQuery(
+    "mart.player_seasons AS m",
+    "m.*",
+    "m.season DESC, m.league_id, m.goals DESC NULLS LAST, m.name, m.player_id, m.team_id",
+    {**_LEAGUE_SEASON, "team": _TEAM, "player": _PLAYER},
+)
+HEAD_TO_HEAD = ListQuery(
+    "mart.head_to_head AS m",
+    "m.*",
+    "m.played DESC, m.opponent, m.opponent_id",
+    {"team": _TEAM, "opponent": "m.opponent_id = %(opponent)s"},
 )
 _OF_A_FIXTURE: dict[str, LiteralString] = {"fixture": "m.fixture_id = %(fixture)s"}
 BLOCKS = {

@@ -26,7 +26,13 @@ _TOWNS = (
     "Muğla", "Niğde", "Ordu", "Sakarya", "Samsun", "Sinop", "Şırnak", "Tokat", "Uşak", "Van",
 )
 _KINDS = ("Yıldızı", "Irmak", "Demir", "İdman", "Güneşi", "Gücü", "Ovası", "Işık", "Kale", "Çınar")
+_SURNAMES = (
+    "Aydın", "Çelik", "Demir", "Doğan", "Erdem", "Güneş", "Işık", "Kaya", "Koç", "Öztürk", "Polat",
+    "Şahin", "Taş", "Uysal", "Ünal", "Yıldız", "Yılmaz", "Aslan", "Bulut", "Çetin", "Özkan", "Şen",
+)
 # fmt: on
+_FORMATION = ("1:1", *(f"{line}:{n}" for line in (2, 3) for n in (4, 3, 2, 1)), "4:2", "4:1")
+_POSITIONS = "GDDDDMMMMFF"
 
 
 @dataclass(frozen=True)
@@ -217,20 +223,51 @@ class Moment:
             return {"events": [], "lineups": [], "statistics": [], "players": []}
         sides = (self.match.home, self.match.away)
         return {
-            "events": [_goal(*goal) for goal in self.goals],
+            "events": self._events(),
             "lineups": [_lineup(team) for team in sides],
             "statistics": [self._statistics(team) for team in sides],
             "players": [self._players(team) for team in sides],
         }
 
+    def _events(self) -> list[dict[str, Any]]:
+        """Return goals, cards and substitutions so far, in the order of minutes."""
+        elapsed = self.elapsed or 0
+        found = [
+            _event(minute, team, player, "Goal", "Normal Goal")
+            for minute, team, player in self.goals
+        ]
+        for team in (self.match.home, self.match.away):
+            dice = random.Random(f"events:{self.match.seed}:{self.match.id}:{team}")  # noqa: S311
+            for _ in range(dice.randint(0, 3)):
+                player = team * 100 + dice.randint(2, 10)
+                found.append(_event(dice.randint(10, 90), team, player, "Card", "Yellow Card"))
+            for number in range(1, dice.randint(2, 4)):
+                player, other = team * 100 + 11 - number, team * 100 + 11 + number
+                minute = dice.randint(50, 88)
+                detail = f"Substitution {number}"
+                found.append(_event(minute, team, player, "subst", detail, other))
+        found = [one for one in found if one["time"]["elapsed"] <= elapsed]
+        return sorted(found, key=lambda one: one["time"]["elapsed"])
+
     def _statistics(self, team: int) -> dict[str, Any]:
         goals = sum(scored == team for _, scored, _ in self.goals)
+        dice = random.Random(f"statistics:{self.match.seed}:{self.match.id}")  # noqa: S311
+        possession = dice.randint(35, 65)
+        if team == self.match.away:
+            possession = 100 - possession
+            dice = random.Random(f"statistics:{self.match.seed}:{self.match.id}:away")  # noqa: S311
+        played = (self.elapsed or 0) / 90
+        shots = goals + round(played * dice.randint(3, 8))
         return {
             "team": _team(team),
             "statistics": [
-                {"type": "Shots on Goal", "value": goals + 2},
-                {"type": "Ball Possession", "value": "50%"},
-                {"type": "expected_goals", "value": f"{goals * 0.9:.2f}"},
+                {"type": "Shots on Goal", "value": shots},
+                {"type": "Total Shots", "value": shots + round(played * dice.randint(2, 9))},
+                {"type": "Fouls", "value": round(played * dice.randint(6, 18))},
+                {"type": "Corner Kicks", "value": round(played * dice.randint(1, 10))},
+                {"type": "Ball Possession", "value": f"{possession}%"},
+                {"type": "Total passes", "value": round(played * possession * 9)},
+                {"type": "expected_goals", "value": f"{goals * 0.7 + played * 0.6:.2f}"},
                 {"type": "Red Cards", "value": None},
             ],
         }
@@ -238,8 +275,19 @@ class Moment:
     def _players(self, team: int) -> dict[str, Any]:
         players = [
             {
-                "player": {"id": team * 100 + n if n < 11 else 0, "name": f"P{n}", "photo": ""},
-                "statistics": [{"games": {"minutes": self.elapsed, "rating": "7.1"}}],
+                "player": {
+                    "id": team * 100 + n if n < 11 else 0,
+                    "name": footballer(team * 100 + n),
+                    "photo": "",
+                },
+                "statistics": [
+                    {
+                        "games": {"minutes": self.elapsed, "rating": "7.1"},
+                        "goals": {
+                            "total": sum(one == team * 100 + n for _, _, one in self.goals) or None
+                        },
+                    }
+                ],
             }
             for n in range(1, 13)
         ]
@@ -258,30 +306,45 @@ def _team(team: int) -> dict[str, Any]:
     return {"id": team, "name": club(team), "logo": ""}
 
 
-def _goal(minute: int, team: int, scorer: int) -> dict[str, Any]:
+def _event(
+    minute: int, team: int, player: int, type_: str, detail: str, assist: int | None = None
+) -> dict[str, Any]:
     return {
         "time": {"elapsed": minute, "extra": None},
         "team": _team(team),
-        "player": {"id": scorer, "name": f"P{scorer % 100}"},
-        "assist": {"id": None, "name": None},
-        "type": "Goal",
-        "detail": "Normal Goal",
+        "player": {"id": player, "name": footballer(player)},
+        "assist": {"id": assist, "name": footballer(assist) if assist else None},
+        "type": type_,
+        "detail": detail,
         "comments": None,
     }
 
 
 def _lineup(team: int) -> dict[str, Any]:
-    player = [
-        {"player": {"id": team * 100 + n, "name": f"P{n}", "number": n, "pos": "M", "grid": None}}
-        for n in range(1, 12)
-    ]
+    shirt = f"{(team * 2_654_435_761) % 2**24:06x}"
+    colours = {"primary": shirt, "number": "ffffff", "border": shirt}
     return {
-        "team": {**_team(team), "colors": None},
-        "coach": {"id": None, "name": None, "photo": ""},
+        "team": {**_team(team), "colors": {"player": colours, "goalkeeper": colours}},
+        "coach": {"id": team, "name": footballer(team * 100 + 99), "photo": ""},
         "formation": "4-4-2",
-        "startXI": player,
-        "substitutes": [],
+        "startXI": [
+            _in_lineup(team, n, position, grid)
+            for n, (position, grid) in enumerate(zip(_POSITIONS, _FORMATION, strict=True), 1)
+        ],
+        "substitutes": [_in_lineup(team, n, "M", None) for n in range(12, 17)],
     }
+
+
+def _in_lineup(team: int, number: int, position: str, grid: str | None) -> dict[str, Any]:
+    player = team * 100 + number
+    named = {"id": player, "name": footballer(player), "number": number}
+    return {"player": {**named, "pos": position, "grid": grid}}
+
+
+def footballer(player: int) -> str:
+    """Return the name of a player, made of an initial and a common surname."""
+    initial = "ABCÇDEFGHİKLMNOÖRSŞTUVYZ"[player * 7 % 24]
+    return f"{initial}. {_SURNAMES[(player * 5 + player // 100) % len(_SURNAMES)]}"
 
 
 def club(team: int) -> str:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
-from hasat.sources.football.simulator.matches import REAL_TIME, League, Match, Moment, Tempo, club
+from hasat.sources.football.simulator.matches import (
+    REAL_TIME,
+    League,
+    Match,
+    Moment,
+    Tempo,
+    club,
+    footballer,
+)
 from hasat.sources.football.states import LIVE
 
 _KICK_OFFS = (12, 15, 17, 19)
@@ -323,7 +331,7 @@ def _injuries(world: World, parameters: Mapping[str, str], now: datetime) -> lis
         {
             "player": {
                 "id": moment.match.home * 100 + 12,
-                "name": "P12",
+                "name": footballer(moment.match.home * 100 + 12),
                 "type": "Missing Fixture",
                 "reason": "Knee Injury",
             },
@@ -346,8 +354,8 @@ def _top_scorers(world: World, parameters: Mapping[str, str], now: datetime) -> 
     best = sorted(goals.items(), key=lambda pair: (-pair[1], pair[0]))[:20]
     return [
         {
-            "player": {"id": player, "name": f"P{player % 100}"},
-            "statistics": [{"team": {"id": team}, "goals": {"total": count}}],
+            "player": {"id": player, "name": footballer(player)},
+            "statistics": [{"team": {"id": team, "name": club(team)}, "goals": {"total": count}}],
         }
         for (player, team), count in best
     ]

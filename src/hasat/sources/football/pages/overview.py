@@ -1,21 +1,17 @@
-"""Football: coverage of the tracked leagues, the matches of a day, and standings."""
+"""The page of the source: coverage of the tracked leagues, and the matches of a day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from importlib.resources import files
+from datetime import date
 from typing import Any
 
-from psycopg.rows import dict_row
-
 from hasat.errors import UsageError
-from hasat.messages import msg, template
-from hasat.pages import NavigationEntry, Page, PageContext, PageRequest, SourcePages
+from hasat.messages import msg
+from hasat.pages import PageContext, PageRequest
 from hasat.source.installed import missing_configuration
+from hasat.sources.football.pages.data import Match, StandingsRow, read_rows, to_match
 from hasat.sources.football.settings import FootballSettings
 from hasat.sources.football.source import FOOTBALL
-from hasat.sources.football.states import state_of
-from hasat.store.queries import load_query
 
 _MAX_MATCHES = 300
 
@@ -55,41 +51,6 @@ class LeagueRow:
     detailed: int
     inferred: int
     cells: Sequence[Cell]
-
-
-@dataclass(frozen=True)
-class Match:
-    """A match as published, with the state that Hasat inferred, if any."""
-
-    fixture_id: int
-    league: str | None
-    date: datetime
-    home: str | None
-    away: str | None
-    goals_home: int | None
-    goals_away: int | None
-    status: str | None
-    state: str
-    elapsed: int | None
-    inferred: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class StandingsRow:
-    """One team in the standings."""
-
-    group: str | None
-    rank: int | None
-    team: str | None
-    played: int | None
-    won: int | None
-    drawn: int | None
-    lost: int | None
-    scored: int | None
-    conceded: int | None
-    points: int | None
-    form: str | None
 
 
 @dataclass(frozen=True)
@@ -133,21 +94,16 @@ def _day(request: PageRequest, today: date) -> date:
         ) from error
 
 
-async def _rows(context: PageContext, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    async with context.store.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(load_query("hasat.sources.football", name), values)
-        return await cursor.fetchall()
-
-
 async def _leagues(context: PageContext) -> Sequence[LeagueRow]:
     tracked = context.settings.section(FootballSettings).tracked_leagues
     if not tracked:
         return []
     names = {one.id: one.name for one in tracked}
-    rows = await _rows(
-        context,
-        "page_leagues",
-        {"leagues": [one.id for one in tracked], "seasons": [one.season for one in tracked]},
+    rows = await read_rows(
+        context.store,
+        "leagues",
+        leagues=[one.id for one in tracked],
+        seasons=[one.season for one in tracked],
     )
     return [
         LeagueRow(
@@ -175,53 +131,12 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 
 
 async def _matches(context: PageContext, day: date, league: int | None) -> Sequence[Match]:
-    rows = await _rows(
-        context,
-        "page_matches",
-        {"day": day, "zone": context.zone.key, "league": league, "limit": _MAX_MATCHES},
+    rows = await read_rows(
+        context.store, "matches", day=day, zone=context.zone.key, league=league, limit=_MAX_MATCHES
     )
-    return [Match(**row, state=state_of(row["status"]).value) for row in rows]
+    return [to_match(row) for row in rows]
 
 
 async def _table(context: PageContext, league: int, season: int) -> Sequence[StandingsRow]:
-    rows = await _rows(context, "page_standings", {"league": league, "season": season})
+    rows = await read_rows(context.store, "standings", league=league, season=season)
     return [StandingsRow(**row) for row in rows]
-
-
-PAGES = SourcePages(
-    (Page("/football", "football", football, "football"),),
-    files("hasat.sources.football") / "templates",
-    (NavigationEntry("football", template("Football"), "/football", order=70),),
-    labels={
-        "coverage": {
-            "here": template("Available"),
-            "offered": template("Not fetched yet"),
-            "not_offered": template("Not offered"),
-        },
-        "match_data": {
-            "events": template("Events"),
-            "lineups": template("Line-ups"),
-            "statistics": template("Statistics"),
-            "players": template("Players"),
-            "standings": template("Standings"),
-            "injuries": template("Injuries"),
-            "top_scorers": template("Top scorers"),
-            "team_statistics": template("Team statistics"),
-        },
-        "match_state": {
-            "scheduled": template("Not started"),
-            "live": template("Live"),
-            "finished": template("Full time"),
-            "postponed": template("Postponed"),
-            "cancelled": template("Cancelled"),
-            "abandoned": template("Abandoned"),
-            "not_played": template("Not played"),
-            "unknown": template("Unknown"),
-        },
-        "match_group": {
-            "live": template("Live"),
-            "finished": template("Finished matches"),
-            "others": template("Other matches"),
-        },
-    },
-)
