@@ -57,18 +57,17 @@ def _broken_sources() -> list[Finding]:
 
 
 def check_jobs(catalogue: Catalogue, settings: Settings) -> Finding:
-    """Count the jobs."""
+    """Count the jobs, and report entries of the schedule without an effect."""
     enabled = sum(job.enabled for job in catalogue)
-    return Finding(
-        "jobs",
-        "ok",
-        msg(
-            "{count} jobs, {enabled} enabled, times in {timezone}",
-            count=len(catalogue),
-            enabled=enabled,
-            timezone=settings.jobs.timezone,
-        ),
+    counted = msg(
+        "{count} jobs, {enabled} enabled, times in {timezone}",
+        count=len(catalogue),
+        enabled=enabled,
+        timezone=settings.jobs.timezone,
     )
+    if catalogue.remarks:
+        return Finding("jobs", "warning", join([f"{counted}.", *catalogue.remarks]))
+    return Finding("jobs", "ok", counted)
 
 
 async def check_database(

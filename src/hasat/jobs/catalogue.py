@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 
-import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from hasat.errors import NotFoundError, SettingsError, UsageError
@@ -227,8 +226,6 @@ def _shown(value: Any) -> str:
 # The name is also used as queue name, lock, setting and command-line argument.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -237,6 +234,8 @@ class Catalogue:
     jobs: Mapping[str, Job]
     zone: str
     """The zone in which times are shown."""
+    remarks: tuple[str, ...] = ()
+    """Entries of the schedule without an effect, for `hasat config check` and `hasat doctor`."""
 
     @classmethod
     def of(cls, jobs: Iterable[Job], settings: Settings) -> "Catalogue":
@@ -252,6 +251,7 @@ class Catalogue:
                 raise SettingsError(msg("Two jobs share the name {job!r}.", job=job.name))
             known[job.name] = job
         declared = dict(known)
+        remarks = []
         for name, override in settings.jobs.schedule.items():
             if name not in known:
                 if close := get_close_matches(name, list(known), n=1):
@@ -260,12 +260,22 @@ class Catalogue:
                         remedy=msg("Did you mean {close!r}?", close=close[0]),
                     )
                 # The configuration may contain sources that are not installed.
-                log.warning("schedule.unknown_job", job=name)
+                remarks.append(
+                    msg("jobs.schedule.{job} has no effect: there is no such job.", job=name)
+                )
                 continue
             job = known[name]
-            for param in unknown_params(job, override.params):
-                # The original's jobs had parameters that are not needed here.
-                log.warning("schedule.unknown_parameter", job=name, parameter=param)
+            # The original's jobs had parameters that are not needed here; null sets nothing.
+            given = [param for param, value in override.params.items() if value is not None]
+            remarks += [
+                msg(
+                    "jobs.schedule.{job}.params.{parameter} has no effect: the job has no such"
+                    " parameter.",
+                    job=name,
+                    parameter=param,
+                )
+                for param in unknown_params(job, given)
+            ]
             mode = {"mode": dict(override.mode)} if override.mode else {}
             known[name] = replace(
                 job,
@@ -279,6 +289,7 @@ class Catalogue:
                 for name, job in sorted(known.items())
             },
             settings.jobs.timezone,
+            tuple(remarks),
         )
         for job in catalogue:
             try:

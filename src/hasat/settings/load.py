@@ -82,6 +82,10 @@ def load_settings(
     origins = dict.fromkeys(leaves(), DEFAULT)
     del origins[SCHEDULE]
     settings._origins = MappingProxyType(origins | {k: v.origin for k, v in given.items()})
+    sections = (getattr(settings, name) for name in type(settings).model_fields)
+    found.remarks += [
+        remark for one in sections if isinstance(one, Section) for remark in one.without_effect()
+    ]
     settings._files, settings._remarks = files, tuple(found.remarks)
     return settings
 

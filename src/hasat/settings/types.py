@@ -1,6 +1,7 @@
 """Types of settings: how each is parsed from text, validated and shown."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parseaddr
@@ -303,6 +304,10 @@ class Section(BaseModel):
 
     legacy: ClassVar[LegacyNames] = LegacyNames()
     """Names of earlier systems; read from the top section of a source."""
+
+    def without_effect(self) -> Sequence[str]:
+        """Return what an operator may expect of settings that have no effect."""
+        return ()
 
     model_config = ConfigDict(
         frozen=True,

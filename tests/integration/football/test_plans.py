@@ -129,14 +129,38 @@ async def test_results_have_their_share_of_a_small_plan(
         assert finalise.needs == needs
 
 
-async def test_windows_without_effect_are_remarked(start_collector: StartCollector) -> None:
-    async def remarks(**backfill: Any) -> list[str]:
-        async with start_collector(World(100).respond, backfill=backfill) as here:
-            found = await status(here.store, here.settings)
-            return [str(one) for one in found["remarks"]]
+async def test_unlisted_leagues_are_reported_once_a_day_and_not_requested(
+    start_collector: StartCollector,
+) -> None:
+    followed = (39, *range(900, 948))
+    async with start_collector(World(75_000).respond, *followed) as here:
+        for hour in range(24):
+            now = NOW + hour * HOUR
+            await here.database_clock.set_time(now)
+            told = [
+                (await here.run(job, now)).message or ""
+                for job in ("daily_standings", "injuries_hourly", "daily_fixtures_by_date")
+            ]
+            reported = [message for message in told if "does not list" in message]
+            # The run that fetches the list of leagues reports, and names five of 48.
+            assert len(reported) == (1 if hour in (0, 21) else 0), hour
+            for message in reported:
+                assert message.count("does not list") == 5
+                assert "43 more followed seasons are not listed." in message
+        assert not [g for _, g in here.api.requests if int(g.get("league", 0)) >= 900]
+        found = await status(here.store, here.settings)
+        assert "The API does not list league 900 (season 2026)." in map(str, found["remarks"])
 
-    [remark] = await remarks(fixtures_window_days=14)
-    assert "football.backfill.fixtures_window_days has no effect" in remark
+
+async def test_an_unlisted_league_with_matches_is_still_followed(
+    start_collector: StartCollector,
+) -> None:
+    world = World(75_000)
+    world.matches.append(match(900, NOW - 20 * HOUR, "FT", 900))
+    async with start_collector(world.respond, 39, 900) as here:
+        await here.run("fixtures_backfill_league_season", NOW)
+        await here.run("daily_standings", NOW)
+        assert ("standings", {"league": "900", "season": "2026"}) in here.api.requests
 
 
 async def test_columns_of_the_original_exist(start_collector: StartCollector) -> None:

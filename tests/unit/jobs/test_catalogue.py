@@ -49,6 +49,13 @@ def test_an_override_of_a_job_that_does_not_exist_is_an_error_with_a_suggestion(
     assert caught.value.remedy == "Did you mean 'sample'?"
 
 
+def test_an_override_of_another_installation_is_remarked() -> None:
+    catalogue = Catalogue.of([SAMPLE], settings_with(nowhere={"enabled": False}))
+    assert [str(remark) for remark in catalogue.remarks] == [
+        "jobs.schedule.nowhere has no effect: there is no such job."
+    ]
+
+
 def test_an_unknown_job_gets_a_suggestion() -> None:
     with pytest.raises(NotFoundError) as caught:
         Catalogue.of(platform_jobs(), settings_with()).get("housekeping")

@@ -118,3 +118,86 @@ def test_check_fails_when_something_is_wrong(run: Run, monkeypatch: pytest.Monke
 
 def test_reference_prints_the_page(run: Run) -> None:
     assert run("reference").stdout == reference()
+
+
+ORIGINAL_JOBS = """\
+fixtures_fetch_mode: per_tracked_leagues
+jobs:
+- job_id: daily_standings
+  type: incremental_daily
+  enabled: true
+  priority: HIGH
+  endpoint: /standings
+  params: {league: null, season: null}
+  interval: {type: cron, cron: "0-59/5 * * * *"}
+  mode: {max_leagues_per_run: 30}
+  target_layer: raw+core
+  dependencies: [bootstrap_leagues]
+  coverage_target: {endpoint: /standings, min_records: 1}
+- job_id: stale_live_refresh
+  enabled: true
+  params: {stale_threshold_minutes: 30, scope_source: daily}
+  interval: {type: cron, cron: "*/10 * * * *"}
+- job_id: live_fixtures_all
+  type: live_loop
+  interval: {type: interval, seconds: 15}
+tracked_leagues:
+- {id: 39, name: Premier League, season: 2025}
+"""
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """A folder with the job files of the original football collector."""
+    folder = tmp_path / "config" / "jobs"
+    folder.mkdir(parents=True)
+    (folder / "daily.yaml").write_text(ORIGINAL_JOBS)
+    return folder
+
+
+def test_check_knows_jobs_and_their_parameters(
+    run: Run, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACKFILL_FIXTURES_WINDOW_DAYS", "14")
+    result = run("check", "--json")
+    assert result.exit_code == 0
+    checked = json.loads(result.stdout)
+    live, windows, scope = checked["remarks"]
+    assert "live_fixtures_all has no effect" in live
+    assert "live_refresh" in live
+    assert windows.startswith("football.backfill.fixtures_window_days has no effect")
+    assert scope.startswith("jobs.schedule.stale_live_refresh.params.scope_source has no effect")
+    assert checked["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("daily_standings", "daily_standing", "'daily_standing', which does not exist"),
+        ("stale_threshold_minutes: 30", "stale_threshold_minutes: often", "stale_threshold"),
+        ("0-59/5 * * * *", "0-99/5 * * * *", "bad minute"),
+        (
+            "- {id: 39, name: Premier League, season: 2025}",
+            "- {id: 39, season: 2025}\n- {id: 39, season: 2025}",
+            "names a league twice: 39 in season 2025",
+        ),
+    ],
+)
+def test_check_reports_wrong_jobs_and_leagues(
+    run: Run, original: Path, before: str, after: str, problem: str
+) -> None:
+    (original / "daily.yaml").write_text(ORIGINAL_JOBS.replace(before, after))
+    result = run("check", "--json")
+    assert result.exit_code == 2
+    [found] = json.loads(result.stdout)["problems"]
+    assert problem in found
+
+
+@pytest.mark.parametrize("address", ["v3.football.api-sports.io", "ftp://example.org", "https://"])
+def test_check_reports_a_wrong_address(
+    run: Run, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("API_FOOTBALL_BASE_URL", address)
+    result = run("check", "--json")
+    assert result.exit_code == 2
+    assert "API_FOOTBALL_BASE_URL" in json.loads(result.stdout)["problems"][0]

@@ -62,21 +62,24 @@ def show(
 
 @app.command()
 def check(ctx: typer.Context, json: output.JsonFlag = False) -> None:
-    """Check flags, environment and files, and report all problems at once.
+    """Check flags, environment, files, and the jobs they name, and report all problems at once.
 
     Exits 0 if the settings are valid and 2 otherwise. Remarks name settings without effect.
 
     Examples: `hasat config check` · `hasat --config ./deploy/config.example config check --json`
     """
+    from hasat.console.runtime import build_catalogue
+
     try:
         settings = context.get_settings(ctx)
+        catalogue = build_catalogue(settings)
     except SettingsError as error:
         if not json:
             raise
         problems = error.message.splitlines()
         output.emit({"problems": problems, "files": [], "remarks": []}, json=True, human=str)
         raise typer.Exit(error.exit_code) from error
-    files, remarks = list(settings.files), list(settings.remarks)
+    files, remarks = list(settings.files), [*settings.remarks, *catalogue.remarks]
 
     def human() -> str:
         for remark in remarks:

@@ -72,6 +72,8 @@ class FootballClient:
         self._readable = 0
         self._unreadable = 0
         self._day_limit: int | None = None
+        self.reports_leagues = self.is_manual
+        """Whether the run reports unlisted leagues: when it fetched the list, about once a day."""
         self.refusal: str | None = None
         """Why the API refused the last request, or the guard its response; None if neither did."""
 
@@ -100,8 +102,9 @@ class FootballClient:
         """Return the followed leagues, or the league and season that the operator named."""
         only, season = only_league(self.context), self.params.get("only_season")
         found = await resolve(self.store, self.settings.tracked_leagues, only)
-        for warning in found.warnings:
-            self.warn(warning)
+        if self.reports_leagues:
+            for warning in found.warnings:
+                self.warn(warning)
         leagues = found.leagues
         if only is not None and not leagues:
             year = season or (self.is_named and await current_season(self.store, only))

@@ -3,7 +3,10 @@
 from hasat.settings import legacy
 from hasat.settings.legacy import Inert, ItemDefault, LegacyFile, LegacyNames
 
-_LIVE = "live polling was given up; matches are followed by the stale_* jobs."
+_LIVE = (
+    "matches are followed by the stale_* jobs; enable the job live_refresh to ask once a minute"
+    " or more often."
+)
 _RUNS = "the state of jobs is in the database (`hasat jobs history`), not in a log file."
 _LEAGUES = "leagues are resolved from the API's own list."
 _TRACKED = "tracked_leagues is in jobs/daily.yaml."

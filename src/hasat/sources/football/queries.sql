@@ -138,6 +138,14 @@ SELECT l.league_id, coalesce(l.name, ''), coalesce(l.country, ''),
 SELECT league_id, year, first_day, last_day, coverage
   FROM football.seasons_of(%(leagues)s)
 
+-- name: unlisted_seasons
+-- Which of these seasons the API's list of leagues lacks, and whether the mirror has matches of them.
+SELECT s.league_id, s.season,
+       EXISTS (SELECT FROM core.fixtures AS f WHERE f.league_id = s.league_id AND f.season = s.season)
+  FROM unnest(%(leagues)s::bigint[], %(seasons)s::bigint[]) WITH ORDINALITY AS s (league_id, season, no)
+ WHERE EXISTS (SELECT FROM core.leagues)
+ ORDER BY s.no
+
 -- name: may_be_over
 -- Matches that began long ago and have had no news for long.
 SELECT fixture_id

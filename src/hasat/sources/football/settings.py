@@ -1,5 +1,6 @@
 """The settings of the source `football`, and the limits of its upstream."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
@@ -7,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from hasat.budget import Lane, Upstream
+from hasat.messages import msg
 from hasat.settings import LegacyNames, Section, Settings, types
 from hasat.sources.football.legacy import LEGACY
 
@@ -193,6 +195,23 @@ class FootballSettings(Section):
     details: Details = Details()
     team_stats: TeamStats = TeamStats()
     verification: Verification = Verification()
+
+    def without_effect(self) -> Sequence[str]:
+        """Return which settings of the original have no effect."""
+        windows = [
+            f"football.backfill.{name}"
+            for name in ("fixtures_window_days", "fixtures_max_pages_per_task")
+            if name in self.backfill.model_fields_set
+        ]
+        if not windows or self.backfill.fixtures_mode == "windows":
+            return ()
+        return (
+            msg(
+                "{settings} has no effect: a season is one request. Set"
+                " football.backfill.fixtures_mode to windows to fetch by windows.",
+                settings=", ".join(windows),
+            ),
+        )
 
     @field_validator("collect")
     @classmethod

@@ -11,6 +11,8 @@ from hasat.settings import Settings
 from hasat.source import Served
 from hasat.sources.football.endpoints import SOURCE
 from hasat.sources.football.jobs.catalogue import JOBS
+from hasat.sources.football.jobs.seasons import unlisted_remarks
+from hasat.sources.football.leagues import resolve
 from hasat.sources.football.settings import FootballSettings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # The matches of a day are fetched once a day; two hours are for a long queue.
 _FRESH_HOURS = 26
+_MAX_REMARKS = 10
 _HELP = {
     "inferred_fixtures": "Matches inferred to be finished.",
     "set_aside": "Quarantined parts of responses.",
@@ -47,27 +50,17 @@ async def status(store: Store, settings: Settings) -> Mapping[str, Any]:
         "setAside": row["set_aside"],
         "lastRuns": row["last_runs"],
         "quota": await quota_of(store, settings),
-        "remarks": _remarks(settings.section(FootballSettings)),
+        "remarks": await _remarks(store, settings.section(FootballSettings)) if followed else [],
         "checks": {"football_freshness": _freshness(row) if followed else {"status": "Healthy"}},
     }
 
 
-def _remarks(football: FootballSettings) -> list[str]:
-    """Return what an operator may expect of a setting that has no effect."""
-    windows = [
-        f"football.backfill.{name}"
-        for name in ("fixtures_window_days", "fixtures_max_pages_per_task")
-        if name in football.backfill.model_fields_set
-    ]
-    if not windows or football.backfill.fixtures_mode == "windows":
+async def _remarks(store: Store, football: FootballSettings) -> list[str]:
+    """Return which followed leagues the API does not list."""
+    if not football.tracked_leagues:
         return []
-    return [
-        msg(
-            "{settings} has no effect: a season is one request. Set football.backfill.fixtures_mode"
-            " to windows to fetch by windows.",
-            settings=", ".join(windows),
-        )
-    ]
+    found = await resolve(store, football.tracked_leagues)
+    return [*found.warnings, *await unlisted_remarks(store, found.leagues)][:_MAX_REMARKS]
 
 
 async def quota_of(store: Store, settings: Settings) -> dict[str, Any]:

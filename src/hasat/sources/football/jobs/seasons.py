@@ -8,11 +8,14 @@ from typing import Any
 from hasat.messages import msg
 from hasat.sources.football.client import FootballClient, load_refusals, record_refusal
 from hasat.sources.football.ingest.raw_store import ApiResponse
+from hasat.sources.football.leagues import FollowedLeague
 from hasat.store import Store
 from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
+# A run names so many unlisted seasons.
+_MAX_SENTENCES = 5
 # Refusals depend on the plan, which rarely changes.
 _REFUSED_COOLDOWN = timedelta(days=1)
 RequestTimes = dict[tuple[int, int, int], datetime]
@@ -56,10 +59,20 @@ async def followed_seasons(api: FootballClient, *, with_previous: bool = False) 
     await ensure_leagues(api)
     wanted = [(league.id, league.season) for league in await api.leagues()]
     if not wanted and not api.warnings:
-        api.report_idle(msg("No league is followed. Set tracked_leagues."))
+        api.report_idle(
+            msg("No followed league is in the API's list.")
+            if api.settings.tracked_leagues
+            else msg("No league is followed. Set tracked_leagues.")
+        )
     listed = await listed_seasons(api.store, [league for league, _ in wanted])
+    if missing := await _unlisted(api.store, [pair for pair in wanted if pair not in listed]):
+        _warn_unlisted(api, missing, listed)
+        # The backfills ask once whether there are matches nevertheless.
+        if not (api.is_manual or with_previous):
+            wanted = [pair for pair in wanted if pair not in missing or missing[pair]]
+            if not wanted:
+                api.report_idle(msg("The API lists no followed league in its season."))
     found = [listed.get(pair, Season(*pair)) for pair in wanted]
-    await _warn_unlisted(api, [pair for pair in wanted if pair not in listed], listed)
     if with_previous and api.params.get("only_season") is None:
         before = [(league, year - 1) for league, year in wanted if (league, year - 1) not in wanted]
         found += [
@@ -100,41 +113,72 @@ async def ensure_leagues(api: FootballClient) -> None:
 
 
 async def fetch_leagues(api: FootballClient) -> None:
+    api.reports_leagues = True
     response = await api.fetch("leagues")
     loaded = await api.load(response)
     await record_request(api, response if loaded else None, "leagues", 0, 0)
 
 
-async def _warn_unlisted(
-    api: FootballClient, unlisted: Sequence[tuple[int, int]], listed: Iterable[tuple[int, int]]
+async def _unlisted(
+    store: Store, pairs: Sequence[tuple[int, int]]
+) -> Mapping[tuple[int, int], bool]:
+    """Return followed seasons that the API does not list, and whether the mirror has matches.
+
+    These are typing errors, or seasons of the future. Without the API's list nothing is known.
+    """
+    if not pairs:
+        return {}
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            load_query(_PACKAGE, "unlisted_seasons"),
+            {"leagues": [league for league, _ in pairs], "seasons": [year for _, year in pairs]},
+        )
+        return {(league, year): known for league, year, known in await cursor.fetchall()}
+
+
+def _warn_unlisted(
+    api: FootballClient,
+    missing: Iterable[tuple[int, int]],
+    listed: Iterable[tuple[int, int]],
 ) -> None:
-    """Warn about followed seasons that the API does not list: typing errors or future seasons."""
-    if not unlisted:
+    """Warn about unlisted seasons, in a scheduled run only when the list was fetched."""
+    if not api.reports_leagues:
         return
-    async with api.store.connection() as conn:
-        cursor = await conn.execute("SELECT FROM core.leagues LIMIT 1")
-        if await cursor.fetchone() is None:
-            return
-    for league, year in unlisted:
-        years = [known for number, known in listed if number == league]
-        if years:
-            api.warn(
-                msg(
-                    "The API does not list season {year} of league {league}; its latest season is"
-                    " {latest}.",
-                    league=league,
-                    year=year,
-                    latest=max(years),
-                )
-            )
-        else:
-            api.warn(
-                msg(
-                    "The API does not list league {league} (season {year}).",
-                    league=league,
-                    year=year,
-                )
-            )
+    sentences = _unlisted_sentences(missing, listed)
+    for sentence in sentences[:_MAX_SENTENCES]:
+        api.warn(sentence)
+    if len(sentences) > _MAX_SENTENCES:
+        more = len(sentences) - _MAX_SENTENCES
+        api.warn(msg("{count} more followed seasons are not listed.", count=more))
+
+
+def _unlisted_sentences(
+    missing: Iterable[tuple[int, int]], listed: Iterable[tuple[int, int]]
+) -> list[str]:
+    latest: dict[int, int] = {}
+    for league, year in listed:
+        latest[league] = max(year, latest.get(league, year))
+    return [
+        msg(
+            "The API does not list season {year} of league {league}; its latest season is"
+            " {latest}.",
+            league=league,
+            year=year,
+            latest=latest[league],
+        )
+        if league in latest
+        else msg("The API does not list league {league} (season {year}).", league=league, year=year)
+        for league, year in missing
+    ]
+
+
+async def unlisted_remarks(store: Store, followed: Sequence[FollowedLeague]) -> list[str]:
+    """Return a sentence for each followed season that the API does not list."""
+    pairs = [(league.id, league.season) for league in followed]
+    listed = await listed_seasons(store, [league for league, _ in pairs])
+    return _unlisted_sentences(
+        await _unlisted(store, [pair for pair in pairs if pair not in listed]), listed
+    )
 
 
 async def listed_seasons(store: Store, leagues: Sequence[int]) -> dict[tuple[int, int], Season]:
