@@ -1,12 +1,14 @@
 """The declarations of endpoints: what follows from them works for every one."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hasat.sim import Simulation
 from hasat.sources.football.endpoints import ENDPOINTS, OPTIONAL, Endpoint, find_endpoint
+from hasat.sources.football.endpoints.reference import markdown
 from hasat.sources.football.ingest.elements import extract
 from hasat.sources.football.ingest.scopes import column_of, scopes_containing
 from hasat.sources.football.simulator.optional import simulate_rows
@@ -96,3 +98,10 @@ def test_rules_name_columns() -> None:
 def test_unknown_endpoint_has_no_records() -> None:
     assert find_endpoint("no/such", {}) is None
     assert extract("no/such", {}, json.loads('[{"id": 1}]')).elements == []
+
+
+def test_the_reference_has_every_endpoint() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "football-endpoints.md"
+    assert page.read_text("utf-8") == markdown(), "scripts/docs brings it up to date"
+    for endpoint in ENDPOINTS:
+        assert f"`/{endpoint.name}`" in markdown()
