@@ -275,7 +275,7 @@ async def _check(here: Season, store: Store) -> None:
         " JOIN football.fixture_told USING (fixture_id)",
     )
     assert {fixture for fixture, *_ in mirrored} == matches.keys()
-    goals = defaultdict(
+    events = defaultdict(
         int, await rows(store, "SELECT fixture_id, count(*) FROM core.fixture_events GROUP BY 1")
     )
     overdue = []
@@ -286,7 +286,7 @@ async def _check(here: Season, store: Store) -> None:
             overdue.append((fixture, body["fixture"]["status"]["short"], told_at))
         settled = match.at(details_at) if details_at else None
         if settled and settled.is_finished and match.league.has_live:
-            assert goals[fixture] == len(settled.goals), fixture
+            assert events[fixture] == len(settled.blocks()["events"]), fixture
     assert not overdue
     mirror = await _mirrored(store)
     assert {dataset for dataset, *_ in mirror} == _PLACES.keys()

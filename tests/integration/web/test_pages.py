@@ -42,6 +42,8 @@ PATHS = {
     "/watchlists/{name}": "/watchlists/mine",
     "/runs/{run}": "/runs/1",
     "/changes/record": "/changes/record?dataset=einvoice&key=1234567890",
+    "/football/leagues/{league}/{season}": "/football/leagues/39/2026",
+    "/football/matches/{fixture}": "/football/matches/7",
 }
 PREVIEW = {
     "measures": [
@@ -127,8 +129,10 @@ async def _get(client: httpx2.AsyncClient, path: str, **headers: str) -> httpx2.
 
 
 async def test_every_page_exists_in_both_languages_and_as_json(
-    client: httpx2.AsyncClient,
+    client: httpx2.AsyncClient, store: Store
 ) -> None:
+    match = {"fixture": {"id": 7, "status": {"short": "NS"}}, "league": {"id": 39, "season": 2026}}
+    await feed_toys.run(store, {"7": match}, dataset=FOOTBALL["fixtures"])
     answer = await client.get("/api/v1/einvoice/1234567890?receipt=true")
     paths = PATHS | {"/receipts/{id}": f"/receipts/{answer.json()['receipt']['id']}"}
     for page in build_site(all_sources()).pages:
