@@ -1,6 +1,7 @@
 """The OpenAPI document and the page at /docs."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -123,6 +124,55 @@ _templates = Environment(
 )
 
 
+def _groups(
+    document: Mapping[str, Any],
+) -> Sequence[tuple[str, Sequence[tuple[str, str, dict[str, Any]]]]]:
+    """Return the operations by their first tag, those of the whole server first."""
+    groups: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+    for path, method, operation in _operations(document):
+        tag = next(iter(operation.get("tags") or ["general"]))
+        groups.setdefault(tag, []).append((path, method, operation))
+    return list(groups.items())
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """Describe a schema in a few words."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(_kind(one) for one in choices if one != {"type": "null"}))
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {})) or 'values'}"
+    return str(schema.get("format") or schema.get("type") or "")
+
+
+def _curl(operation: Mapping[str, Any], method: str, path: str) -> str:
+    """Return a call of an operation with its required parameters."""
+    needed = [
+        one["name"]
+        for one in operation.get("parameters", ())
+        if one.get("required") and one["in"] == "query"
+    ]
+    query = "&".join(f"{name}={name.upper()}" for name in needed)
+    parts = ["curl"]
+    if method != "get":
+        parts.append(f"-X {method.upper()}")
+    media = next(iter(operation.get("requestBody", {}).get("content", {})), None)
+    if media is not None:
+        parts += [f"-H 'Content-Type: {media}'", "-d @body"]
+    parts.append(f'"$HASAT{path}{"?" if query else ""}{query}"')
+    return " ".join(parts)
+
+
+_templates.filters |= {"anchor": _anchor, "kind": _kind, "curl": _curl}
+
+
 @router.get("/openapi.json")
 async def openapi_document(request: Request) -> Response:
     return JSONResponse(request.app.openapi())
@@ -133,8 +183,8 @@ async def docs_page(request: Request) -> Response:
     document = request.app.openapi()
     page = _templates.get_template("docs.html").render(
         info=document["info"],
-        operations=list(_operations(document)),
-        problem_types=problem_types().values(),
+        groups=_groups(document),
+        problem_types=list(problem_types().values()),
     )
     return HTMLResponse(page)
 

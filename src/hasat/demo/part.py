@@ -15,6 +15,9 @@ from hasat.source import Source
 from hasat.source.installed import all_sources
 from hasat.store import Store
 
+RECEIVER_DOWN = range(3, 8)
+"""The minutes of each hour in which the webhook receiver is down."""
+
 
 @dataclass(frozen=True)
 class DemoFolder:
@@ -36,6 +39,8 @@ class Scene:
     title: str
     text: str
     every_hour: bool = False
+    replay: range | None = None
+    """The minutes of the script that show it again; None if it cannot be repeated."""
 
     def visible_at(self, began: datetime, started: datetime) -> datetime | None:
         """Return when the scene is first visible after a start of the demo; None if it was before.

@@ -6,15 +6,19 @@ from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from hasat.demo.part import Scene, demo_parts
+from hasat.demo.part import RECEIVER_DOWN, Scene, demo_parts
 from hasat.messages import msg
 from hasat.settings import Settings
+
+REPLAY_PATH: Final = "/replay"
+"""The address of the simulated upstreams that begins a scene again, by its number."""
 
 
 @dataclass(frozen=True)
 class ScheduledScene:
-    """A scene with the time at which it becomes visible."""
+    """A scene with the time at which it becomes visible, and its number among all scenes."""
 
+    number: int
     scene: Scene
     at: datetime | None
     is_past: bool
@@ -35,8 +39,8 @@ def schedule_scenes(settings: Settings, now: datetime) -> Sequence[ScheduledScen
     scenes = all_scenes()
     times = [scene.visible_at(began, started) if scene.minute else None for scene in scenes]
     return [
-        ScheduledScene(scene, at, at is not None and at <= now)
-        for scene, at in zip(scenes, times, strict=True)
+        ScheduledScene(number, scene, at, at is not None and at <= now)
+        for number, (scene, at) in enumerate(zip(scenes, times, strict=True), 1)
     ]
 
 
@@ -57,5 +61,6 @@ _SCENES: Final = (
             "deliveries become dead letters, which you can send again under the same id."
         ),
         every_hour=True,
+        replay=RECEIVER_DOWN,
     ),
 )

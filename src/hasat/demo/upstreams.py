@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from hasat.clock import Clock, system_clock
-from hasat.demo.part import DemoFolder, demo_parts
+from hasat.demo.part import RECEIVER_DOWN, DemoFolder, Scene, demo_parts
+from hasat.demo.scenes import REPLAY_PATH, all_scenes
 from hasat.sim.simulation import serve_app
 
-# The webhook receiver is down for these minutes of each hour.
-_RECEIVER_DOWN: Final = range(3, 8)
 _MAX_ATTEMPTS: Final = 2
 _HOUR: Final = 60
 _PROGRESS_FILE: Final = "story.json"
@@ -68,6 +67,19 @@ def demo_settings(address: str, folder: DemoFolder) -> dict[str, Any]:
     }
 
 
+@dataclass
+class _Replay:
+    """A scene that somebody has begun again, and how many of its minutes have been shown."""
+
+    scene: Scene
+    began: datetime
+    shown: int = 0
+
+    @property
+    def minutes(self) -> range:
+        return self.scene.replay or range(0)
+
+
 class DemoUpstreams:
     """The simulators of the demo, and the script of their faults."""
 
@@ -80,6 +92,7 @@ class DemoUpstreams:
         self._parts = demo_parts()
         self.simulations = {name: part.simulation(folder) for name, part in self._parts.items()}
         self._minute = self._elapsed_minutes()
+        self._replays: list[_Replay] = []
 
     @asynccontextmanager
     async def serve(self, port: int = 0) -> AsyncIterator[str]:
@@ -88,6 +101,7 @@ class DemoUpstreams:
             routes=[
                 *(Mount(f"/{name}", one.app) for name, one in self.simulations.items()),
                 Route(_RECEIVER, self._receive, methods=["POST"]),
+                Route(f"{REPLAY_PATH}/{{number:int}}", self._replay, methods=["POST"]),
             ]
         )
         script = asyncio.create_task(self._run_script(), name="script")
@@ -102,10 +116,39 @@ class DemoUpstreams:
     async def _receive(self, request: Request) -> Response:
         """Accept a webhook, except in the minutes when the receiver is down."""
         await request.body()
-        return Response(status_code=503 if self._minute % _HOUR in _RECEIVER_DOWN else 204)
+        is_down = self._minute % _HOUR in RECEIVER_DOWN or any(
+            replay.scene.replay == RECEIVER_DOWN for replay in self._replays
+        )
+        return Response(status_code=503 if is_down else 204)
+
+    async def _replay(self, request: Request) -> Response:
+        scenes = dict(enumerate(all_scenes(), 1))
+        scene = scenes.get(request.path_params["number"])
+        if scene is None or scene.replay is None:
+            return Response(status_code=404)
+        self.replay(scene)
+        return Response(status_code=204)
+
+    def replay(self, scene: Scene) -> None:
+        """Begin a scene again now, with the faults of its minutes."""
+        self._replays = [one for one in self._replays if one.scene != scene]
+        self._replays.append(_Replay(scene, self._clock()))
+        self._advance_replays()
+
+    def _advance_replays(self) -> None:
+        for replay in self._replays:
+            passed = int((self._clock() - replay.began) / timedelta(minutes=1))
+            minutes = replay.minutes
+            for minute in minutes[replay.shown : passed + 1]:
+                for name, part in self._parts.items():
+                    if replay.scene in part.scenes:
+                        part.switch_faults(minute, self.simulations[name].faults)
+            replay.shown = passed + 1
+        self._replays = [one for one in self._replays if one.shown <= len(one.minutes)]
 
     def advance(self) -> None:
         """Switch the faults of the minutes that have passed since the last call."""
+        self._advance_replays()
         now = self._elapsed_minutes()
         for minute in range(self._minute + 1, now + 1):
             for name, part in self._parts.items():

@@ -352,6 +352,9 @@ SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_
    AND (%(before)s::bigint IS NULL OR id < %(before)s)
    AND (NOT %(open)s OR state <> 'finished')
    AND (NOT %(bad)s OR outcome IN ('failed', 'set_aside', 'interrupted'))
+   AND (%(jobs)s::text[] IS NULL OR job = ANY (%(jobs)s))
+   AND (%(statuses)s::text[] IS NULL OR coalesce(outcome, state) = ANY (%(statuses)s))
+   AND (%(since)s::timestamptz IS NULL OR coalesce(finished_at, started_at, queued_at) >= %(since)s)
  ORDER BY id DESC
  LIMIT %(limit)s;
 

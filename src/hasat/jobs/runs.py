@@ -39,13 +39,28 @@ async def list_runs(
     job: str | None = None,
     bad: bool = False,
     unfinished: bool = False,
+    jobs: Sequence[str] | None = None,
+    statuses: Sequence[str] | None = None,
+    since: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """Return runs, newest first: of one job, only failed ones, only unfinished ones."""
+    """Return runs, newest first, that match all filters.
+
+    They are of one job or several, failed, unfinished, have one of these outcomes or states, or
+    were active since a time.
+    """
     async with store.connection() as connection:
         return await select_runs(
-            connection, job=job, bad=bad, unfinished=unfinished, before=before, limit=limit
+            connection,
+            job=job,
+            bad=bad,
+            unfinished=unfinished,
+            jobs=jobs,
+            statuses=statuses,
+            since=since,
+            before=before,
+            limit=limit,
         )
 
 
@@ -94,6 +109,9 @@ async def select_runs(
     job: str | None = None,
     bad: bool = False,
     unfinished: bool = False,
+    jobs: Sequence[str] | None = None,
+    statuses: Sequence[str] | None = None,
+    since: datetime | None = None,
     before: int | None = None,
     limit: int = 1,
 ) -> list[Run]:
@@ -106,6 +124,9 @@ async def select_runs(
             "job": job,
             "bad": bad,
             "open": unfinished,
+            "jobs": None if jobs is None else list(jobs),
+            "statuses": None if statuses is None else list(statuses),
+            "since": since,
             "before": before,
             "limit": limit,
         },

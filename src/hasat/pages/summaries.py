@@ -40,6 +40,7 @@ class QuotaSummary:
     upstream: str
     spent: int
     limit: int | None
+    """The effective one: the smaller of the configured limit and what the upstream allows."""
     remaining: int | None
     endpoints: int
     paused_until: datetime | None
@@ -100,6 +101,8 @@ def summarize_quota(quota: Quota) -> QuotaSummary:
         remaining = sum(
             0 if e.exhausted_at else max(0, (e.day_limit or 0) - e.spent) for e in quota.endpoints
         )
+    if limit is not None and w.plan is not None:
+        limit = min(limit, w.plan)
     forecast = quota.forecast
     return QuotaSummary(
         upstream=w.upstream,

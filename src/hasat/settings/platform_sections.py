@@ -420,3 +420,6 @@ class Demo(Section):
     started: types.Moment | None = Field(
         default=None, description="When the demo was last started; its story stood still before."
     )
+    upstreams: str | None = Field(
+        default=None, description="Address of its simulated upstreams, which repeat scenes."
+    )

@@ -37,6 +37,7 @@ ACTIONS = (
     "archive.write",
     "database.restore",
     "delivery.replay",
+    "demo.replay",
     "dataset.rebuild",
     "hold.approve",
     "hold.reject",

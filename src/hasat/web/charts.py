@@ -114,6 +114,43 @@ def time_ticks(
 
 
 @dataclass(frozen=True)
+class Sparkline:
+    """A small chart without axes: bars from zero, or a line between its extremes."""
+
+    width: int
+    height: int
+    line: str
+    area: str
+    bars: Sequence[tuple[float, float, float]]
+    """The place, the height and the width of each bar."""
+
+
+def sparkline(
+    values: Sequence[float], width: int = 120, height: int = 28, slots: int = 1
+) -> Sparkline:
+    """Draw values as a line, which shows small differences, and as bars, which begin at zero.
+
+    There is room for at least `slots` values, so that few bars are not wide.
+    """
+    low, high = min(values, default=0), max(values, default=0)
+    inner = height - 4
+    step = width / max(slots, len(values))
+
+    def y(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return round(2 + inner * (1 - share), 1)
+
+    spots = [(round((at + 0.5) * step, 1), y(value)) for at, value in enumerate(values)]
+    line = " ".join(f"{x},{y}" for x, y in spots)
+    ends = f"{spots[-1][0]},{height} {spots[0][0]},{height}" if spots else ""
+    bars = [
+        (round(at * step, 2), round(max(1.5, inner * value / high), 1) if value else 0, step * 0.7)
+        for at, value in enumerate(values)
+    ]
+    return Sparkline(width, height, line, f"{line} {ends}", bars)
+
+
+@dataclass(frozen=True)
 class DayChart:
     """Usage over a quota day with the pace that reaches the target and the limit."""
 

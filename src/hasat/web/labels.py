@@ -112,6 +112,7 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "archive.write": template("Write archive"),
         "database.restore": template("Restore database"),
         "delivery.replay": template("Resend deliveries"),
+        "demo.replay": template("Replay demo scene"),
         "dataset.rebuild": template("Rebuild dataset"),
         "hold.approve": template("Approve held run"),
         "hold.reject": template("Reject held run"),
@@ -145,6 +146,12 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "500": template("Internal error"),
         "503": template("Service unavailable"),
         "other": template("Request failed"),
+    },
+    "origin": {
+        "flag": template("Flag"),
+        "environment": template("Environment"),
+        "file": template("File"),
+        "default": template("Default"),
     },
     "unit": {
         "second": template("s"),

@@ -88,6 +88,38 @@ SELECT max(id) AS run, count(*)::int AS runs, job, status, min(started_at) AS st
                         UNION ALL
                         SELECT id, job, state, started_at, NULL FROM jobs.run
                          WHERE state <> 'finished') AS ran
-                 WHERE started_at IS NOT NULL AND (%(job)s::text IS NULL OR job = %(job)s)) AS r) AS r
+                 WHERE started_at IS NOT NULL AND (%(jobs)s::text[] IS NULL OR job = ANY (%(jobs)s))) AS r) AS r
  GROUP BY job, status, span
  ORDER BY runs DESC, run
+
+-- name: first_version
+-- When the oldest stored version was committed.
+SELECT min(first.committed_at)
+  FROM feed.head AS h
+ CROSS JOIN LATERAL (SELECT committed_at FROM feed.version_dataset
+                      WHERE dataset = h.dataset ORDER BY committed_at LIMIT 1) AS first
+
+-- name: trend
+-- The state of each dataset at some times: its newest version by then. One index entry for each is read.
+SELECT h.source, h.dataset, edge.at AS edge, v.epoch, v.seq, v.records, first.seq_before AS first_seq
+  FROM feed.head AS h
+ CROSS JOIN LATERAL (SELECT seq_before FROM feed.version_dataset
+                      WHERE dataset = h.dataset ORDER BY committed_at LIMIT 1) AS first
+ CROSS JOIN unnest(%(edges)s::timestamptz[]) AS edge (at)
+ CROSS JOIN LATERAL (SELECT epoch, seq, records FROM feed.version_dataset
+                      WHERE dataset = h.dataset AND committed_at <= edge.at
+                      ORDER BY committed_at DESC LIMIT 1) AS v
+
+-- name: failures
+-- The jobs that failed since a time, with the newest failed run of each and whether its last run failed too.
+SELECT r.job, count(*)::int AS runs, max(r.id) AS run, max(r.finished_at) AS at,
+       (SELECT outcome IN ('failed', 'set_aside') FROM jobs.run AS last
+         WHERE last.job = r.job AND last.state = 'finished' ORDER BY last.id DESC LIMIT 1) AS still
+  FROM jobs.run AS r
+ WHERE r.state = 'finished' AND r.finished_at > %(since)s AND r.outcome IN ('failed', 'set_aside')
+ GROUP BY r.job
+ ORDER BY still DESC, at DESC
+
+-- name: dead_letters
+-- The number of dead letters of webhooks.
+SELECT count(*)::int FROM deliver.delivery WHERE state = 'dead'

@@ -22,7 +22,7 @@ from hasat.errors import NotFoundError
 from hasat.http.routes import Caller
 from hasat.messages import LANGUAGES, Language, msg
 from hasat.pages import Page, PageContext, PageRequest
-from hasat.web.charts import day_chart, timeline
+from hasat.web.charts import day_chart, sparkline, timeline
 from hasat.web.localization import COOKIE, Localizer, request_language
 from hasat.web.site import Site
 
@@ -54,6 +54,7 @@ class Renderer:
             "zone": context.zone,
             "timeline": timeline,
             "day_chart": day_chart,
+            "sparkline": sparkline,
         }
         # Compile the templates now, so that the first request does not wait.
         for name in self._templates.list_templates():

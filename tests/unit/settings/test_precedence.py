@@ -23,6 +23,7 @@ SPECIAL: Mapping[str, list[Any]] = {
     "database.url": [f"postgresql://u:p@host{n}:5432/db" for n in range(3)],
     "database.read_url": [f"postgresql://u:p@standby{n}:5432/db" for n in range(3)],
     "demo.began": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
+    "demo.upstreams": ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"],
     "demo.started": ["2026-01-01T00:00:00Z", "2026-01-02T03:04:05Z", "2026-01-03T00:00:00+03:00"],
     "serve.base_map": [f"https://{name}.example/{{z}}/{{x}}/{{y}}.png" for name in "abc"],
     "jobs.timezone": ["UTC", "Europe/Berlin", "Asia/Tokyo"],

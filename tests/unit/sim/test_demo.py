@@ -10,6 +10,8 @@ from hasat.settings import load_settings
 from hasat.sources.football.demo import MATCHES, SEASON_AGE, season_start
 from hasat.sources.football.simulator.matches import FULL, REAL_TIME, Tempo
 from hasat.sources.football.simulator.world import make_world
+from hasat.sources.gib.identifiers import has_valid_checksum
+from hasat.sources.gib.simulator.taxpayers import LAYOUTS, taxpayer
 
 START = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -130,3 +132,31 @@ def test_a_later_start_announces_only_what_is_to_come() -> None:
         "before this start",
     ]
     assert schedule_scenes(load_settings(environ={}), START) == []
+
+
+def test_a_scene_can_be_shown_again_at_any_time(tmp_path: Path) -> None:
+    clock = _Clock()
+    # Twenty minutes later, no scene of the script is shown.
+    DemoProgress(timedelta(minutes=20)).write(tmp_path)
+    upstreams = DemoUpstreams(tmp_path, DemoProgress.read(tmp_path), clock)
+    [scene] = [one for one in all_scenes() if "Half a list" in one.title]
+    faults = upstreams.simulations["gib"].faults
+    upstreams.advance()
+    assert not faults.on
+    upstreams.replay(scene)
+    shown = []
+    for minute in range(10):
+        clock.now = START + timedelta(minutes=minute, seconds=5)
+        upstreams.advance()
+        shown.append("half-list" in [fault.name for fault in faults.on])
+    assert shown == [True] * 5 + [False] * 5
+    assert not upstreams.simulations["football"].faults.on
+
+
+def test_the_taxpayers_of_the_demo_have_valid_check_digits(tmp_path: Path) -> None:
+    layout = LAYOUTS["published"]
+    found = [taxpayer(1, number, 0, layout).identifier for number in range(2_000)]
+    assert len(set(found)) == len(found)
+    numbers = [one for one in found if len(one) == 10]
+    assert len(numbers) > 1_900
+    assert all(map(has_valid_checksum, numbers))

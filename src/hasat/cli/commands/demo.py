@@ -75,7 +75,7 @@ def demo(ctx: typer.Context) -> None:
     progress = DemoProgress.read(home)
     progress.write(home)
     folder = DemoFolder(home, now - progress.elapsed, now)
-    _write_settings(home / "config", demo_settings(upstreams, folder), folder)
+    _write_settings(home / "config", demo_settings(upstreams, folder), folder, upstreams)
     settings = context.get_settings(ctx)
     lock.write_text(local_address(settings), "utf-8")
     output.note(msg("Starting the demo: PostgreSQL, the API, a worker and simulated upstreams."))
@@ -120,7 +120,9 @@ def _port(home: Path) -> int:
         return int(free.getsockname()[1])
 
 
-def _write_settings(path: Path, upstreams: Mapping[str, Any], folder: "DemoFolder") -> None:
+def _write_settings(
+    path: Path, upstreams: Mapping[str, Any], folder: "DemoFolder", address: str
+) -> None:
     """Write the settings of the demo for its child processes and for other commands."""
     from hasat.demo import demo_parts
 
@@ -133,6 +135,7 @@ def _write_settings(path: Path, upstreams: Mapping[str, Any], folder: "DemoFolde
         "demo": {
             "began": folder.began.isoformat(timespec="seconds"),
             "started": folder.now.isoformat(timespec="seconds"),
+            "upstreams": address,
         },
         "jobs": {"schedule": schedule, "drain_seconds": _DRAIN_SECONDS},
     }

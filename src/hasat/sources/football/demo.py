@@ -16,7 +16,17 @@ from hasat.sim.simulation import Faults
 from hasat.sources.football.simulator.server import FOOTBALL, KEY
 from hasat.store import Store
 
-_LEAGUES: Final = 6
+_NAMES: Final = (
+    "Anadolu Ligi",
+    "Marmara Ligi",
+    "Ege Ligi",
+    "Karadeniz Ligi",
+    "Akdeniz Ligi",
+    "Fırat Ligi",
+)
+_LEAGUES: Final = len(_NAMES)
+# Small enough that the quota moves while one watches.
+_REQUESTS_A_DAY: Final = 7_500
 _TEAMS: Final = 8
 MATCHES: Final = _LEAGUES * _TEAMS * (_TEAMS - 1)
 _TEMPO: Final = 60
@@ -50,6 +60,9 @@ def season_start(folder: Path, now: datetime) -> datetime:
 def _simulation(folder: DemoFolder) -> Simulation:
     world = {
         "leagues": _LEAGUES,
+        "names": _NAMES,
+        "country": "Turkey",
+        "daily": _REQUESTS_A_DAY,
         "teams": _TEAMS,
         "season_start": season_start(folder.path, folder.now).isoformat(),
         "tempo": _TEMPO,
@@ -63,8 +76,7 @@ def _simulation(folder: DemoFolder) -> Simulation:
 def _settings(folder: DemoFolder, address: str) -> Mapping[str, Any]:
     season = season_start(folder.path, folder.now).year
     leagues = [
-        {"id": 39 + number, "season": season, "name": f"League {number + 1}"}
-        for number in range(_LEAGUES)
+        {"id": 39 + number, "season": season, "name": name} for number, name in enumerate(_NAMES)
     ]
     return {"base_url": address, "api_key": KEY, "tracked_leagues": leagues}
 
@@ -100,8 +112,8 @@ SCENES: Final = (
         msg("A score is corrected after the match"),
         msg(
             "A goal is disallowed. Consumers receive the correction as a change with the record "
-            "before and after. League 6 publishes its results late; until then its matches stay "
-            "as last published, and nothing is guessed."
+            "before and after. The Fırat Ligi publishes its results late; until then its matches "
+            "stay as last published, and nothing is guessed."
         ),
     ),
     Scene(
@@ -113,6 +125,7 @@ SCENES: Final = (
             "The API does not respond for minutes. Matches are marked as probably finished, "
             "separately from the published data. The mark is cleared once the API responds."
         ),
+        replay=range(_API_DOWN.start, _API_DOWN.stop + 1),
     ),
 )
 

@@ -67,6 +67,7 @@ SCENES: Final = (
             "published. After five minutes the complete list is back."
         ),
         every_hour=True,
+        replay=range(_HALF_LIST.start, _HALF_LIST.stop + 1),
     ),
     Scene(
         10,
@@ -78,6 +79,7 @@ SCENES: Final = (
             "again."
         ),
         every_hour=True,
+        replay=range(_TRUNCATED_LIST, _TRUNCATED_LIST + 1),
     ),
 )
 

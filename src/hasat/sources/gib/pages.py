@@ -118,6 +118,7 @@ PAGES = SourcePages(
         NavigationEntry("taxpayers", template("Taxpayers"), "/taxpayers", order=50),
     ),
     static=files("hasat.sources.gib") / "static",
+    searches={template("Taxpayers"): "/taxpayers?q="},
     labels={
         "dataset": {
             "einvoice": template("e-Fatura"),

@@ -13,6 +13,8 @@ from hasat.web.pages import (
     receipts,
     records,
     runs,
+    search,
+    settings,
     watchlists,
 )
 
@@ -27,9 +29,12 @@ PAGES: tuple[Page, ...] = (
     *keys.PAGES,
     *receipts.PAGES,
     *audit.PAGES,
+    *settings.PAGES,
     *doctor.PAGES,
+    *search.PAGES,
 )
 ACTIONS: tuple[Action, ...] = (
+    *overview.ACTIONS,
     *quota.ACTIONS,
     *runs.ACTIONS,
     *watchlists.ACTIONS,
@@ -46,5 +51,6 @@ NAVIGATION: tuple[NavigationEntry, ...] = (
     NavigationEntry("keys", template("API keys"), "/keys", 85),
     NavigationEntry("receipts", template("Receipts"), "/receipts", 87),
     NavigationEntry("audit", template("Audit log"), "/audit", 90, for_operators=True),
+    NavigationEntry("settings", template("Settings"), "/settings", 95, for_operators=True),
     NavigationEntry("doctor", template("Diagnostics"), "/doctor", 100, for_operators=True),
 )

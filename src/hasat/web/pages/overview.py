@@ -3,28 +3,32 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
+import httpx2
 import psycopg
 
 from hasat.api.health import source_report
 from hasat.budget import Quota
-from hasat.demo.scenes import ScheduledScene, schedule_scenes
-from hasat.errors import HasatError
+from hasat.demo.scenes import REPLAY_PATH, ScheduledScene, all_scenes, schedule_scenes
+from hasat.errors import HasatError, NotFoundError, UnavailableError
 from hasat.feed.holds import list_holds
 from hasat.jobs.runs import ScheduledJob, count_live_workers, list_runs, schedule_overview
 from hasat.messages import msg
-from hasat.pages import Page, PageContext, PageRequest
+from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.pages.summaries import QuotaSummary, RunSummary, summarize_quota, summarize_run
 from hasat.source import Source
 from hasat.source.installed import missing_configuration
 from hasat.store.queries import load_query
 from hasat.upstreams import read_all_quotas
+from hasat.web.trends import Trend, load_trends
 
 CardState = Literal["fresh", "needs_approval", "stale", "empty", "off"]
 
 _MAX_RUNS = 8
+_DAY = timedelta(days=1)
+_URGENCY = {"needs_approval": 0, "stale": 1, "empty": 2, "fresh": 3, "off": 4}
 _CHECK_TIMEOUT_SECONDS = 3.0
 
 
@@ -53,6 +57,29 @@ class SourceCard:
     next_due: datetime | None
     held_runs: int
     quota: QuotaSummary | None
+    trend: Trend | None
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Something that an operator should look at, and where."""
+
+    level: Literal["error", "warning"]
+    subject: str
+    text: str | None
+    path: str
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The failed runs of a job in the last day; `run` is the newest."""
+
+    job: str
+    runs: int
+    run: int
+    at: datetime
+    still: bool
+    """Whether its last run failed too."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +93,9 @@ class Overview:
     sources: Sequence[SourceCard]
     held: Sequence[int]
     """The runs that need approval, newest first."""
+    attention: Sequence[Attention]
+    """What else needs attention, the most urgent first."""
+    failures: Sequence[Failures]
     running: Sequence[RunSummary]
     recent: Sequence[RunSummary]
 
@@ -81,6 +111,10 @@ async def overview(request: PageRequest) -> Overview:
         for quota in await read_all_quotas(store, context.settings, outcomes=False)
     }
     waiting = await list_holds(store, state="waiting", limit=100)
+    trends = await load_trends(store, now, context.zone)
+    failures = await store.rows(
+        Failures, load_query("hasat.web", "failures"), {"since": now - _DAY}
+    )
     cards = [
         await _card(
             context,
@@ -89,10 +123,12 @@ async def overview(request: PageRequest) -> Overview:
             heads,
             quotas,
             sum(hold.source == source.name for hold in waiting),
+            trends.get(source.name),
             now,
         )
         for source in context.sources
     ]
+    cards.sort(key=lambda card: _URGENCY[card.state])
     running = await list_runs(store, unfinished=True, limit=20)
     recent = await list_runs(store, limit=_MAX_RUNS + len(running))
     return Overview(
@@ -101,6 +137,8 @@ async def overview(request: PageRequest) -> Overview:
         scenes=schedule_scenes(context.settings, now),
         sources=cards,
         held=[hold.id for hold in waiting],
+        attention=_attention(cards, failures, await _count_dead_letters(context)),
+        failures=failures,
         running=[summarize_run(run, now) for run in running],
         recent=[summarize_run(run, now) for run in recent if run.state == "finished"][:_MAX_RUNS],
     )
@@ -113,6 +151,7 @@ async def _card(
     heads: Sequence[DatasetRow],
     quotas: Mapping[str, Quota],
     held_runs: int,
+    trend: Trend | None,
     now: datetime,
 ) -> SourceCard:
     own = [entry for entry in jobs if entry.job.source == source.name]
@@ -133,7 +172,46 @@ async def _card(
         next_due=upcoming.next_due if upcoming else None,
         held_runs=held_runs,
         quota=summarize_quota(quotas[source.name]) if source.name in quotas else None,
+        trend=trend,
     )
+
+
+def _attention(
+    cards: Sequence[SourceCard], failures: Sequence[Failures], dead_letters: int
+) -> Sequence[Attention]:
+    """Return what needs attention besides holds, errors first."""
+    found = [
+        Attention("error", card.name, msg("The daily quota is exhausted."), "/quota")
+        for card in cards
+        if card.quota is not None and card.quota.exhausted_at and card.state != "off"
+    ]
+    found += [
+        Attention(
+            "error",
+            one.job,
+            msg("Failed {count} times in the last 24 hours, the last time too.", count=one.runs)
+            if one.runs > 1
+            else msg("The last run failed."),
+            f"/runs/{one.run}",
+        )
+        for one in failures
+        if one.still
+    ]
+    found += [
+        Attention("warning", card.name, card.reason, f"/runs?source={card.name}")
+        for card in cards
+        if card.state == "stale"
+    ]
+    if dead_letters:
+        text = msg("{count} deliveries failed for good.", count=dead_letters)
+        found.append(Attention("warning", msg("Dead letters"), text, "/delivery#dead"))
+    return found
+
+
+async def _count_dead_letters(context: PageContext) -> int:
+    async with context.store.connection() as conn:
+        row = await (await conn.execute(load_query("hasat.web", "dead_letters"))).fetchone()
+    return int(row[0]) if row else 0
 
 
 async def _state(
@@ -175,4 +253,24 @@ async def _heads(context: PageContext) -> Sequence[DatasetRow]:
     return await context.store.rows(DatasetRow, load_query("hasat.web", "heads"))
 
 
+async def replay_scene(request: PageRequest) -> str:
+    """Begin a scene of the demo again."""
+    number, address = request.number("scene"), request.context.settings.demo.upstreams
+    scenes = dict(enumerate(all_scenes(), 1)) if address else {}
+    scene = scenes.get(number or 0)
+    if scene is None or scene.replay is None:
+        raise NotFoundError(msg("There is no such scene of the demo."))
+    try:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            response = await client.post(f"{address}{REPLAY_PATH}/{number}")
+            response.raise_for_status()
+    except httpx2.HTTPError as error:
+        raise UnavailableError(
+            msg("The simulated upstreams do not respond: {error}.", error=str(error)),
+            remedy=msg("Start the demo again."),
+        ) from error
+    return scene.page
+
+
 PAGES = (Page("/", "overview", overview, "overview"),)
+ACTIONS = (Action("/demo/replay", "demo.replay", replay_scene),)

@@ -19,8 +19,20 @@ from hasat.settings.reference import plain
 from hasat.store.queries import load_query
 from hasat.web.charts import min_gap
 
-HOURS = (1, 6, 24, 72)
+HOURS = (1, 6, 24, 72, 168)
+STATES: Mapping[str, Sequence[str]] = {
+    "failed": ("failed", "set_aside", "interrupted"),
+    "held": ("held",),
+    "running": ("running",),
+    "queued": ("queued",),
+    "done": ("done",),
+    "nothing": ("nothing",),
+    "skipped": ("skipped",),
+    "out_of_quota": ("out_of_quota",),
+}
+"""The states to filter by, with the outcomes and states that each includes."""
 _PAGE_SIZE = 30
+_HISTORY = 40
 
 
 @dataclass(frozen=True)
@@ -58,10 +70,16 @@ class Runs:
     now: datetime
     workers: int
     job: str
-    only_bad: bool
+    source: str
+    state: str
+    time: int | None
+    """The hours to which the list is limited; None for any time."""
     hours: int
+    """The hours of the timeline."""
     since: datetime
     jobs: Sequence[JobRow]
+    history: Sequence[RunSummary]
+    """The last finished runs of the selected job, oldest first."""
     timeline: Sequence[RunSpan]
     runs: Sequence[RunSummary]
     older_than: int | None
@@ -99,26 +117,40 @@ class RunPage:
 
 
 async def runs(request: PageRequest) -> Runs:
-    """Load the jobs, the timeline of the last hours, and one page of runs."""
+    """Load the jobs, the timeline, and one page of the runs that match the filters."""
     context, store = request.context, request.store
-    job, only_bad = request.text("job"), request.text("bad") == "1"
+    job, source = request.text("job"), request.text("source")
+    state = "failed" if request.text("bad") == "1" else request.text("state")
+    wanted = request.number("hours")
     now = await store.now()
+    jobs = await schedule_overview(store, context.catalogue)
+    of_source = [one.job.name for one in jobs if one.job.source == source] if source else None
     found = await list_runs(
-        store, job=job or None, bad=only_bad, before=request.number("before"), limit=_PAGE_SIZE + 1
+        store,
+        job=job or None,
+        bad=state == "failed",
+        jobs=of_source,
+        statuses=STATES.get(state, [state]) if state else None,
+        since=now - timedelta(hours=wanted) if wanted in HOURS else None,
+        before=request.number("before"),
+        limit=_PAGE_SIZE + 1,
     )
     shown = found[:_PAGE_SIZE]
-    hours = _hours(request.number("hours"), shown, now)
-    jobs = await schedule_overview(store, context.catalogue)
+    hours = _hours(wanted, shown, now)
     span = timedelta(hours=hours)
+    history = await list_runs(store, job=job, limit=_HISTORY) if job else []
     return Runs(
         now=now,
         workers=await count_live_workers(store, context.settings),
         job=job,
-        only_bad=only_bad,
+        source=source,
+        state=state,
+        time=wanted if wanted in HOURS else None,
         hours=hours,
         since=now - span,
         jobs=[_job_row(entry, now) for entry in sorted(jobs, key=_enabled_first)],
-        timeline=await _timeline(context, now, span, job or None),
+        history=[summarize_run(run, now) for run in reversed(history) if run.finished_at],
+        timeline=await _timeline(context, now, span, [job] if job else of_source),
         runs=[summarize_run(run, now) for run in shown],
         older_than=shown[-1].id if len(found) > _PAGE_SIZE else None,
     )
@@ -213,9 +245,9 @@ def _number(request: PageRequest) -> int:
 
 
 async def _timeline(
-    context: PageContext, now: datetime, span: timedelta, job: str | None
+    context: PageContext, now: datetime, span: timedelta, jobs: Sequence[str] | None
 ) -> Sequence[RunSpan]:
-    values = {"since": now - span, "gap": min_gap(span), "job": job}
+    values = {"since": now - span, "gap": min_gap(span), "jobs": jobs}
     return await context.store.rows(RunSpan, load_query("hasat.web", "timeline"), values)
 
 

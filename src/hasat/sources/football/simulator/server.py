@@ -124,6 +124,8 @@ class SimulatedApi:
             calendar,
             tempo,
             int(options.get("seasons", 1)),
+            options.get("names", ()),
+            options.get("country"),
         )
 
     async def respond(self, request: Request) -> Response:

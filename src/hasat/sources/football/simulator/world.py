@@ -75,6 +75,8 @@ def make_world(
     calendar: Calendar | None = None,
     tempo: Tempo = REAL_TIME,
     seasons: int = 1,
+    names: Sequence[str] = (),
+    country: str | None = None,
 ) -> World:
     """Make leagues in which every team plays every other twice, a round every few days.
 
@@ -88,10 +90,13 @@ def make_world(
     for number in range(leagues):
         members = tuple(range(1000 * (number + 1), 1000 * (number + 1) + teams))
         is_cup = number % calendar.cup_every == calendar.cup_every - 1
+        name = f"{'Cup' if is_cup else 'League'} {number + 1}"
+        if number < len(names):
+            name = names[number]
         league = League(
             39 + number,
-            f"{'Cup' if is_cup else 'League'} {number + 1}",
-            "World" if number % 7 == 6 else f"Country {number % 30}",
+            name,
+            country or ("World" if number % 7 == 6 else f"Country {number % 30}"),
             is_cup,
             has_live=number % 6 != 5,
             teams=members,

@@ -96,7 +96,7 @@ def taxpayer(seed: int, number: int, version: int, layout: Layout) -> Taxpayer:
     if draw() < 0.0066:
         identifier = f"{1 + int(draw() * 9)}{number % 10_000_000:07d}{int(draw() * 1000):03d}"
     else:
-        identifier = f"{int(draw() * 600):03d}{(number * 7_654_321 + seed) % 10_000_000:07d}"
+        identifier = _vkn(f"{int(draw() * 60):02d}{(number * 7_654_321 + seed) % 10_000_000:07d}")
     created = _time(draw())
     account_type = _account_type(draw())
     domain = f"{first}{second}{int(draw() * 100)}.com.tr".translate(_TO_DOMAIN).lower()
@@ -114,6 +114,16 @@ def taxpayer(seed: int, number: int, version: int, layout: Layout) -> Taxpayer:
         title, pk = _modified(dice, step, title, pk)
     type_ = "KAMU" if draw() < 0.0003 else "OZEL"
     return Taxpayer(identifier, title, type_, created, account_type, pk, gb)
+
+
+def _vkn(nine: str) -> str:
+    """Return a VKN: nine digits and their check digit."""
+    total = 0
+    for place, digit in enumerate(nine):
+        moved = (int(digit) + 9 - place) % 10
+        if moved:
+            total += moved * 2 ** (9 - place) % 9 or 9
+    return f"{nine}{-total % 10}"
 
 
 def _account_type(place: float) -> str | None:
