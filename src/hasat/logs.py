@@ -6,10 +6,13 @@ The filter works on the finished line, whatever wrote it: our own code, a librar
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -21,6 +24,41 @@ from hasat.text import HIDDEN, mask_addresses, mask_personal_numbers
 
 # Libraries that report each step of their own work at INFO.
 _CHATTY = ("httpcore2", "httpx2", "procrastinate", "psycopg.pool", "pyogrio", "uvicorn")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A log line with its fields; secrets are not masked yet."""
+
+    at: datetime
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+
+
+_receiver: ContextVar[Callable[[LogLine], None] | None] = ContextVar("receiver", default=None)
+
+
+@contextmanager
+def capture_lines(receive: Callable[[LogLine], None]) -> Iterator[None]:
+    """Pass every line that this task and its children log to a function, whatever the log level."""
+    token = _receiver.set(receive)
+    try:
+        yield
+    finally:
+        _receiver.reset(token)
+
+
+def _copy_line(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    receive = _receiver.get()
+    if receive is not None and method != "debug":
+        fields = {name: value for name, value in event.items() if name != "event"}
+        error = sys.exc_info()[1] if fields.pop("exc_info", None) else None
+        if error is not None:
+            fields["exception"] = f"{type(error).__name__}: {error}"
+        level = "error" if method == "exception" else method
+        receive(LogLine(datetime.now(UTC), level, str(event.get("event", "")), fields))
+    return event
 
 
 def redactor(secrets: Iterable[str]) -> Callable[[str], str]:
@@ -81,6 +119,7 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
+            _copy_line,
             structlog.stdlib.filter_by_level,
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,

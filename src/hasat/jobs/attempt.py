@@ -26,8 +26,9 @@ from hasat.jobs.connection import DATABASE_ERRORS, Connection, RetryingPool
 from hasat.jobs.context import OnProgress, RunContext, Slot
 from hasat.jobs.queue import STOPPED
 from hasat.jobs.recovery import fence, terminate_replaced
+from hasat.jobs.run_log import RunLog
 from hasat.jobs.runs import message_columns, select_run
-from hasat.logs import redactor
+from hasat.logs import capture_lines, redactor
 from hasat.messages import change_text, msg
 from hasat.settings import Settings
 from hasat.store import Store, explain
@@ -73,6 +74,7 @@ class Attempt:
         self.context = context
         self._database = database
         self._redact = redactor(context.settings.secrets())
+        self._log = RunLog(run.id, run.attempt, self._storable_text)
 
     @classmethod
     async def begin(
@@ -114,7 +116,9 @@ class Attempt:
                         "requests": requests,
                     },
                 )
-                return cursor.rowcount == 1
+                lines = await attempt._log.store(connection) if cursor.rowcount else []
+            attempt._log.forget(lines)
+            return cursor.rowcount == 1
 
         context = RunContext(
             run_id=run_id,
@@ -136,8 +140,11 @@ class Attempt:
     async def perform(self) -> AttemptResult:
         """Execute the job; turn every error into a result and let only a cancellation through."""
         job = self.context.job
-        with structlog.contextvars.bound_contextvars(
-            run=self.run.id, job=job.name, source=job.source
+        with (
+            structlog.contextvars.bound_contextvars(
+                run=self.run.id, job=job.name, source=job.source
+            ),
+            capture_lines(self._log.add),
         ):
             log.info("run.started", attempt=self.run.attempt, trigger=self.run.trigger)
             result = await self._await_outcome(job.run(self.context))
@@ -235,6 +242,7 @@ class Attempt:
         """Record the result; return False if another worker has taken the run over."""
         try:
             async with self._database.transaction() as connection:
+                await self._log.store(connection)
                 return await self._finish(connection, result, self.context.last_progress)
         except _STORAGE_ERRORS as error:
             log.exception("run.outcome_not_storable", run=self.run.id)
@@ -263,6 +271,7 @@ class Attempt:
         Returns False if another worker has taken the run over already.
         """
         async with self._database.transaction() as connection:
+            await self._log.store(connection)
             return await self._write(
                 connection,
                 "queue_give_back",

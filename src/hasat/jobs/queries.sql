@@ -358,6 +358,20 @@ SELECT id, job, params, trigger, scheduled_for, queued_at, started_at, finished_
  ORDER BY id DESC
  LIMIT %(limit)s;
 
+-- name: run_log_insert
+-- Store log lines of an attempt; lines that are stored already are left.
+INSERT INTO jobs.run_log (run, attempt, number, at, level, event, fields)
+SELECT %(run)s, %(attempt)s, one.number, one.at, one.level, one.event, one.fields
+  FROM unnest(%(numbers)s::int[], %(times)s::timestamptz[], %(levels)s::text[], %(events)s::text[],
+              %(fields)s::jsonb[]) AS one (number, at, level, event, fields)
+ON CONFLICT DO NOTHING;
+
+-- name: run_log
+-- Return the log lines of a run, oldest first.
+SELECT attempt, number, at, level, event, fields FROM jobs.run_log
+ WHERE run = %(run)s
+ ORDER BY attempt, number;
+
 -- name: run_progress
 -- Store the progress of an attempt, unless the run was taken over.
 UPDATE jobs.run

@@ -11,6 +11,7 @@ from hasat.jobs import Run
 from hasat.jobs.approvals import queue_approval
 from hasat.jobs.catalogue import APPROVE
 from hasat.jobs.queue import queue_run, retry_run, stop_run
+from hasat.jobs.run_log import StoredLine, list_lines
 from hasat.jobs.runs import ScheduledJob, count_live_workers, get_run, list_runs, schedule_overview
 from hasat.messages import msg
 from hasat.pages import Action, Page, PageContext, PageRequest
@@ -113,6 +114,7 @@ class RunPage:
     detail: Mapping[str, Any]
     error: str | None
     costs: Sequence[Cost]
+    log: Sequence[StoredLine]
     hold: Hold | None
 
 
@@ -172,6 +174,7 @@ async def run_page(request: PageRequest) -> RunPage:
         detail=run.detail,
         error=run.error,
         costs=await _costs(context, run.id, run.started_at, run.finished_at or now),
+        log=await list_lines(store, run.id),
         hold=await find_hold(store, run.id),
     )
 
