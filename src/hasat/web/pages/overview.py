@@ -203,7 +203,11 @@ def _attention(
         if card.state == "stale"
     ]
     if dead_letters:
-        text = msg("{count} deliveries failed for good.", count=dead_letters)
+        text = (
+            msg("{count} deliveries failed for good.", count=dead_letters)
+            if dead_letters > 1
+            else msg("One delivery failed for good.")
+        )
         found.append(Attention("warning", msg("Dead letters"), text, "/delivery#dead"))
     return found
 
