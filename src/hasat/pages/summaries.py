@@ -101,8 +101,6 @@ def summarize_quota(quota: Quota) -> QuotaSummary:
         remaining = sum(
             0 if e.exhausted_at else max(0, (e.day_limit or 0) - e.spent) for e in quota.endpoints
         )
-    if limit is not None and w.plan is not None:
-        limit = min(limit, w.plan)
     forecast = quota.forecast
     return QuotaSummary(
         upstream=w.upstream,
