@@ -25,7 +25,7 @@ from hasat.fetch.pool import EndpointPool, Reservation
 from hasat.messages import msg
 
 _MIN_QUANTILE = 0.95
-_LATE, _VERY_LATE = 1.75, 3.0
+_LATE, _VERY_LATE = 1.6, 2.2
 _MAX_SHARE_OF_TIMEOUT = 0.5
 _MIN_SECONDS = 0.05
 _HEDGES_SAVED, _HEDGES_ENOUGH, _FIRST_HEDGES = 10.0, 4.0, 2.0

@@ -133,10 +133,25 @@ class Store:
         Through a pooler such as PgBouncer it is a transaction like any other: statements cannot be
         prepared there, and only a transaction carries the time-outs of its session.
         """
+        return await self._run_alone(query, values)
+
+    async def write(self, query: QueryNoTemplate, values: Params | None = None) -> list[TupleRow]:
+        """Run and commit one statement, as `read` does, and return its rows.
+
+        If its connection was lost it runs again, perhaps for the second time. A fenced store runs
+        it in a transaction behind its fence.
+        """
+        if self._fence is None:
+            return await self._run_alone(query, values)
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, values)
+            return await cursor.fetchall()
+
+    async def _run_alone(self, query: QueryNoTemplate, values: Params | None) -> list[TupleRow]:
         for is_last in (False, True):
             connection: Session | None = None
             try:
-                async with self._connection() as connection:
+                async with self._connection() as connection, _left_if_demoted(connection):
                     if not connection.is_direct:
                         cursor = await connection.execute(query, values)
                         return await cursor.fetchall()

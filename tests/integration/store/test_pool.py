@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from hasat.errors import DatabaseError
 from hasat.settings import Settings, load_settings
@@ -75,6 +76,28 @@ async def test_a_transaction_that_loses_its_connection_says_so(store: Store) -> 
             await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
             await connection.execute("SELECT 1")
     await store.now()
+
+
+async def test_a_single_statement_is_committed_at_once(store: Store) -> None:
+    async with store.connection() as connection:
+        await connection.execute("CREATE TABLE kept (id int)")
+    assert await store.write("INSERT INTO kept VALUES (%s) RETURNING id", [1]) == [(1,)]
+    assert await store.read("SELECT id FROM kept") == [(1,)]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await store.write("INSERT INTO kept VALUES (1 / %s) RETURNING id", [0])
+    assert await store.write("INSERT INTO kept VALUES (%s) RETURNING id", [2]) == [(2,)]
+
+
+async def test_a_single_statement_is_written_behind_the_fence(store: Store) -> None:
+    async with store.connection() as connection:
+        await connection.execute("CREATE TABLE kept (id int)")
+
+    async def replaced(_: psycopg.AsyncConnection[TupleRow]) -> None:
+        raise DatabaseError("replaced")
+
+    with pytest.raises(DatabaseError, match="replaced"):
+        await store.fenced(replaced).write("INSERT INTO kept VALUES (1) RETURNING id")
+    assert await store.read("SELECT id FROM kept") == []
 
 
 async def test_a_busy_pool_is_waited_for_and_then_named(settings: Settings) -> None:

@@ -49,8 +49,8 @@ def declare(folder: Path, servers: Sequence[FaultyServer | str], **entry: Any) -
 
 
 def quick(database: ThrowAwayDatabase, home: Path, **more: str) -> Settings:
-    """Settings with short time-outs: one second for a point, two for a batch."""
-    times = {"HASAT_TKGM_SINGLE_TIMEOUT": "1s", "HASAT_TKGM_BATCH_TIMEOUT": "2s"}
+    """Settings with short time-outs, long enough for a loaded machine."""
+    times = {"HASAT_TKGM_SINGLE_TIMEOUT": "3s", "HASAT_TKGM_BATCH_TIMEOUT": "4s"}
     environ = {"HASAT_HOME": str(home), "HASAT_DATABASE_URL": database.url}
     return load_settings(environ=environ | times | more)
 

@@ -18,6 +18,7 @@ from hasat.feed.raw.responses import (
     mark_newest_applied,
     open_stored,
     store_body,
+    store_body_now,
     store_file,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "mark_newest_applied",
     "open_stored",
     "store_body",
+    "store_body_now",
     "store_file",
 ]

@@ -1,24 +1,33 @@
--- name: seen_again
--- The newest response to a request, if it is the same as the one received now.
-UPDATE raw.response r SET last_received_at = clock_timestamp(), times = r.times + 1
+-- name: store_response
+-- Store a new response, or the description of one whose file follows; count the newest response to
+-- the request again if it is the same. With `asynchronous` the commit does not wait for the disk.
+WITH again AS (
+    UPDATE raw.response r SET last_received_at = clock_timestamp(), times = r.times + 1
+    FROM (
+        SELECT id FROM raw.response
+        WHERE dataset = %(dataset)s AND key IS NOT DISTINCT FROM %(key)s
+        ORDER BY last_received_at DESC, id DESC LIMIT 1
+    ) newest
+    WHERE r.id = newest.id AND r.sha256 = %(sha256)s AND r.status = %(status)s
+      AND r.request = %(request)s AND r.complete
+      AND (r.machine IS NULL OR r.machine = %(machine)s)
+    RETURNING r.id
+), added AS (
+    INSERT INTO raw.response (
+        source, dataset, key, request, status, headers, sha256, size, content, path, machine,
+        complete, run
+    )
+    SELECT
+        %(source)s, %(dataset)s, %(key)s, %(request)s, %(status)s, %(headers)s, %(sha256)s,
+        %(size)s, %(content)s, %(path)s, %(machine)s, %(path)s::text IS NULL, %(run)s
+    WHERE NOT EXISTS (SELECT FROM again)
+    RETURNING id
+)
+SELECT stored.id, stored.is_new,
+    CASE WHEN %(asynchronous)s THEN set_config('synchronous_commit', 'off', true) END AS committed
 FROM (
-    SELECT id FROM raw.response
-    WHERE dataset = %(dataset)s AND key IS NOT DISTINCT FROM %(key)s
-    ORDER BY last_received_at DESC, id DESC LIMIT 1
-) newest
-WHERE r.id = newest.id AND r.sha256 = %(sha256)s AND r.status = %(status)s
-  AND r.request = %(request)s AND r.complete
-  AND (r.machine IS NULL OR r.machine = %(machine)s)
-RETURNING r.id;
-
--- name: add_response
--- Store a new response, or the description of one whose file follows.
-INSERT INTO raw.response (
-    source, dataset, key, request, status, headers, sha256, size, content, path, machine, complete, run
-) VALUES (
-    %(source)s, %(dataset)s, %(key)s, %(request)s, %(status)s, %(headers)s, %(sha256)s, %(size)s,
-    %(content)s, %(path)s, %(machine)s, %(path)s::text IS NULL, %(run)s
-) RETURNING id;
+    SELECT id, false AS is_new FROM again UNION ALL SELECT id, true FROM added
+) AS stored;
 
 -- name: mark_applied
 -- Record that the records of a response enter the mirror with this transaction.

@@ -28,6 +28,7 @@ MAX_INLINE_BYTES = 1024 * 1024
 """The largest response that is stored in the database; a larger one is a file."""
 
 _PACKAGE = "hasat.feed.raw"
+_STORE = load_query(_PACKAGE, "store_response")
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,20 @@ async def store_body(
     conn: AsyncConnection[Any], request: RawRequest, body: bytes, *, run: int | None
 ) -> int:
     """Store a response in the database, in the caller's transaction; return its number."""
-    values = _values(request, hashlib.sha256(body).digest(), len(body), run)
-    return await _again(conn, values) or await _add(conn, values | {"content": body})
+    cursor = await conn.execute(_STORE, _body_values(request, body, run))
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def store_body_now(store: Store, request: RawRequest, body: bytes, *, run: int | None) -> int:
+    """Store a response in the database in one round trip; return its number.
+
+    If the server crashes, the last moments are lost, unless a later commit waited for the disk.
+    """
+    values = _body_values(request, body, run) | {"asynchronous": True}
+    [row] = await store.write(_STORE, values)
+    return int(row[0])
 
 
 async def store_file(
@@ -86,9 +99,12 @@ async def store_file(
     values = _values(request, sha256, size, run) | {"machine": machine}
     path = f"raw/{request.source}/{request.dataset}-{sha256.hex()}"
     async with store.connection() as conn:
-        if (again := await _again(conn, values)) is not None:
-            return again
-        number = await _add(conn, values | {"path": path})
+        cursor = await conn.execute(_STORE, values | {"path": path})
+        row = await cursor.fetchone()
+    assert row is not None
+    number, is_new = int(row[0]), row[1]
+    if not is_new:
+        return number
     storage = _storage(settings, machine)
     draft = storage.draft(path)
     draft.unlink(missing_ok=True)
@@ -227,18 +243,13 @@ def _values(request: RawRequest, sha256: bytes, size: int, run: int | None) -> d
         "path": None,
         "machine": None,
         "run": run,
+        "asynchronous": False,
     }
 
 
-async def _again(conn: AsyncConnection[Any], values: Mapping[str, Any]) -> int | None:
-    row = await (await conn.execute(load_query(_PACKAGE, "seen_again"), values)).fetchone()
-    return row[0] if row else None
-
-
-async def _add(conn: AsyncConnection[Any], values: Mapping[str, Any]) -> int:
-    row = await (await conn.execute(load_query(_PACKAGE, "add_response"), values)).fetchone()
-    assert row is not None
-    return int(row[0])
+def _body_values(request: RawRequest, body: bytes, run: int | None) -> dict[str, Any]:
+    sha256 = hashlib.sha256(body).digest()
+    return _values(request, sha256, len(body), run) | {"content": body}
 
 
 def _storage(settings: Settings, machine: str | None) -> Storage:

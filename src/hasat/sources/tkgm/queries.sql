@@ -81,10 +81,12 @@ SELECT count(*)
  WHERE {matches}
 
 -- name: save_responses
--- Store responses received just now.
+-- Store responses received just now. The commit does not wait for the disk: what a crash of the
+-- server loses is requested again.
 INSERT INTO tkgm.answer AS known (question, feature, told_at)
 SELECT question, feature, clock_timestamp()
-  FROM unnest(%(questions)s::text[], %(features)s::jsonb[]) AS response (question, feature)
+  FROM (SELECT set_config('synchronous_commit', 'off', true)) AS asynchronous,
+       unnest(%(questions)s::text[], %(features)s::jsonb[]) AS response (question, feature)
  ORDER BY question
 ON CONFLICT (question) DO UPDATE SET feature = EXCLUDED.feature, told_at = EXCLUDED.told_at
 RETURNING question, told_at

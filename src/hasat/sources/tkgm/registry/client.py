@@ -15,7 +15,7 @@ from typing import Any
 
 from hasat.budget import Budget, Remaining, Waiting, keep_slot, read_quotas
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, SettingsError, UnavailableError
-from hasat.feed.raw import RawRequest, delete_expired_bodies, store_body
+from hasat.feed.raw import RawRequest, delete_expired_bodies, store_body_now
 from hasat.fetch import (
     Client,
     ClientOptions,
@@ -257,8 +257,7 @@ class RegistryClient:
         asked = request.by_number if request.json is None else request.json
         what = request.path if asked is None else f"{request.path} {json.dumps(asked)}"
         raw = RawRequest("tkgm", _DATASET, what, what, response.status, response.headers)
-        async with self._store.connection() as conn:
-            await store_body(conn, raw, response.body, run=context.run)
+        await store_body_now(self._store, raw, response.body, run=context.run)
 
     async def _quarantine(
         self, fetched: FetchResult, context: RequestContext, parts: Sequence[Unreadable]
@@ -431,7 +430,7 @@ def _parse_batch(
             case {"status": "empty"} if not result.get("data"):
                 responses.append(ParcelResponse(point, None, fetched.endpoint))
             # A proxy that passes on the status of the registry: "no parcel here".
-            case {"status": "error", "error": 404}:
+            case {"status": "error", "error": 404 | "404"}:
                 responses.append(ParcelResponse(point, None, fetched.endpoint))
             case {"status": "error"}:
                 continue

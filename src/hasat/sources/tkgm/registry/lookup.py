@@ -90,9 +90,7 @@ class Lookup:
             "lats": [point.lat for point in by_text.values()],
             "lons": [point.lon for point in by_text.values()],
         }
-        async with self._store.connection() as conn:
-            cursor = await conn.execute(load_query(_PACKAGE, "stored_points"), params | self._ages)
-            rows = await cursor.fetchall()
+        rows = await self._store.read(load_query(_PACKAGE, "stored_points"), params | self._ages)
         stored: dict[Query, StoredParcel] = {}
         for text, feature, fetched_at, exact in rows:
             point = by_text[text]
@@ -101,13 +99,9 @@ class Lookup:
         return stored
 
     async def _load_number(self, number: ParcelNumber) -> StoredParcel | None:
-        async with self._store.connection() as conn:
-            cursor = await conn.execute(
-                load_query(_PACKAGE, "stored_number"),
-                {"number": format_query(number), **self._ages},
-            )
-            row = await cursor.fetchone()
-        return None if row is None else StoredParcel(*row)
+        values = {"number": format_query(number), **self._ages}
+        rows = await self._store.read(load_query(_PACKAGE, "stored_number"), values)
+        return StoredParcel(*rows[0]) if rows else None
 
     async def _save(self, responses: Iterable[ParcelResponse]) -> dict[Query, StoredParcel]:
         features = {
@@ -115,15 +109,11 @@ class Lookup:
             for one in responses
         }
         by_text = {format_query(query): query for query in features}
-        async with self._store.connection() as conn:
-            cursor = await conn.execute(
-                load_query(_PACKAGE, "save_responses"),
-                {
-                    "questions": list(by_text),
-                    "features": [one and Jsonb(one) for one in features.values()],
-                },
-            )
-            rows = await cursor.fetchall()
+        values = {
+            "questions": list(by_text),
+            "features": [one and Jsonb(one) for one in features.values()],
+        }
+        rows = await self._store.write(load_query(_PACKAGE, "save_responses"), values)
         return {
             by_text[text]: StoredParcel(features[by_text[text]], fetched_at)
             for text, fetched_at in rows
