@@ -44,7 +44,7 @@ class Spending:
 class Forecast:
     """The expected end of the day: `spent`, `runs_out` at a time, `unused` or `on_target`.
 
-    With paced lanes `unused` is the shortfall from the `target`; without them it is the unused rest
+    With paced lanes `unused` is the rest of the `target`; without them it is the unused rest
     of the quota, and there is no target.
     """
 
@@ -77,7 +77,7 @@ def forecast(s: Spending) -> Forecast:
         return Forecast("on_target", f"reaches its target by {_clock(s.ends_at, s)}")
     end = _clock(s.ends_at, s)
     if s.has_paced:
-        sentence = f"{unused:,} short of the target of {s.target:.0%} at {end}"
+        sentence = f"{unused:,} of the target of {s.target:.0%} unused at {end}"
         return Forecast("unused", sentence, unused=unused, target=s.target)
     return Forecast("unused", f"{unused:,} unused at {end}", unused=unused)
 
@@ -136,6 +136,11 @@ class Windows:
     ]
     last_minute: int
     paused_until: datetime | None
+
+    @property
+    def effective_limit(self) -> int | None:
+        """The smaller of the configured limit of a day and the one that the upstream stated."""
+        return self.day_limit and min(self.day_limit, self.plan or self.day_limit)
 
 
 @dataclass(frozen=True)
@@ -210,9 +215,9 @@ class Quota:
     def forecast(self) -> Forecast | None:
         """The forecast for the day; None without a daily limit."""
         w = self.windows
-        if w.remaining is None or w.day_limit is None:
+        limit = w.effective_limit
+        if w.remaining is None or limit is None:
             return None
-        limit = min(w.day_limit, w.plan or w.day_limit)
         beyond_target = limit - int(limit * w.target + 1e-6)
         return forecast(
             Spending(

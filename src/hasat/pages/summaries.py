@@ -50,7 +50,7 @@ class QuotaSummary:
     forecast_at: datetime | None
     unused: int
     target: float | None
-    """The share of the limit that `unused` falls short of; None if it is the whole limit."""
+    """The share of the limit of which `unused` is the rest; None if it is the whole limit."""
 
 
 def summarize_run(run: Run, now: datetime) -> RunSummary:
@@ -95,7 +95,7 @@ def _completed_share(run: Run) -> float | None:
 def summarize_quota(quota: Quota) -> QuotaSummary:
     """Summarize a quota; where only endpoints have limits, these are added up."""
     w = quota.windows
-    spent, limit, remaining = w.spent, w.day_limit, w.remaining
+    spent, limit, remaining = w.spent, w.effective_limit, w.remaining
     if limit is None and quota.endpoints and all(e.day_limit is not None for e in quota.endpoints):
         limit = sum(e.day_limit or 0 for e in quota.endpoints)
         spent = sum(e.spent for e in quota.endpoints)

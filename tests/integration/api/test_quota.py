@@ -84,7 +84,7 @@ def test_the_command_prints_text_and_json(database: ThrowAwayDatabase, tmp_path:
     result = _quota(database, tmp_path)
     assert result.exit_code == 0, result.output
     assert re.search(r"0 of 75,000 spent, 75,000 left, target 90%", result.stdout)
-    assert re.search(r"forecast: 67,500 short of the target of 90% at 24:00 UTC", result.stdout)
+    assert re.search(r"forecast: 67,500 of the target of 90% unused at 24:00 UTC", result.stdout)
     document = json.loads(_quota(database, tmp_path, "football", "--json").stdout)
     assert [one["windows"]["upstream"] for one in document["upstreams"]] == ["football"]
     assert _quota(database, tmp_path, "nowhere").exit_code == 1

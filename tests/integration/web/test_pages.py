@@ -211,15 +211,34 @@ async def test_details_are_counted_for_finished_matches_only(
 async def test_the_quota_shows_its_target_and_manual_runs(
     client: httpx2.AsyncClient, settings: Settings, store: Store
 ) -> None:
-    assert "on course to miss the 90% target by 67,500" in (await _get(client, "/quota")).text
+    assert (
+        "on course to leave 67,500 of the 90% target unused" in (await _get(client, "/quota")).text
+    )
     turkish = (await _get(client, "/quota", **{"Accept-Language": "tr"})).text
-    assert "bu hızla %90 hedefinin 67.500 altında kalır" in turkish
+    assert "bu hızla %90 hedefinden 67.500 istek kullanılmadan kalır" in turkish
     async with Budget(store, football_upstream(settings)) as budget:
         await budget.acquire("finalise", job="stale_live_refresh")
         await budget.acquire("daily", job="fixtures_backfill_league_season")
     spenders = (await client.get("/quota.json")).json()["upstreams"][0]["spenders"]
     assert {one["lane"]: one["isManual"] for one in spenders} == {"finalise": False, "daily": True}
     assert "Manual runs wait for the per-minute limit only" in (await _get(client, "/quota")).text
+
+
+async def test_the_bar_shows_the_limit_that_the_upstream_stated(
+    client: httpx2.AsyncClient, settings: Settings, store: Store
+) -> None:
+    async with Budget(store, football_upstream(settings)) as budget:
+        await budget.acquire("daily", job="bootstrap_leagues")
+    async with store.connection() as conn:
+        await conn.execute("UPDATE budget.day SET plan = 100 WHERE upstream = 'football'")
+    [line] = [
+        one["line"]
+        for one in (await client.get("/quota.json")).json()["upstreams"]
+        if one["windows"]["upstream"] == "football"
+    ]
+    assert (line["limit"], line["spent"], line["remaining"]) == (100, 1, 99)
+    # 90 of 100 may be spent, and 10 are the reserve.
+    assert line["unused"] <= 90
 
 
 async def test_the_overview_shows_scenes_in_the_demo_only(

@@ -38,7 +38,7 @@ def test_the_unused_rest_is_reported() -> None:
     assert (said.kind, said.unused, said.sentence) == (
         "unused",
         4_100,
-        "4,100 short of the target of 90% at 24:00 UTC",
+        "4,100 of the target of 90% unused at 24:00 UTC",
     )
 
 

@@ -59,7 +59,7 @@ _EXAMPLE = {
             "endpoints": [],
             "forecast": {
                 "kind": "unused",
-                "sentence": "4,100 short of the target of 90% at 24:00 UTC",
+                "sentence": "4,100 of the target of 90% unused at 24:00 UTC",
                 "unused": 4100,
                 "target": 0.9,
             },

@@ -118,10 +118,10 @@ def _headlines(quota: Quota) -> list[str]:
     lines = [f"{w.upstream}  {local:%Y-%m-%d %H:%M:%S} {local.tzname()}"]
     if w.shadow:
         lines.append("  SHADOW: requests are counted, none is refused")
-    if w.day_limit is not None and w.remaining is not None:
+    if (limit := w.effective_limit) is not None and w.remaining is not None:
         lines.append(
-            f"  day     {_bar(w.day_limit - w.remaining, w.day_limit)} {w.spent:,} of "
-            f"{w.day_limit:,} spent, {w.remaining:,} left, target {w.target:.0%}"
+            f"  day     {_bar(limit - w.remaining, limit)} {w.spent:,} of "
+            f"{limit:,} spent, {w.remaining:,} left, target {w.target:.0%}"
         )
     if w.exhausted_at:
         until = (

@@ -64,7 +64,7 @@ async def _upstream(context: PageContext, quota: Quota) -> UpstreamQuota:
             now=w.now,
             starts_at=w.starts_at,
             ends_at=w.ends_at,
-            limit=min(line.limit, w.plan or line.limit) if line.limit else None,
+            limit=line.limit,
             target=w.target,
             by_hour=await _by_hour(context, w.upstream, w.day),
         ),
