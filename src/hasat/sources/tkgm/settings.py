@@ -44,6 +44,29 @@ class TkgmEndpoint(Section):
     )
 
 
+class TkgmWfs(Section):
+    """The official web feature service, for those who have credentials from TKGM."""
+
+    url: types.ApiUrl | None = Field(
+        default=None,
+        description="Its address, such as https://cbsservis.tkgm.gov.tr/tkgm.ows/wfs; without it, "
+        "it is never asked.",
+    )
+    user: types.Name | None = Field(default=None, description="The user name from TKGM.")
+    password: types.Secret | None = Field(default=None, description="The password from TKGM.")
+    layer: types.Name = Field(
+        default="TKGM:parseller", description="The feature type of the parcels."
+    )
+    page_size: int = Field(default=1000, ge=10, le=10_000, description="Parcels in one request.")
+    daily: types.Count = Field(default=1000, description="Requests a day, in Turkish time.")
+    per_minute: int = Field(
+        default=30, ge=1, le=6000, description="Requests a minute, evenly spaced."
+    )
+    timeout: types.UpToTenMinutes = Field(
+        default=timedelta(minutes=2), description="How long a page may take."
+    )
+
+
 class TkgmSettings(Section):
     """Cadastral parcels, requested point by point through a pool of endpoints."""
 
@@ -94,6 +117,7 @@ class TkgmSettings(Section):
     user_agent: types.Name = Field(default="Hasat", description="What requests call themselves.")
     registry: TkgmRegistry = TkgmRegistry()
     endpoint: TkgmEndpoint = TkgmEndpoint()
+    wfs: TkgmWfs = TkgmWfs()
 
 
 def tkgm_upstream(settings: Settings, endpoints: Sequence[Endpoint] = ()) -> Upstream:
@@ -112,6 +136,19 @@ def registry_upstream(settings: Settings) -> Upstream:
     limits = settings.section(TkgmSettings).registry
     return Upstream(
         f"tkgm@{limits.egress or socket.gethostname()}",
+        zone="Europe/Istanbul",
+        day_limit=limits.daily,
+        minute_limit=limits.per_minute,
+        lanes=(Lane("daily", early=True),),
+        opening_seconds=0,
+    )
+
+
+def wfs_upstream(settings: Settings) -> Upstream:
+    """Return the limits of the official service."""
+    limits = settings.section(TkgmSettings).wfs
+    return Upstream(
+        "tkgm_wfs",
         zone="Europe/Istanbul",
         day_limit=limits.daily,
         minute_limit=limits.per_minute,

@@ -17,7 +17,7 @@ from hasat.settings import Settings, types
 from hasat.source import Served, Source, Tool, ToolContext, lazy
 from hasat.sources.tkgm.postgis import missing_geometries
 from hasat.sources.tkgm.scan import Quality
-from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings, tkgm_upstream
+from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings, tkgm_upstream, wfs_upstream
 from hasat.store import Store
 
 SOURCE = "tkgm"
@@ -34,6 +34,18 @@ PARCELS = Dataset(
         Column("ada_no", key_part=("/", 2), stored="ada_no", summary="Block"),
         Column("parsel_no", key_part=("/", 3), stored="parsel_no", summary="Parcel"),
         Column("area", "number", "properties.alan", summary="Area in square metres"),
+    ),
+)
+
+BUILDINGS = Dataset(
+    "buildings",
+    SOURCE,
+    "Blocks and building units of condominiums, one record a parcel",
+    columns=(
+        Column("mahalle_id", "integer", "mahalleId"),
+        Column("ada_no", path="adaNo", summary="Block"),
+        Column("parsel_no", path="parselNo", summary="Parcel"),
+        Column("unit_count", "integer", "unitCount", summary="Building units"),
     ),
 )
 
@@ -167,6 +179,43 @@ SCAN = Job(
 )
 
 
+async def _copy(context: RunContext) -> Outcome:
+    if context.approving is not None:
+        return await _remove_held(context)
+    from hasat.sources.tkgm.wfs.job import copy_area
+
+    return await copy_area(context)
+
+
+COPY = Job(
+    "tkgm_wfs",
+    _copy,
+    msg("Copies the parcels of an area from the official service, with its credentials."),
+    lane=LANE,
+    overlap="queue",
+    options={"area": object, "yes": bool},
+    source=SOURCE,
+    page="/parcels",
+)
+
+
+async def _fetch_buildings(context: RunContext) -> Outcome:
+    from hasat.sources.tkgm.buildings.job import fetch_area
+
+    return await fetch_area(context)
+
+
+UNITS = Job(
+    "tkgm_buildings",
+    _fetch_buildings,
+    msg("Fetches the blocks and building units of parcels or of the condominiums in an area."),
+    lane=LANE,
+    overlap="queue",
+    options={"area": object, "parcels": str},
+    source=SOURCE,
+)
+
+
 async def _metrics(store: Store, _served: Served) -> "Iterable[Metric]":
     from hasat.fetch import read_endpoints
     from hasat.fetch.endpoint_metrics import EndpointMetrics
@@ -191,9 +240,9 @@ TKGM = Source(
     SOURCE,
     msg("Cadastral parcels of the Turkish land registry"),
     settings=TkgmSettings,
-    upstreams=lambda settings: (tkgm_upstream(settings),),
-    datasets=(PARCELS,),
-    jobs=(SCAN,),
+    upstreams=lambda settings: (tkgm_upstream(settings), wfs_upstream(settings)),
+    datasets=(PARCELS, BUILDINGS),
+    jobs=(SCAN, COPY, UNITS),
     lacks=lacks,
     tools=_tools,
     routers=_routers,

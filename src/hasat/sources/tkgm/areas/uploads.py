@@ -13,12 +13,12 @@ from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
 import shapely
-from shapely import Polygon
 from shapely.errors import ShapelyError
 
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sources.tkgm.geometry import Outline, merge_polygons, parse_area, read_area
+from hasat.sources.tkgm.registry.markup import local_name, read_polygons
 
 MAX_FILE_BYTES = 20_000_000
 MAX_CORNERS = 50_000
@@ -100,35 +100,11 @@ def _kml_polygons(name: str, content: bytes) -> Iterator[shapely.Geometry]:
         raise UsageError(
             msg("{name} is not valid XML: {error}.", name=name, error=error), remedy=_FORMATS
         ) from error
-    if not root.tag.endswith("kml"):
+    if local_name(root) != "kml":
         raise UsageError(msg("{name} is XML, but not KML.", name=name), remedy=_FORMATS)
-    for polygon in root.iter():
-        if not polygon.tag.endswith("}Polygon") and polygon.tag != "Polygon":
-            continue
-        outer = [_ring(one) for one in _rings(polygon, "outerBoundaryIs")]
-        inner = [_ring(one) for one in _rings(polygon, "innerBoundaryIs")]
-        try:
-            yield shapely.make_valid(Polygon(outer[0], inner))
-        except (ShapelyError, ValueError, IndexError) as error:
-            raise UsageError(
-                msg("{name} has a polygon that cannot be read.", name=name), remedy=_FORMATS
-            ) from error
-
-
-def _rings(polygon: ElementTree.Element, side: str) -> Iterator[str]:
-    """Yield the texts of the coordinates on one side of a polygon."""
-    for boundary in polygon.iter():
-        if boundary.tag.rpartition("}")[2] == side:
-            for one in boundary.iter():
-                if one.tag.rpartition("}")[2] == "coordinates":
-                    yield one.text or ""
-
-
-def _ring(text: str) -> list[tuple[float, float]]:
     try:
-        corners = [one.split(",") for one in text.split()]
-        return [(float(lon), float(lat)) for lon, lat, *_ in corners]
-    except ValueError as error:
+        yield from read_polygons(root)
+    except (ShapelyError, ValueError) as error:
         raise UsageError(
-            msg("A polygon has coordinates that are not lon,lat."), remedy=_FORMATS
+            msg("{name} has a polygon that cannot be read.", name=name), remedy=_FORMATS
         ) from error

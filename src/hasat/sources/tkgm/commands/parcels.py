@@ -20,7 +20,7 @@ from hasat.console.runtime import (
 from hasat.errors import NotFoundError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.tkgm.commands import endpoints, lists, scans
+from hasat.sources.tkgm.commands import buildings, endpoints, lists, scans
 from hasat.sources.tkgm.settings import TkgmSettings
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ app.command()(endpoints.endpoint)
 app.command()(endpoints.workers)
 app.command("list")(lists.list_parcels)
 app.command()(scans.scans)
+app.command()(buildings.buildings)
 
 WorkersFlag = Annotated[
     Path | None,

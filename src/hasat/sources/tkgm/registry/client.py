@@ -306,6 +306,11 @@ class DirectClient:
         self._seconds = seconds
         self._lock = asyncio.Lock()
 
+    @property
+    def sent(self) -> int:
+        """The requests that were sent."""
+        return self._fetcher.sent
+
     async def get(
         self, path: str, job: str, *, patience: float = 60.0, pass_limits: bool = False
     ) -> FetchResult:

@@ -64,10 +64,15 @@ class CadastreParcel:
                 "mevkii": "",
                 "pafta": "151",
                 "durum": "1",
-                "zeminKmdurum": "Ana Taşınmaz",
+                "zeminKmdurum": "Kat Mülkiyeti" if self.is_condominium else "Ana Taşınmaz",
                 "ozet": f"Tuğlaci Başi-{self.ada}/{self.parsel}",
             },
         }
+
+    @property
+    def is_condominium(self) -> bool:
+        """Whether the parcel has a building that is divided into units."""
+        return self._use == "Kargir Apartman"
 
     @property
     def _use(self) -> str:

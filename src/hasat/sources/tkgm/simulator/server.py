@@ -1,10 +1,11 @@
 """Simulate the parcel registry and the endpoints in front of it, with their limits.
 
-The registry is under /megsiswebapi.v3/api and responds by point, by number and with its
-administrative lists, `registry_daily` times a day (without limit if not given). The `endpoints`
-are under /e1, /e2, ... and serve /parsel/{lat}/{lon} and /batch to callers with the key, up to
-`daily` points a day of the simulated clock. `cadastre` names a GeoJSON file; without it `parcels`
-of a `kind` are generated.
+The registry is under /megsiswebapi.v3/api and responds by point, by number, with its administrative
+lists and with the blocks and units of condominiums, `registry_daily` times a day (without limit if
+not given). The official service is under /wfs, for the user `sim` with the password `sim`. The
+`endpoints` are under /e1, /e2, ... and serve /parsel/{lat}/{lon} and /batch to callers with the
+key, up to `daily` points a day of the simulated clock. `cadastre` names a GeoJSON file; without it
+`parcels` of a `kind` are generated.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from starlette.routing import Route
 from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sim import Simulation, Simulator
+from hasat.sources.tkgm.simulator import buildings, official
 from hasat.sources.tkgm.simulator.cadastre import (
     DECIMALS,
     Cadastre,
@@ -147,6 +149,43 @@ class SimulatedRegistry:
             "properties": {"id": number, "text": name},
         }
         return JSONResponse({"type": "FeatureCollection", "features": [feature]})
+
+    async def blocks(self, request: Request) -> Response:
+        if self.direct is not None and not self.direct.take(1, self._today()):
+            return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
+        where = request.path_params
+        found = self.cadastre.numbered(where["mahalle"], where["ada"], where["parsel"])
+        rows = [] if found is None else buildings.blocks_of(found)
+        if not rows:
+            return JSONResponse({"Message": "Blok Bulunamadı"}, status_code=404)
+        return JSONResponse(buildings.collection(rows))
+
+    async def units(self, request: Request) -> Response:
+        if self.direct is not None and not self.direct.take(1, self._today()):
+            return JSONResponse({"Message": _DAY_LIMIT}, status_code=403)
+        where = request.path_params
+        found = self.cadastre.numbered(where["mahalle"], where["ada"], where["parsel"])
+        block = "" if where["block"] == "0" else where["block"]
+        known = [] if found is None else [one["blok"] for one in buildings.blocks_of(found)]
+        if found is None or block not in known:
+            return JSONResponse({"Message": "Bağımsız Bölüm Bulunamadı"}, status_code=404)
+        return JSONResponse(buildings.collection(buildings.units_of(found, block)))
+
+    async def official(self, request: Request) -> Response:
+        """Return a page of the web feature service."""
+        if not official.is_permitted(request.headers.get("authorization")):
+            return Response("Unauthorized", status_code=401)
+        given = {name.upper(): value for name, value in request.query_params.items()}
+        try:
+            found = official.select(
+                self.cadastre.parcels,
+                given["CQL_FILTER"],
+                int(given.get("STARTINDEX", 0)),
+                int(given["MAXFEATURES"]),
+            )
+        except (ValueError, KeyError) as error:
+            return Response(official.exception_report(str(error)), media_type="text/xml")
+        return Response(official.feature_collection(found), media_type="text/xml")
 
     # The endpoints
 
@@ -285,6 +324,12 @@ def _build(simulation: Simulation) -> Starlette:
             Route(f"{API}/parsel/{{lat:degrees}}/{{lon:degrees}}", registry.by_point),
             Route(f"{API}/parsel/{{lat:degrees}}/{{lon:degrees}}/", registry.by_point),
             Route(f"{API}/parsel/{{mahalle:int}}/{{ada}}/{{parsel}}", registry.by_number),
+            Route(f"{API}/parsel/blok/{{mahalle:int}}/{{ada}}/{{parsel}}", registry.blocks),
+            Route(
+                f"{API}/parsel/bagimsizbolum/{{mahalle:int}}/{{ada}}/{{parsel}}/{{block}}",
+                registry.units,
+            ),
+            Route("/wfs", registry.official),
             Route(f"{API}/idariYapi/{{list}}", registry.places),
             Route(f"{API}/idariYapi/{{list}}/{{of:int}}", registry.places),
             Route("/e{endpoint:int}/parsel/{lat:degrees}/{lon:degrees}", registry.parcel),

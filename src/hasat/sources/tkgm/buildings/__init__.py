@@ -1,0 +1,1 @@
+"""Blocks and building units (bağımsız bölüm) of parcels, where the registry has them."""
