@@ -18,6 +18,7 @@ from hasat.sources.tkgm.geometry import (
     parse_drawn_area,
     read_area,
 )
+from hasat.sources.tkgm.registry.lookup import check_number
 
 SQUARE = shapely.box(32.80, 39.90, 32.81, 39.91)
 OTHER = shapely.box(32.85, 39.90, 32.86, 39.91)
@@ -158,3 +159,25 @@ def test_an_area_above_the_limit_needs_confirmation() -> None:
     check_size(SQUARE, 1.0)
     with pytest.raises(UsageError, match="--yes"):
         check_size(SQUARE, 0.5)
+
+
+def test_a_file_that_refers_to_what_is_no_map_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no map")
+    file = tmp_path / "area.kml"
+    file.write_text(
+        f'<OGRVRTDataSource><OGRVRTLayer name="notes"><SrcDataSource>{tmp_path}/notes.txt'
+        "</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>"
+    )
+    with pytest.raises(UsageError):
+        read_area(str(file))
+
+
+@pytest.mark.parametrize(
+    "number", [("x", "1", "1"), ("1", "a/b", "1"), ("1", "1", ""), ("9" * 20, "1", "1")]
+)
+def test_a_number_that_no_parcel_has_is_refused_before_a_request(
+    number: tuple[str, str, str],
+) -> None:
+    with pytest.raises(UsageError):
+        check_number(*number)
+    assert check_number("1162", 2705, " 15 ").parsel == "15"

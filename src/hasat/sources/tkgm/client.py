@@ -24,8 +24,8 @@ from hasat.messages import msg
 from hasat.settings import Settings, load_settings
 from hasat.sources.tkgm.features import StoredParcel
 from hasat.sources.tkgm.registry.client import RegistryClient, open_registry
-from hasat.sources.tkgm.registry.lookup import Lookup, check_point
-from hasat.sources.tkgm.registry.wire import ParcelNumber, Point, Query
+from hasat.sources.tkgm.registry.lookup import Lookup, check_number, check_point
+from hasat.sources.tkgm.registry.wire import Point, Query
 from hasat.sources.tkgm.settings import WORKERS_SETTING, TkgmSettings
 from hasat.store import MigrationSet, open_store
 
@@ -117,7 +117,7 @@ class AsyncTKGMClient:
         self, mahalle_id: int, ada: str | int, parsel: str | int, *, fresh: bool = False
     ) -> dict[str, Any] | None:
         """Return the parcel with a number, from an endpoint that declares `by_number`."""
-        number = ParcelNumber(int(mahalle_id), str(ada), str(parsel))
+        number = check_number(mahalle_id, ada, parsel)
         return _feature(await (await self._open()).numbered(number, fresh=fresh))
 
     async def get_batch(

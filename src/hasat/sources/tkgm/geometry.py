@@ -245,15 +245,17 @@ def _read_file(path: Path, name: str) -> Outline:
     """Return the union of all polygons in a file, in degrees."""
     # GDAL takes 50 MB of memory, which only this function needs.
     import pyogrio
-    from pyogrio.errors import DataSourceError
+    from pyogrio._err import CPLE_BaseError
+    from pyogrio.errors import CRSError, DataLayerError, DataSourceError, FeatureError
 
+    unreadable = (CPLE_BaseError, CRSError, DataLayerError, DataSourceError, FeatureError)
     try:
         found = [
             geometry
             for layer, _ in pyogrio.list_layers(path)
             for geometry in _read_layer(path, str(layer))
         ]
-    except DataSourceError as error:
+    except unreadable as error:
         raise UsageError(
             msg(
                 "{path} cannot be read as an area: {partition}.",

@@ -1,6 +1,5 @@
 """The job `tkgm_buildings`: fetch the blocks and units of the parcels of an area."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,23 +10,24 @@ from hasat.sources.tkgm.buildings.fetch import fetch_buildings, publish_building
 from hasat.sources.tkgm.geometry import check_in_turkey, check_size, parse_area
 from hasat.sources.tkgm.queries import load_parcels
 from hasat.sources.tkgm.registry.client import open_direct
+from hasat.sources.tkgm.registry.lookup import check_number
 from hasat.sources.tkgm.registry.wire import ParcelKey
 from hasat.sources.tkgm.settings import TkgmSettings
 from hasat.text import fold
 
-_KEY = re.compile(r"([0-9]{1,18})/([^/\x00-\x1f\x7f]{1,60})/([^/\x00-\x1f\x7f]{1,60})")
 _MAX_UNREADABLE = 20
 
 
 def parse_key(text: str) -> ParcelKey:
     """Return a key of the form mahalleId/adaNo/parselNo."""
-    found = _KEY.fullmatch(text.strip())
-    if found is None:
+    parts = text.strip().split("/")
+    if len(parts) != 3:
         raise UsageError(
             msg("{text!r} is not the key of a parcel.", text=text[:80]),
             remedy=msg("Write mahalleId/adaNo/parselNo, such as 1162/2705/15."),
         )
-    return int(found[1]), found[2], found[3]
+    number = check_number(*parts)
+    return number.mahalle_id, number.ada, number.parsel
 
 
 async def fetch_area(context: RunContext) -> Outcome:

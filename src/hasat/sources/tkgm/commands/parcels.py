@@ -79,8 +79,7 @@ def parcel(
 
     async def fetch() -> dict[str, Any]:
         from hasat.fetch import RequestContext
-        from hasat.sources.tkgm.registry.lookup import Lookup, check_point
-        from hasat.sources.tkgm.registry.wire import ParcelNumber
+        from hasat.sources.tkgm.registry.lookup import Lookup, check_number, check_point
 
         async with _registry(settings, workers) as (store, registry):
             lookup = Lookup(store, settings, registry, RequestContext("daily", "tkgm_parcel"))
@@ -88,7 +87,7 @@ def parcel(
             if lat is not None and lon is not None:
                 stored = await lookup.at(check_point(lat, lon), fresh=fresh)
             elif mahalle is not None and ada is not None and parsel is not None:
-                number = ParcelNumber(await mahalle_id(store, settings, mahalle), ada, parsel)
+                number = check_number(await mahalle_id(store, settings, mahalle), ada, parsel)
                 stored = await lookup.numbered(number, fresh=fresh)
             else:
                 raise UsageError(

@@ -14,7 +14,13 @@ from hasat.settings import Settings
 from hasat.sources.tkgm.features import StoredParcel, build_feature
 from hasat.sources.tkgm.geometry import Plane, check_in_turkey
 from hasat.sources.tkgm.registry.client import MAX_BATCH_POINTS, ParcelResponse, RegistryClient
-from hasat.sources.tkgm.registry.wire import ParcelNumber, Point, Query, format_query
+from hasat.sources.tkgm.registry.wire import (
+    ParcelNumber,
+    Point,
+    Query,
+    format_query,
+    is_number,
+)
 from hasat.sources.tkgm.settings import TkgmSettings
 from hasat.store import Store
 from hasat.store.queries import load_query
@@ -38,6 +44,17 @@ def check_point(lat: float, lon: float) -> Point:
         )
     check_in_turkey(shapely.Point(lon, lat))
     return Point(float(lat), float(lon))
+
+
+def check_number(mahalle: int | str, ada: object, parsel: object) -> ParcelNumber:
+    """Return a parcel number; raise UsageError for what no parcel has."""
+    numbers = str(ada).strip(), str(parsel).strip()
+    if not (str(mahalle).isdecimal() and len(str(mahalle)) < 19 and all(map(is_number, numbers))):
+        raise UsageError(
+            msg("{number} is not the number of a parcel.", number=f"{mahalle}/{ada}/{parsel}"),
+            remedy=msg("Give a neighbourhood id, a block (0 in villages) and a parcel number."),
+        )
+    return ParcelNumber(int(mahalle), *numbers)
 
 
 class Lookup:

@@ -103,6 +103,11 @@ def parse_query(text: str) -> Query:
     return Point(float(lat), float(lon))
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text can be the number of a block or parcel."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def interior_point(geometry: Geometry) -> Point:
     """Return a point inside a geometry, in its middle where it is wide."""
     lon, lat = shapely.get_coordinates(shapely.point_on_surface(geometry))[0].tolist()
