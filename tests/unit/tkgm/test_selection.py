@@ -1,5 +1,6 @@
 """Query parameters of the parcels: valid ones are parsed, others rejected."""
 
+import re
 from urllib.parse import parse_qsl
 
 import pytest
@@ -51,3 +52,17 @@ def test_a_point_is_a_box_without_size() -> None:
     box = parse_selection({"lat": "39.9", "lon": "32.85"}).box
     assert box == Box(32.85, 39.9, 32.85, 39.9)
     assert box.polygon.geom_type == "Point"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bbox": "1,2,3"}, "incomplete or not numbers"),
+        ({"bbox": "1,2,3,99"}, "not on the earth"),
+        ({"mahalleId": "abc"}, "`mahalleId` is 'abc'; it must be a number."),
+        ({"alan": "1 OR 1=1"}, "`alan` is '1 OR 1=1'; it must be a number."),
+    ],
+)
+def test_an_error_names_the_parameter_that_was_given(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        parse_selection(given)

@@ -1,6 +1,7 @@
 """Parse the query parameters of OGC API Features into a selection of parcels."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
@@ -15,9 +16,12 @@ from hasat.sources.tkgm.filters.cql2 import MAX_LENGTH, Condition, parse_filter
 from hasat.sources.tkgm.filters.crs import CRS84, SUPPORTED, box_in_degrees, check_uri
 from hasat.sources.tkgm.filters.queryables import QUERYABLES
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 10_000
 FILES = ("gpkg", "geojson", "shp", "fgb", "parquet", "csv", "kml", "kmz", "dxf")
+
+_BOX_FORM = msg("Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91.")
 
 CRS_PARAMETER: dict[str, Any] = {
     "name": "crs",
@@ -189,6 +193,10 @@ def _condition(given: Mapping[str, str]) -> Condition | None:
             text = given[name]
             if queryable.kind == "string":
                 text = "'" + text.replace("'", "''") + "'"
+            elif not _NUMBER.fullmatch(text):
+                raise UsageError(
+                    msg("`{name}` is {text!r}; it must be a number.", name=name, text=text)
+                )
             parts.append(f"{name} = {text}")
     return parse_filter(" AND ".join(parts)) if parts else None
 
@@ -255,13 +263,17 @@ def parse_box(text: str, what: str = "`bbox` is") -> Box:
         sides = []
     if len(sides) == 6:
         sides = [*sides[:2], *sides[3:5]]
-    if len(sides) == 4 and all(map(math.isfinite, sides)):
+    if len(sides) != 4:
+        raise UsageError(
+            msg("{what} incomplete or not numbers: {text!r}.", what=what, text=text),
+            remedy=_BOX_FORM,
+        )
+    if all(map(math.isfinite, sides)):
         west, south, east, north = sides
         if -90 <= south <= north <= 90 and all(-180 <= side <= 180 for side in (west, east)):
             return Box(west, south, east, north)
     raise UsageError(
-        msg("{what} not on the earth: {text!r}.", what=what, text=text),
-        remedy=msg("Give west,south,east,north in degrees, for example 32.84,39.89,32.86,39.91."),
+        msg("{what} not on the earth: {text!r}.", what=what, text=text), remedy=_BOX_FORM
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from hasat.budget import Upstream
 from hasat.errors import OutOfQuotaError, UsageError
 from hasat.feed.columns import Column
 from hasat.feed.dataset import Dataset
@@ -223,6 +224,12 @@ async def _metrics(store: Store, _served: Served) -> "Iterable[Metric]":
     return EndpointMetrics(await read_endpoints(store, SOURCE)).collect()
 
 
+def _upstreams(settings: Settings) -> tuple[Upstream, ...]:
+    # The official service is there only for those who have credentials.
+    official = settings.section(TkgmSettings).wfs.url is not None
+    return (tkgm_upstream(settings), *((wfs_upstream(settings),) if official else ()))
+
+
 def _tools(context: ToolContext) -> tuple[Tool, ...]:
     from hasat.sources.tkgm.tools import TkgmTools
 
@@ -240,7 +247,7 @@ TKGM = Source(
     SOURCE,
     msg("Cadastral parcels of the Turkish land registry"),
     settings=TkgmSettings,
-    upstreams=lambda settings: (tkgm_upstream(settings), wfs_upstream(settings)),
+    upstreams=_upstreams,
     datasets=(PARCELS, BUILDINGS),
     jobs=(SCAN, COPY, UNITS),
     lacks=lacks,

@@ -10,10 +10,16 @@ interface Change {
 
 const COMPUTED = new Set(["key", "use", "age"]);
 
-function element(name: string, text = "", ...inside: Node[]): HTMLElement {
+function element(name: string, text = "", ...inside: (Node | string)[]): HTMLElement {
   const created = document.createElement(name);
   if (text) created.textContent = text;
   created.append(...inside);
+  return created;
+}
+
+function link(text: string, address: string): HTMLElement {
+  const created = element("a", text) as HTMLAnchorElement;
+  created.href = address;
   return created;
 }
 
@@ -73,7 +79,7 @@ export async function show(
     const kind = texts[one.changeType] ?? one.changeType;
     return element("li", `${formatTime(one.changedAt, texts)} · ${kind}${fields && `: ${fields}`}`);
   });
-  const link = element("a", texts.as_json ?? "JSON") as HTMLAnchorElement;
-  link.href = path;
-  place.append(element("h3", texts.history ?? ""), element("ol", "", ...changes), element("p", "", link));
+  const record = link(texts.record ?? "", `/changes/record?dataset=parcels&key=${encodeURIComponent(key)}`);
+  const json = link(texts.as_json ?? "JSON", path);
+  place.append(element("h3", texts.history ?? ""), element("ol", "", ...changes), element("p", "", record, " · ", json));
 }
