@@ -1,5 +1,6 @@
 """Blocks and units from the registry, and parcels from the official service."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from hasat.sources.tkgm.buildings.records import parse_rows
 from hasat.sources.tkgm.geometry import geodesic_area, parse_area
 from hasat.sources.tkgm.simulator.buildings import blocks_of, units_of
 from hasat.sources.tkgm.simulator.server import API, TKGM, SimulatedRegistry
-from hasat.sources.tkgm.source import COPY, UNITS
+from hasat.sources.tkgm.source import COPY, SCAN, UNITS
 from hasat.sources.tkgm.source import TKGM as SOURCE
 from hasat.sources.tkgm.wfs.features import exception_text, parse_page
 from hasat.store import MigrationSet, Store, open_store
@@ -55,6 +56,7 @@ async def office(
                 "HASAT_DATABASE_URL": database.url,
                 "HASAT_TKGM_REGISTRY_URL": f"{address}{API}",
                 "HASAT_TKGM_REGISTRY_PER_MINUTE": "6000",
+                "HASAT_TKGM_WORKERS_FILE": str(home / "workers.json"),
                 "HASAT_TKGM_WFS_URL": f"{address}/wfs",
                 "HASAT_TKGM_WFS_USER": "sim",
                 "HASAT_TKGM_WFS_PASSWORD": "sim",
@@ -63,6 +65,8 @@ async def office(
                 **(environ or {}),
             }
         )
+        workers = simulation.inside.workers_json(address, min_interval_ms=0)
+        (home / "workers.json").write_text(json.dumps(workers))
         async with open_store(settings, [SOURCE.migration_set]) as store:
             yield Office(store, settings, simulation.inside)
 
@@ -159,6 +163,26 @@ async def test_buildings_of_named_parcels_and_the_end_of_the_day(
                 await perform(UNITS, place.store, place.settings, {"parcels": wrong})
         with pytest.raises(UsageError):
             await perform(UNITS, place.store, place.settings, {})
+
+
+async def test_a_sample_measures_a_scan_and_the_scan_reuses_it(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with office(database, tmp_path) as place:
+        params = {"area": place.area, "estimate": True}
+        sample = await perform(SCAN, place.store, place.settings, params)
+        assert sample.kind == "done"
+        assert sample.message is not None
+        assert "95 %" in sample.message
+        forecast = sample.detail["forecast"]
+        assert forecast["low"] <= forecast["parcels"] <= forecast["high"]
+        async with place.store.connection() as conn:
+            cursor = await conn.execute("SELECT id, finished_at FROM tkgm.scan")
+            ((scan, finished),) = await cursor.fetchall()
+        assert finished is None
+        whole = await perform(SCAN, place.store, place.settings, {"area": place.area})
+        assert whole.detail["scan"] == scan
+        assert whole.detail["complete"]
 
 
 def test_features_of_the_service_in_other_forms() -> None:
