@@ -165,6 +165,29 @@ async def test_buildings_of_named_parcels_and_the_end_of_the_day(
             await perform(UNITS, place.store, place.settings, {})
 
 
+async def test_what_was_received_rebuilds_parcels_and_buildings(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with office(database, tmp_path) as place:
+        await perform(COPY, place.store, place.settings, {"area": place.area})
+        await perform(UNITS, place.store, place.settings, {"area": place.area})
+        for name in ("parcels", "buildings"):
+            before = await place.bodies(name)
+            async with place.store.connection() as conn:
+                await conn.execute(
+                    f"DELETE FROM core.{name} WHERE key = (SELECT min(key) FROM core.{name})"
+                )
+                await conn.execute(
+                    f"UPDATE core.{name} SET body = '{{}}'"
+                    f" WHERE key = (SELECT max(key) FROM core.{name})"
+                )
+            dataset, rebuild = SOURCE.rebuilds[name]
+            summary = await rebuild(place.store, place.settings, dataset)
+            [result] = summary.datasets
+            assert (result.how, result.repaired, summary.unreadable) == ("repaired", 2, 0)
+            assert await place.bodies(name) == before
+
+
 async def test_a_sample_measures_a_scan_and_the_scan_reuses_it(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:

@@ -259,7 +259,10 @@ TKGM = Source(
     upstreams=_upstreams,
     datasets=(PARCELS, BUILDINGS),
     jobs=(SCAN, COPY, UNITS),
-    rebuild={PARCELS.name: lazy("hasat.sources.tkgm.registry.rebuild:rebuild")},
+    rebuild={
+        PARCELS.name: lazy("hasat.sources.tkgm.registry.rebuild:rebuild"),
+        BUILDINGS.name: lazy("hasat.sources.tkgm.buildings.rebuild:rebuild"),
+    },
     lacks=lacks,
     tools=_tools,
     routers=_routers,

@@ -1,17 +1,22 @@
-"""Fetch the blocks and units of parcels from the registry, and publish them."""
+"""Fetch the blocks and units of parcels from the registry, store what it sent, and publish it."""
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from psycopg import sql
 
 from hasat.errors import BrokenAnswerError
 from hasat.feed.dataset import Scope
 from hasat.feed.encoding import canonical
+from hasat.feed.raw import RawRequest, store_body_now
 from hasat.feed.reconcile import Reconcile, Record, Version
-from hasat.fetch import Outcome
-from hasat.sources.tkgm.buildings.records import block_path, build_record, parse_rows
+from hasat.fetch import FetchResult, Outcome
+from hasat.sources.tkgm.buildings.records import (
+    blocks_path,
+    build_record,
+    parse_rows,
+    units_path,
+)
 from hasat.sources.tkgm.features import RETENTION_DAYS, format_key
 from hasat.sources.tkgm.registry.client import DirectClient
 from hasat.sources.tkgm.registry.wire import ParcelKey
@@ -22,17 +27,25 @@ from hasat.store.quarantine import QuarantinedRecord, quarantine
 JOB = "tkgm_buildings"
 
 
-async def fetch_buildings(direct: DirectClient, key: ParcelKey) -> dict[str, Any] | None:
+async def fetch_buildings(
+    store: Store, direct: DirectClient, key: ParcelKey, *, run: int | None
+) -> dict[str, Any] | None:
     """Return the record of a parcel, None without buildings: a request, and one for each block."""
-    path = "/".join(quote(str(part), safe="") for part in key)
-    listed = await direct.get(f"/parsel/blok/{path}", JOB)
+
+    async def get(path: str) -> FetchResult:
+        fetched = await direct.get(path, JOB)
+        if (response := fetched.response) is not None:
+            raw = RawRequest("tkgm", BUILDINGS.name, path, path, response.status, response.headers)
+            await store_body_now(store, raw, response.body, run=run)
+        return fetched
+
+    listed = await get(blocks_path(key))
     if listed.verdict.outcome is Outcome.EMPTY:
         return None
     blocks = parse_rows(listed.body)
     units = []
     for block in blocks:
-        name = quote(block_path(block), safe="")
-        found = await direct.get(f"/parsel/bagimsizbolum/{path}/{name}", JOB)
+        found = await get(units_path(key, block))
         empty = found.verdict.outcome is Outcome.EMPTY
         units.append([] if empty else parse_rows(found.body))
     return build_record(key, blocks, units) if blocks else None

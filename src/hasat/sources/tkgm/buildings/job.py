@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hasat.errors import BrokenAnswerError, OutOfQuotaError, UsageError
+from hasat.feed.raw import delete_expired_bodies
 from hasat.jobs import Outcome, RunContext
 from hasat.messages import msg
 from hasat.sources.tkgm.buildings.fetch import fetch_buildings, publish_buildings, set_aside
@@ -13,6 +14,7 @@ from hasat.sources.tkgm.registry.client import open_direct
 from hasat.sources.tkgm.registry.lookup import check_number
 from hasat.sources.tkgm.registry.wire import ParcelKey
 from hasat.sources.tkgm.settings import TkgmSettings
+from hasat.sources.tkgm.source import BUILDINGS
 from hasat.text import fold
 
 _MAX_UNREADABLE = 20
@@ -42,12 +44,15 @@ async def fetch_area(context: RunContext) -> Outcome:
             "nothing",
             message=msg("No stored parcel there has building units that are not up to date."),
         )
+    days = context.settings.section(TkgmSettings).raw_retention_days
+    async with context.store.connection() as conn:
+        await delete_expired_bodies(conn, "tkgm", BUILDINGS.name, days)
     done = changed = unreadable = counted = 0
     kind, message = "done", None
     async with open_direct(context.store, context.settings) as direct:
         for key in keys:
             try:
-                record = await fetch_buildings(direct, key)
+                record = await fetch_buildings(context.store, direct, key, run=context.run_id)
             except OutOfQuotaError as error:
                 kind, message = "out_of_quota", error.message
                 break

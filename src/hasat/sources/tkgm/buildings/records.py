@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from hasat.errors import BrokenAnswerError
 from hasat.messages import msg
 from hasat.sources.tkgm.registry.wire import ParcelKey, check_storable, parse_object
 
+Row = Mapping[str, Any]
+
+_BLOCKS = "/parsel/blok/"
 _BLOCK = ("blok", "bagimsizBolumSayisi", "zeminKmdurum", "atZeminId")
 _UNIT = ("no", "kat", "giris", "tip", "nitelik", "durum")
 
 
-def parse_rows(body: bytes) -> list[Mapping[str, Any]]:
+def parse_rows(body: bytes) -> list[Row]:
     """Return the properties of the features of a response."""
     content = check_storable(parse_object(body))
     features = content.get("features")
@@ -23,15 +27,33 @@ def parse_rows(body: bytes) -> list[Mapping[str, Any]]:
     return [row for row in rows if row is not None]
 
 
-def block_path(block: Mapping[str, Any]) -> str:
-    """Return the name of a block in an address; a building without a name is 0."""
-    return str(block.get("blok") or "").strip() or "0"
+def blocks_path(key: ParcelKey) -> str:
+    """Return the path of the list of a parcel's blocks."""
+    return f"{_BLOCKS}{_path(key)}"
+
+
+def units_path(key: ParcelKey, block: Row) -> str:
+    """Return the path of the units of a block; the registry calls one without a name 0."""
+    name = str(block.get("blok") or "").strip() or "0"
+    return f"/parsel/bagimsizbolum/{_path(key)}/{quote(name, safe='')}"
+
+
+def parcel_listed(path: str) -> ParcelKey | None:
+    """Return the parcel whose blocks a path lists; None for a path of units."""
+    if not path.startswith(_BLOCKS):
+        return None
+    mahalle, ada, parsel = (unquote(part) for part in path.removeprefix(_BLOCKS).split("/"))
+    return int(mahalle), ada, parsel
+
+
+def _path(key: ParcelKey) -> str:
+    return "/".join(quote(str(part), safe="") for part in key)
 
 
 def build_record(
     key: ParcelKey,
-    blocks: Sequence[Mapping[str, Any]],
-    units: Sequence[Sequence[Mapping[str, Any]]],
+    blocks: Sequence[Row],
+    units: Sequence[Sequence[Row]],
 ) -> dict[str, Any]:
     """Return the record of a parcel: its blocks, each with its units."""
     mahalle, ada, parsel = key

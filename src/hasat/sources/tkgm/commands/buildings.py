@@ -42,7 +42,7 @@ def buildings(
             open_migrated_store(settings) as store,
             open_direct(store, settings) as direct,
         ):
-            record = await fetch_buildings(direct, number)
+            record = await fetch_buildings(store, direct, number, run=None)
             await publish_buildings(store, {number: record}, run=None)
             return record
 

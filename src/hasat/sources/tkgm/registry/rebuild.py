@@ -1,24 +1,28 @@
-"""Rebuild the parcels from the registry's stored responses.
+"""Rebuild the parcels from the stored responses of the registry and of the official service.
 
 Responses are stored for `tkgm.raw_retention_days` only. A parcel whose responses have expired stays
 as it is in the mirror, if its record is undamaged.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
+from hasat.errors import BrokenAnswerError
 from hasat.feed.dataset import Dataset
 from hasat.feed.encoding import canonical, record_digest
-from hasat.feed.raw import iter_received
+from hasat.feed.raw import StoredResponse, iter_received
 from hasat.feed.rebuild import OnResponses, RebuildSummary
 from hasat.feed.reconcile import Reconcile, Record
 from hasat.fetch import Response
 from hasat.settings import Settings
 from hasat.sources.tkgm.features import RETENTION_DAYS, build_feature, format_key
 from hasat.sources.tkgm.registry.client import parse_stored
+from hasat.sources.tkgm.registry.wire import Parcel
 from hasat.sources.tkgm.source import PARCELS
+from hasat.sources.tkgm.wfs.features import parse_page
 from hasat.store import Store
 from hasat.store.queries import load_query
 from hasat.strategies.whole_list import nothing_stored, rebuild_from
@@ -39,11 +43,10 @@ async def rebuild(
     read = unreadable = 0
     async with Reconcile.begin(store, [PARCELS]) as work:
         published = await _published_keys(work.connection)
-        bodies = await _undamaged_bodies(work.connection)
+        bodies = await undamaged_bodies(work.connection, PARCELS)
         async with store.connection() as conn:
             async for stored in iter_received(conn, PARCELS.name):
-                response = Response(stored.status, {}, stored.content or b"", 0.0)
-                parcels, broken = parse_stored(stored.request, response)
+                parcels, broken = _parse(stored)
                 read += 1
                 unreadable += broken
                 for parcel in parcels:
@@ -67,8 +70,24 @@ async def _published_keys(conn: AsyncConnection[Any]) -> set[str]:
     return {key async for (key,) in cursor}
 
 
-async def _undamaged_bodies(conn: AsyncConnection[Any]) -> dict[str, bytes]:
+async def undamaged_bodies(conn: AsyncConnection[Any], dataset: Dataset) -> dict[str, bytes]:
     """Return the records of the mirror whose digest is right."""
-    cursor = await conn.execute("SELECT key, body, digest FROM core.parcels")
+    statement = sql.SQL("SELECT key, body, digest FROM {}").format(dataset.table)
+    cursor = await conn.execute(statement)
     found = [(key, canonical(body), digest) async for key, body, digest in cursor]
     return {key: body for key, body, digest in found if record_digest(body) == digest}
+
+
+def _parse(stored: StoredResponse) -> tuple[Sequence[Parcel], int]:
+    """Return the parcels of a response, and how many of its parts cannot be read.
+
+    A request of the registry is a path and its parameters; other requests are of the service.
+    """
+    response = Response(stored.status, {}, stored.content or b"", 0.0)
+    if not stored.request or stored.request[0] in "/ ":
+        return parse_stored(stored.request, response)
+    try:
+        page = parse_page(response.body)
+    except BrokenAnswerError:
+        return [], 1
+    return page.parcels, len(page.unreadable)
