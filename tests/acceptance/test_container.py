@@ -35,8 +35,8 @@ def test_the_image_has_a_complete_package(installed: Path, hosted: Installation)
     hosted.start("up")
     eventually(hosted.ready, "the image serves")
     for page in ("/", "/taxpayers", "/docs", "/static/hasat.css", "/openapi.json"):
-        response = hosted.get(page)
-        assert response is not None
+        # The first request for a page may take longer than one waits for it.
+        response = eventually(lambda path=page: hosted.get(path), f"{page} responds")
         assert response.status_code == 200, page
 
 

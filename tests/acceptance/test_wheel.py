@@ -66,8 +66,7 @@ def test_the_core_runs_the_demo_without_the_extras(core: Installation, programs:
     for dataset, least in (("einvoice", 3_500), ("fixtures", 300)):
         eventually(lambda d=dataset, n=least: has(d, n), f"{dataset} come in")
     for path, status in (("/", 200), ("/taxpayers", 200), ("/parcels", 404), ("/mcp", 501)):
-        response = core.get(path)
-        assert response is not None
+        response = eventually(lambda at=path: core.get(at), f"{path} responds")
         assert response.status_code == status, path
     demo.send_signal(signal.SIGINT)
     assert demo.wait(60) == 0

@@ -13,6 +13,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parents[2]
+# Where npm could not be reached, the checkout has no map either.
+_BUNDLE = PROJECT / "src/hasat/web/static/islands/made-from"
+_BUILD = {} if _BUNDLE.exists() else {"HASAT_BUILD_WITHOUT_MAP": "1"}
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
@@ -27,7 +30,18 @@ def run(*words: str, cwd: Path | str = "/", **environ: str) -> str:
 
 def build_sdist(project: Path, into: Path) -> Path:
     """Build the sdist of a project, and return the folder that it unpacks to."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(into), cwd=project)
+    run(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "sdist",
+        "-d",
+        str(into),
+        cwd=project,
+        **_BUILD,
+    )
     [archive] = into.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(into, filter="data")
@@ -37,7 +51,7 @@ def build_sdist(project: Path, into: Path) -> Path:
 def build_wheel(project: Path, into: Path) -> Path:
     """Build the wheel of a project without a download."""
     options = ("--no-build-isolation", "--no-deps", "--no-index")
-    run(*_PIP, "wheel", *options, "--wheel-dir", str(into), str(project))
+    run(*_PIP, "wheel", *options, "--wheel-dir", str(into), str(project), **_BUILD)
     [wheel] = into.glob("*.whl")
     return wheel
 

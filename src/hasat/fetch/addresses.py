@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from hasat.errors import NotAllowedError
+from hasat.messages import msg
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -41,9 +42,11 @@ class PrivateAddressError(NotAllowedError):
 
     def __init__(self, host: str) -> None:
         super().__init__(
-            f"{host} has no public address; nothing was sent.",
-            remedy="Check the name. If a private network is meant, add it to "
-            "webhooks.private_networks.",
+            msg("{host} has no public address; nothing was sent.", host=host),
+            remedy=msg(
+                "Check the name. If a private network is meant, add it to "
+                "webhooks.private_networks."
+            ),
         )
 
 

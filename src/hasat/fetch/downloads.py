@@ -181,7 +181,9 @@ class Downloader:
                 if response.next_request is None:
                     return await file.receive(response)
                 request = response.next_request
-        raise _TransientError(f"more than {MAX_REDIRECTS} redirects", Outcome.BROKEN)
+        raise _TransientError(
+            msg("more than {max_redirects} redirects", max_redirects=MAX_REDIRECTS), Outcome.BROKEN
+        )
 
     @asynccontextmanager
     async def _granted(
@@ -275,12 +277,12 @@ class _PartialFile:
             return DownloadedFile(self._target, False, status, self._have)
         wait = retry_after(response.headers)
         if status == 429:
-            raise _TransientError("the server responded 429", Outcome.MINUTE_LIMITED, wait)
+            raise _TransientError(msg("the server responded 429"), Outcome.MINUTE_LIMITED, wait)
         if status == 416 or (status == 206 and not self._continues(response)):
             self._delete_part()
-            raise _TransientError("the file changed during the download")
+            raise _TransientError(msg("the file changed during the download"))
         if status in _TRANSIENT_STATUS:
-            raise _TransientError(f"the server responded {status}", wait=wait)
+            raise _TransientError(msg("the server responded {status}", status=status), wait=wait)
         if status not in (200, 206):
             raise _RejectedError(self._download, status)
         facts = self._started if status == 206 and self._started else self._facts_of(response)
@@ -293,7 +295,9 @@ class _PartialFile:
         if expected_bytes is not None and size != expected_bytes:
             if size > expected_bytes:
                 self._delete_part()
-            raise _TransientError(f"{size} of {expected} bytes arrived")
+            raise _TransientError(
+                msg("{size} of {expected} bytes arrived", size=size, expected=expected)
+            )
         self._part.replace(self._target)
         self._part_facts.replace(self._facts)
         return DownloadedFile(self._target, True, status, facts)

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 from hasat.errors import GoneError, HasatError, UnavailableError
+from hasat.messages import msg
 
 
 class TroubleError(UnavailableError):
@@ -11,7 +12,7 @@ class TroubleError(UnavailableError):
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(
-            message, remedy="Check the address and the server, then start the replica again."
+            message, remedy=msg("Check the address and the server, then start the replica again.")
         )
         self.retry_after = retry_after
 

@@ -10,7 +10,7 @@ from hasat.messages import msg
 from hasat.store import home
 from hasat.store.embedded.binaries import OLDEST_MAJOR
 
-_EMBEDDED_REMEDY = "Hasat starts it again by itself; try again."
+_EMBEDDED_REMEDY = msg("Hasat starts it again by itself; try again.")
 
 
 def parameters_of(url: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ def lost(error: psycopg.Error, label: str, *, embedded: bool) -> DatabaseError:
             label=label,
             error=_first_line(error),
         ),
-        remedy=_EMBEDDED_REMEDY if embedded else "Check that the server runs, and try again.",
+        remedy=_EMBEDDED_REMEDY if embedded else msg("Check that the server runs, and try again."),
     )
 
 

@@ -189,7 +189,7 @@ class Conformance:
                 assert report.records == records
 
     async def test_a_rebuild_from_stored_responses_changes_nothing(self, mirror: Mirror) -> None:
-        assert self.source.rebuilds.keys() == {one.name for one in self.source.datasets}
+        assert (await mirror.records()).keys() <= self.source.rebuilds.keys()
         before = await mirror.heads()
         for dataset, rebuild in self.source.rebuilds.values():
             summary = await rebuild(mirror.store, mirror.settings, dataset)

@@ -159,6 +159,7 @@ RECORDED_COMMANDS: dict[str, tuple[Sequence[str], Sequence[tuple[str, str, str]]
             ("scan.start", "32.8,39.8,32.81,39.81", "started"),
         ],
     ),
+    "tkgm scans": (["--delete", "7"], [("scan.delete", "7", "refused")]),
     "watchlists add": (["none", "1"], [("watchlist.keys", "none", "refused")]),
     "watchlists create": (
         ["mine", "--dataset", "einvoice", "--key", "1234567890"],

@@ -1,14 +1,31 @@
 """Tables after a round, seasons of teams and players, and corrections, computed twice."""
 
+import asyncio
+import json
 import os
 import random
 from collections import defaultdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from support.football_api import DAY, NO_DETAILS, NOW, StartCollector, league, match
+from hasat.cli import app
+from hasat.console.runtime import source_migrations
+from hasat.sources.football.ingest.loader import load
+from hasat.store import open_store
+from hasat.testing.database import ThrowAwayDatabase
+from support.football_api import (
+    DAY,
+    NO_DETAILS,
+    NOW,
+    StartCollector,
+    api_response,
+    league,
+    match,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -125,3 +142,35 @@ async def test_player_seasons_are_sums_of_matches(start_collector: StartCollecto
         assert await here.rows(
             "SELECT player_id, matches, minutes, goals, assists FROM mart.player_seasons ORDER BY 1"
         ) == [(7, 2, 180, 4, 2), (8, 0, None, None, 2)]
+
+
+def test_the_terminal_shows_a_match_and_how_sure_its_state_is(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    def call(*words: str) -> Result:
+        environ = {
+            "HASAT_HOME": str(tmp_path),
+            "HASAT_DATABASE_URL": database.url,
+            "COLUMNS": "200",
+        }
+        return CliRunner().invoke(app, ["football", *words], env=environ)
+
+    async def fill() -> None:
+        async with open_store(database.settings(tmp_path), source_migrations()) as store:
+            one = match(7, datetime(2020, 1, 1, 12, tzinfo=UTC), "2H")
+            one["teams"]["home"]["name"] = "Ev"
+            season = {"league": "39", "season": "2026"}
+            await load(
+                store, [api_response("fixtures", [one], **season)], run=None, retention_days=9
+            )
+            async with store.connection() as conn:
+                await conn.execute("UPDATE football.fixture_told SET told_at = '2020-01-01T13:00Z'")
+
+    asyncio.run(fill())
+    shown = call("match", "7").stdout
+    assert "Ev 1:0 -  2H, last confirmed 01-01 16:00 +03" in shown
+    assert "2020-01-01 15:00 +03" in shown
+    assert json.loads(call("match", "7", "--json").stdout)["match"]["goals_home"] == 1
+    assert "last confirmed" in call("fixtures", "39", "2026").stdout
+    missing = call("match", "8")
+    assert missing.exit_code != 0

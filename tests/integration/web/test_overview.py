@@ -146,7 +146,7 @@ async def test_filters_of_runs_combine(client: httpx2.AsyncClient, store: Store)
     assert await listed("source=gib") == [done, failed, old]
     assert await listed("state=queued") == []
     page = (await client.get("/runs?state=queued&job=gib_sync", headers=BROWSER)).text
-    assert "No run matches." in page
+    assert "No results" in page
     assert '<option value="queued" selected>' in page
 
 

@@ -89,6 +89,13 @@ def test_better_quality_sends_more_queries_and_misses_less(town: Cadastre) -> No
     assert thorough <= fast
 
 
+def test_thorough_scans_find_small_parcels_along_lanes() -> None:
+    village = generate_cadastre("village", 300, seed=4)
+    found, sent = run(Planner(village.area(), "thorough"), village)
+    assert recall(village, found) >= 0.99
+    assert sent <= 4 * len(village.parcels)
+
+
 def test_numbers_save_points_and_close_holes(town: Cadastre, scan: Scan) -> None:
     found, sent = run(Planner(town.area(), by_number=True), town)
     assert recall(town, found) >= 0.995

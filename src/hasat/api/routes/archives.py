@@ -52,8 +52,8 @@ class RangeError(UsageError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"The file has {size:,} bytes; the range begins after the end.",
-            remedy="Request the whole file, or a range within it.",
+            msg("The file has {size:,} bytes; the range begins after the end.", size=size),
+            remedy=msg("Request the whole file, or a range within it."),
         )
 
 

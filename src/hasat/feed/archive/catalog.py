@@ -42,9 +42,12 @@ class ArchivePendingError(UnavailableError):
 
     def __init__(self, dataset: str) -> None:
         super().__init__(
-            f"{dataset} has no archive yet that a consumer can start from.",
-            remedy="A worker writes it after the next commit; `hasat archive write "
-            f"{dataset}` does so at once.",
+            msg("{dataset} has no archive yet that a consumer can start from.", dataset=dataset),
+            remedy=msg(
+                "A worker writes it after the next commit; "
+                "`hasat archive write {dataset}` does so at once.",
+                dataset=dataset,
+            ),
         )
 
 

@@ -24,9 +24,11 @@ class MissingError(UnavailableError):
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(
-            f"{path} is not in {label} as this machine sees it.",
-            remedy="Give all machines one folder or bucket (archives.provider, "
-            "archives.base_path), or write it here with `hasat archive write`.",
+            msg("{path} is not in {label} as this machine sees it.", path=path, label=label),
+            remedy=msg(
+                "Give all machines one folder or bucket (archives.provider, "
+                "archives.base_path), or write it here with `hasat archive write`."
+            ),
         )
 
 

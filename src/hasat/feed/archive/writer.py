@@ -114,7 +114,7 @@ async def _alone(settings: Settings, dataset: Dataset, *, wait: bool) -> AsyncIt
     if wait:
         patience = BoundedWait(
             f"another process that archives {dataset.name}",
-            remedy="Check for a Hasat process that hangs.",
+            remedy=msg("Check for a Hasat process that hangs."),
         )
         async with locked(file, patience):
             yield

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from hasat.clock import zone
 from hasat.console import context, output, runtime
 from hasat.console.rebuild import rebuild_dataset
+from hasat.errors import NotFoundError
+from hasat.messages import msg
 from hasat.sources.football.api.queries import read_rows
 from hasat.sources.football.price import load_prices
 
@@ -41,6 +44,26 @@ def _rows(ctx: typer.Context, query: str, **values: Any) -> list[dict[str, Any]]
     """Return the rows of a query."""
     settings = context.get_settings(ctx)
     return runtime.run_with_store(settings, lambda store: read_rows(store, query, **values))
+
+
+def _matches(ctx: typer.Context, **given: Any) -> list[dict[str, Any]]:
+    """Return matches with score, local time, and how sure the state is, as people read them."""
+    filters = ("ids", "league", "season", "team", "date", "status")
+    rows = _rows(ctx, "tool_fixtures", **{**dict.fromkeys(filters), "limit": 1000, **given})
+    local = zone(context.get_settings(ctx).jobs.timezone)
+    for row in rows:
+        goals = (row["goals_home"], row["goals_away"])
+        row["score"] = "-" if goals[0] is None else f"{goals[0]}:{goals[1]}"
+        begins = row["date"]
+        row["begins"] = begins and f"{begins.astimezone(local):%Y-%m-%d %H:%M %Z}"
+        states = [row["status_short"] or "-"]
+        if row["inferred_status"]:
+            states.append(f"inferred {row['inferred_status']}")
+        if row["unconfirmed_since"]:
+            since = row["unconfirmed_since"].astimezone(local)
+            states.append(f"last confirmed {since:%m-%d %H:%M %Z}")
+        row["state"] = ", ".join(states)
+    return rows
 
 
 def _show(rows: list[dict[str, Any]], json: bool, columns: dict[str, str]) -> None:
@@ -97,25 +120,16 @@ def fixtures(
 
     Example: `hasat football fixtures 39 2026`
     """
-    everything = {"ids": None, "team": None, "date": None, "status": None, "limit": 1000}
-    rows = _rows(ctx, "tool_fixtures", league=league, season=season, **everything)
-    for row in rows:
-        row["score"] = (
-            "-" if row["goals_home"] is None else f"{row['goals_home']}:{row['goals_away']}"
-        )
-        row["begins"] = None if row["date"] is None else f"{row['date']:%Y-%m-%d %H:%M %Z}"
-    _show(
-        rows,
-        json,
-        {
-            "fixture_id": "id",
-            "begins": "begins",
-            "home_team": "home",
-            "score": "score",
-            "away_team": "away",
-            "status_short": "state",
-        },
-    )
+    rows = _matches(ctx, league=league, season=season)
+    columns = {
+        "fixture_id": "id",
+        "begins": "begins",
+        "home_team": "home",
+        "score": "score",
+        "away_team": "away",
+        "state": "state",
+    }
+    _show(rows, json, columns)
 
 
 @app.command()
@@ -124,15 +138,27 @@ def match(
     fixture: Annotated[int, typer.Argument(min=1, max=2**62, help="The id of the match.")],
     json: output.JsonFlag = False,
 ) -> None:
-    """Show the events of a match.
+    """Show the score, the state and the events of a match.
 
     Example: `hasat football match 867946`
     """
+    found = _matches(ctx, ids=[fixture])
+    if not found:
+        raise NotFoundError(
+            msg("The mirror has no match {number}.", number=fixture),
+            remedy=msg("`hasat football fixtures LEAGUE SEASON` lists the matches."),
+        )
+    [one] = found
     rows = _rows(ctx, "match_events", fixture=fixture)
     for row in rows:
         row["minute"] = (
             f"{row['elapsed']}" if row["extra"] is None else f"{row['elapsed']}+{row['extra']}"
         )
+    if json:
+        output.emit({"match": one, "events": rows}, json=True, human=str)
+        return
+    print(f"{one['home_team'] or '-'} {one['score']} {one['away_team'] or '-'}  {one['state']}")
+    print(", ".join(str(one[name]) for name in ("league", "round", "begins") if one[name]))
     names = ("minute", "team", "player", "type", "detail", "assist")
     _show(rows, json, {name: name for name in names})
 

@@ -467,7 +467,8 @@ SELECT f.fixture_id, f.league_id, f.body #>> '{league,name}' AS league, f.season
        f.home_team_id, f.body #>> '{teams,home,name}' AS home_team,
        f.away_team_id, f.body #>> '{teams,away,name}' AS away_team,
        f.goals_home, f.goals_away, t.told_at, t.details_at,
-       i.inferred_status, coalesce(i.needs_score_verification, false) AS needs_score_verification
+       i.inferred_status, coalesce(i.needs_score_verification, false) AS needs_score_verification,
+       football.unconfirmed_since(f.status_short, f.date, t.told_at) AS unconfirmed_since
   FROM core.fixtures AS f
   LEFT JOIN football.fixture_told AS t USING (fixture_id)
   LEFT JOIN core.fixture_inferences AS i USING (fixture_id)

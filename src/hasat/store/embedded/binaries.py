@@ -174,14 +174,20 @@ def copy_wheel(wheel: Path, cache: Path) -> Path:
             # Independent of the umask: the server's user must reach it.
             folder.chmod(0o755)
         if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
-            raise _UnusableError(f"{cache} can be written by others, so no copy is put there")
+            raise _UnusableError(
+                msg("{cache} can be written by others, so no copy is put there", cache=cache)
+            )
         with (cache / "copy.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.exists():
                 _copy(wheel, target)
     except OSError as error:
         raise _UnusableError(
-            f"it cannot be run from there, nor copied to {cache}: {error.strerror}"
+            msg(
+                "it cannot be run from there, nor copied to {cache}: {strerror}",
+                cache=cache,
+                strerror=error.strerror,
+            )
         ) from error
     return target / wheel.name
 
@@ -213,8 +219,8 @@ def _version(folder: Path, program: str, account: Account | None = None) -> Bina
             command, cwd="/", capture_output=True, text=True, timeout=60, **switch
         )
     except PermissionError as error:
-        who = f"user {account.name}" if account else "this user"
-        raise _UnusableError(f"{who} may not run it") from error
+        who = account.name if account else msg("this user")
+        raise _UnusableError(msg("{who} may not run it", who=who)) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = error.strerror if isinstance(error, OSError) else "it does not answer"
         raise _UnusableError(f"{reason}") from error

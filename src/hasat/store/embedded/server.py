@@ -204,17 +204,24 @@ class EmbeddedServer:
         raise trouble
 
     def _patience(self, waiting_for: str) -> BoundedWait:
-        return BoundedWait(waiting_for, remedy=f"See {self.layout.log} for what it is doing.")
+        return BoundedWait(
+            waiting_for, remedy=msg("See {log} for what it is doing.", log=self.layout.log)
+        )
 
     def _starting_or_stopping(self) -> AbstractAsyncContextManager[None]:
         patience = BoundedWait(
             "another Hasat process that starts or stops the database server",
-            remedy=f"Find it (fuser -v '{self.layout.start_lock}') and see what it is doing.",
+            remedy=msg(
+                "Find it (fuser -v '{start_lock}') and see what it is doing.",
+                start_lock=self.layout.start_lock,
+            ),
         )
         return locked(self.layout.start_lock, patience)
 
     async def _become_user(self) -> int:
-        patience = BoundedWait("the list of users", remedy=f"Free {self.layout.users_lock}.")
+        patience = BoundedWait(
+            "the list of users", remedy=msg("Free {users_lock}.", users_lock=self.layout.users_lock)
+        )
         while (users := try_lock(self.layout.users_lock, shared=True)) is None:
             await patience.pause()
         return users

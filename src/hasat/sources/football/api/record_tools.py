@@ -47,6 +47,9 @@ class FixtureRecord(BaseModel):
     details_at: datetime | None
     inferred_status: str | None = Field(description="A guess, not a published state.")
     needs_score_verification: bool
+    unconfirmed_since: datetime | None = Field(
+        description="When the API last confirmed a state that should have changed since."
+    )
 
 
 class Fixtures(ToolResponse):

@@ -39,7 +39,7 @@ QUALITY_LEVELS: dict[str, QualityLevel] = {
         0.015, smallest_gap=3, spacing=0.5, audit=0.01, least=1.0, queries=1.4, most=2.5
     ),
     "standard": QualityLevel(
-        0.0011, smallest_gap=2, spacing=0.5, audit=0.015, least=1.1, queries=1.7, most=3.5
+        0.0015, smallest_gap=2, spacing=0.5, audit=0.015, least=1.1, queries=1.7, most=3.5
     ),
     "thorough": QualityLevel(
         0.00015, smallest_gap=2, spacing=0.25, audit=0.04, least=1.3, queries=2.6, most=5.5
