@@ -84,6 +84,7 @@ def openapi_document_of(
         )
         schemas |= {**problem.pop("$defs"), "Problem": problem}
         for path, _, operation in _operations(document):
+            _derive_schemas(operation)
             _declare_problems(path, operation, invalid_input_status(path))
             if not is_public(path):
                 schemes: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
@@ -109,6 +110,37 @@ def _declare_problems(path: str, operation: dict[str, Any], invalid_input: int) 
     for status in common:
         responses.setdefault(str(status), {"$ref": f"#/components/responses/problem-{status}"})
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def _derive_schemas(operation: dict[str, Any]) -> None:
+    """Derive the schemas of JSON responses without a model from their examples."""
+    for response in operation["responses"].values():
+        content = response.get("content", {}).get("application/json", {})
+        if "example" in content and not content.get("schema"):
+            schema = schema_of(content["example"])
+            # A response itself is never null; what is inside may be.
+            if schema:
+                schema["type"] = schema["type"][0]
+            content["schema"] = schema
+
+
+_SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def schema_of(example: Any) -> dict[str, Any]:
+    """Return a JSON schema that an example and values like it have.
+
+    What an upstream published may lack a field or have null instead of it.
+    """
+    if isinstance(example, Mapping):
+        properties = {name: schema_of(value) for name, value in example.items()}
+        return {"type": ["object", "null"], "properties": properties}
+    if isinstance(example, list | tuple):
+        items = schema_of(example[0]) if example else {}
+        return {"type": ["array", "null"], "items": items}
+    if example is None:
+        return {}
+    return {"type": [_SCALARS.get(type(example), "string"), "null"]}
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -147,9 +179,12 @@ def _kind(schema: Mapping[str, Any]) -> str:
         return " or ".join(dict.fromkeys(_kind(one) for one in choices if one != {"type": "null"}))
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
-    if schema.get("type") == "array":
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = kind[0]
+    if kind == "array":
         return f"list of {_kind(schema.get('items', {})) or 'values'}"
-    return str(schema.get("format") or schema.get("type") or "")
+    return str(schema.get("format") or kind or "")
 
 
 def _curl(operation: Mapping[str, Any], method: str, path: str) -> str:

@@ -374,34 +374,15 @@ def declare_responses(
 ) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route: an example and the problems specific to it.
 
-    The schema of the response is that of the model, else one that is derived from the example.
+    The schema of the response is that of the model; the document derives one from the example for
+    a route that returns no model.
     Problems common to all routes (401, 403, 422, 429, 500, 503) are added to every operation.
     """
     content: dict[str, Any] = {media: {"example": example}}
     response: dict[str, Any] = {"content": content}
     if model is not None:
         response["model"] = model
-    elif media == "application/json":
-        content[media]["schema"] = schema_of(example)
     return {200: response, **declare_problems(*errors)}
-
-
-_SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
-
-
-def schema_of(example: Any) -> dict[str, Any]:
-    """Return a JSON schema that an example and values like it have.
-
-    What an upstream published may lack a field or have null instead of it.
-    """
-    if isinstance(example, Mapping):
-        properties = {name: schema_of(value) for name, value in example.items()}
-        return {"type": "object", "properties": properties}
-    if isinstance(example, list | tuple):
-        return {"type": "array", "items": schema_of(example[0]) if example else {}}
-    if example is None:
-        return {}
-    return {"type": [_SCALARS.get(type(example), "string"), "null"]}
 
 
 def declare_problems(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hasat.api.app import create_app
-from hasat.http.routes import schema_of
+from hasat.api.openapi import schema_of
 from hasat.jobs import Catalogue
 from hasat.settings import load_settings
 from hasat.source.installed import all_sources
@@ -54,15 +54,18 @@ def test_every_json_response_has_a_schema(document: dict[str, Any]) -> None:
 
 def test_a_schema_of_an_example_accepts_what_an_upstream_may_leave_out() -> None:
     assert schema_of({"a": 1, "b": [{"c": "x"}], "d": None, "e": []}) == {
-        "type": "object",
+        "type": ["object", "null"],
         "properties": {
             "a": {"type": ["integer", "null"]},
             "b": {
-                "type": "array",
-                "items": {"type": "object", "properties": {"c": {"type": ["string", "null"]}}},
+                "type": ["array", "null"],
+                "items": {
+                    "type": ["object", "null"],
+                    "properties": {"c": {"type": ["string", "null"]}},
+                },
             },
             "d": {},
-            "e": {"type": "array", "items": {}},
+            "e": {"type": ["array", "null"], "items": {}},
         },
     }
 
