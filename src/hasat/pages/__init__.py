@@ -175,8 +175,6 @@ class SourcePages:
     navigation: tuple[NavigationEntry, ...] = ()
     actions: tuple[Action, ...] = ()
     static: Traversable | None = None
-    searches: Mapping[str, str] = field(default_factory=dict)
-    """The pages that search for a text, by label: an address that the text is added to."""
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels by kind and value, in addition to those of the platform.
 
@@ -187,3 +185,5 @@ class SourcePages:
 
     The records of other datasets are shown on the platform's page.
     """
+    searches: Mapping[str, str] = field(default_factory=dict)
+    """The pages that search for a text, by label: an address that the text is added to."""
