@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,22 +31,28 @@ def _example(language: str) -> str:
     return str(code)
 
 
+@dataclass(frozen=True)
+class Served:
+    installation: Installation
+    key: str
+
+
 @pytest.fixture
-def served(hosted: Installation, tmp_path: Path) -> Installation:
-    """A server with one taxpayer, and a list of customers."""
+def served(hosted: Installation, tmp_path: Path) -> Served:
+    """A server with one taxpayer, its key, and a list of customers."""
     lists = tmp_path / "list.xml"
     lists.write_text(f"<UserList>{USER.format(documents=DOCUMENT)}</UserList>", "utf-8")
     synced = hosted.call("gib", "sync", "--pk", str(lists), "--gb", str(lists))
     assert synced.returncode == 0, synced.stderr
     (tmp_path / "customers.csv").write_text("Ad;VKN\nIŞIK;1234567890\n", "utf-8")
+    key = hosted.call("keys", "create", "example").stdout.strip()
     hosted.start("serve")
     eventually(hosted.ready, "it serves")
-    return hosted
+    return Served(hosted, key)
 
 
-def _run(served: Installation, folder: Path, *command: str, code: str | None = None) -> str:
-    key = served.call("keys", "create", "example").stdout.strip()
-    environ = {**os.environ, "API_URL": served.address, "API_KEY": key}
+def _run(served: Served, folder: Path, *command: str, code: str | None = None) -> str:
+    environ = {**os.environ, "API_URL": served.installation.address, "API_KEY": served.key}
     done = subprocess.run(
         command, input=code, env=environ, cwd=folder, capture_output=True, text=True, check=False
     )
@@ -53,7 +60,7 @@ def _run(served: Installation, folder: Path, *command: str, code: str | None = N
     return done.stdout
 
 
-def test_the_examples_print_what_the_page_says(served: Installation, tmp_path: Path) -> None:
+def test_the_examples_print_what_the_page_says(served: Served, tmp_path: Path) -> None:
     python = _run(served, tmp_path, sys.executable, "-", code=_example("python"))
     assert python == PRINTED
     if shutil.which("curl") is None:
@@ -63,12 +70,12 @@ def test_the_examples_print_what_the_page_says(served: Installation, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("php") is None, reason="no PHP on this machine")
-def test_the_php_example(served: Installation, tmp_path: Path) -> None:
+def test_the_php_example(served: Served, tmp_path: Path) -> None:
     assert _run(served, tmp_path, "php", code=_example("php")) == PRINTED
 
 
 @pytest.mark.skipif(shutil.which("dotnet") is None, reason="no .NET SDK on this machine")
-def test_the_csharp_example(served: Installation, tmp_path: Path) -> None:
+def test_the_csharp_example(served: Served, tmp_path: Path) -> None:
     folder = tmp_path / "example"
     folder.mkdir()
     version = ".".join(_run(served, tmp_path, "dotnet", "--version").split(".")[:2])

@@ -118,8 +118,8 @@ def test_a_search_opens_a_parcel_and_a_wrong_area_keeps_map_and_input(
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en")
     open_map(page, f"{town.address}/parcels")
-    page.get_by_role("searchbox").fill("101/3")
-    page.get_by_role("searchbox").press("Enter")
+    page.get_by_role("searchbox", name="ada/parsel").fill("101/3")
+    page.get_by_role("searchbox", name="ada/parsel").press("Enter")
     details = page.locator("[data-map=details]")
     expect(details).to_contain_text("1162/101/3", timeout=PATIENCE)
     # What is in view now, not at first.

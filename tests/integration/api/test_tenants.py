@@ -48,6 +48,8 @@ OPEN = {
     "/keys",
     "/keys.json",
     "/live",
+    "/search",
+    "/search.json",
     "/mcp",
     "/watchlists",
     "/watchlists.json",
@@ -109,6 +111,21 @@ async def test_a_restricted_key_gets_403_everywhere_but_at_its_datasets(
             assert response.status_code == 403, path
             assert response.json()["code"] == "dataset-not-allowed", path
     assert tried > 40
+
+
+async def test_the_search_of_a_restricted_key_finds_only_its_records(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    _, token = await create_key(store, "erp", datasets=["einvoice"])
+    _, open_token = await create_key(store, "all")
+    for query in ("sync", "parcels", "1"):
+        params = {"q": query}
+        found = (await client.get("/search.json", params=params, headers=bearer(token))).json()
+        assert (found["run"], found["jobs"], found["datasets"]) == (None, [], [])
+        assert found["searches"] == []
+        assert {one["dataset"] for one in found["records"]} <= {"einvoice"}
+        everything = await client.get("/search.json", params=params, headers=bearer(open_token))
+        assert everything.json()["searches"] != []
 
 
 async def test_what_checks_the_dataset_itself_refuses_others(

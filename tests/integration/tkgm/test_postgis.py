@@ -14,7 +14,7 @@ from hasat.store.backup import back_up, restore
 from hasat.store.store import reach
 from support.parcels import parcel, publish_features, square, street
 
-pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
+pytestmark = pytest.mark.anyio
 
 # The schema is made when the store opens, after the extension is there.
 WITHOUT = MigrationSet("tkgm", files("hasat.sources.tkgm") / "migrations")

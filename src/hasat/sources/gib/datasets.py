@@ -139,6 +139,10 @@ COLUMNS = (
 )
 
 
+def _title(body: Mapping[str, Any]) -> str:
+    return str(body["title"])
+
+
 def _taxpayers(name: str, summary: str) -> Dataset:
     return Dataset(
         name,
@@ -149,7 +153,7 @@ def _taxpayers(name: str, summary: str) -> Dataset:
         noun="users",
         xml=XML,
         columns=COLUMNS,
-        title=lambda body: body["title"],
+        title=_title,
         # The search leaves out the numbers of persons where the operator or the caller must not see
         # them all; a list by title would not.
         listed=False,
