@@ -12,6 +12,9 @@ import pytest
 
 from support.processes import Installation, eventually
 
+# One process runs all of them, so that one demo serves them.
+pytestmark = pytest.mark.xdist_group("tutorials")
+
 TUTORIALS = Path(__file__).parents[2] / "docs/tutorial"
 ROLES = ("integrator", "gis", "football", "operator")
 ADDRESS = "http://127.0.0.1:8787"
