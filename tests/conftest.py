@@ -19,8 +19,11 @@ from hasat.source import Source
 from hasat.store import MigrationSet, Store, open_store
 from hasat.testing.database import ThrowAwayDatabase, throw_away_database
 from hasat.testing.http import app_client
+from support.ast_parsing import parse_in_one_thread
 from support.football_api import StartCollector, start_collector_from
 from support.processes import Installation, copy_database
+
+parse_in_one_thread()
 
 # No deadlines: the machine may be loaded.
 hypothesis_settings.register_profile(

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import hypothesis
 import pytest
 import schemathesis
-import schemathesis.specs.openapi.schemas  # Python 3.11 fails at parsing it next to a busy thread
 from anyio.from_thread import BlockingPortal
 from fastapi import APIRouter, Depends, Query
 from hypothesis.errors import Unsatisfiable
