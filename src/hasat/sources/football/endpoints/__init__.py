@@ -15,13 +15,14 @@ from hasat.sources.football.endpoints.declaration import (
     is_number,
 )
 from hasat.sources.football.endpoints.mirrored import MIRRORED
-from hasat.sources.football.endpoints.optional import OPTIONAL
+from hasat.sources.football.endpoints.optional import FORMS, OPTIONAL
 
 __all__ = [
     "DATASETS",
     "ENDPOINTS",
     "ENDPOINT_OF",
     "FORMAT_PARAMETERS",
+    "FORMS",
     "MAX_DIGITS",
     "MIRRORED",
     "OPTIONAL",
@@ -37,7 +38,7 @@ __all__ = [
     "is_number",
 ]
 
-ENDPOINTS = (*MIRRORED, *OPTIONAL)
+ENDPOINTS = (*MIRRORED, *OPTIONAL, *FORMS)
 DATASETS = {endpoint.dataset.name: endpoint.dataset for endpoint in ENDPOINTS}
 ENDPOINT_OF = {endpoint.dataset.name: endpoint for endpoint in reversed(ENDPOINTS)}
 """The endpoint that defines each dataset."""
@@ -48,10 +49,6 @@ OPTION_NAMES = tuple(endpoint.option_name for endpoint in OPTIONAL)
 
 
 def find_endpoint(path: str, parameters: Mapping[str, str]) -> Endpoint | None:
-    """Return the endpoint that a request was sent to; its fixed parameters distinguish forms."""
-    found = [
-        endpoint
-        for endpoint in ENDPOINTS
-        if endpoint.path == path and endpoint.fixed.items() <= parameters.items()
-    ]
-    return max(found, key=lambda endpoint: len(endpoint.fixed), default=None)
+    """Return the endpoint that a request was sent to, in the form that its parameters name."""
+    found = [endpoint for endpoint in ENDPOINTS if endpoint.matches(path, parameters)]
+    return max(found, key=lambda endpoint: endpoint.is_form, default=None)

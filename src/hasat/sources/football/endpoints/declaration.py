@@ -118,6 +118,20 @@ class PlayerIfAny(KeyPart):
         return _player(row.optional(self.level, self.path))
 
 
+class IdOrName(KeyPart):
+    """The id of an object, or its name where the id is 0 or missing; it has one of them."""
+
+    def read(self, row: Row) -> str:
+        one = row.at(self.level, self.path)
+        if isinstance(one, dict):
+            if one.get("id"):
+                return row.number(self.level, f"{self.path}.id".lstrip("."))
+            name = one.get("name")
+            if isinstance(name, str) and name:
+                return f"-{name}"
+        raise FormError(row.dataset, f"{self.path or 'the element'} has neither id nor name")
+
+
 class Minute(KeyPart):
     """The minute of an event with its added time."""
 
@@ -137,6 +151,14 @@ class Parameter(KeyPart):
         return value
 
 
+class ParameterOrBlank(KeyPart):
+    """A numeric parameter of the request; empty in requests that cover all its values."""
+
+    def read(self, row: Row) -> str:
+        value = row.parameters.get(self.path, "")
+        return value if is_number(value) else ""
+
+
 class ParameterIfAny(KeyPart):
     """A parameter of the request that only some requests have."""
 
@@ -152,6 +174,16 @@ class Holder(KeyPart):
             if is_number(row.parameters.get(name, "")):
                 return f"{name}-{row.parameters[name]}"
         raise FormError(row.dataset, "the response does not name its player or coach")
+
+
+class HolderOfMany(KeyPart):
+    """Who an element is about, in the response to a request for several: `player-7`."""
+
+    def read(self, row: Row) -> str:
+        for name in _HOLDERS:
+            if f"{name}s" in row.parameters:
+                return f"{name}-{row.number(self.level, self.path)}"
+        raise FormError(row.dataset, "the response does not name its players or coaches")
 
 
 @dataclass(frozen=True)
@@ -208,6 +240,8 @@ class Endpoint:
     """Whether an empty response says that there are no records, not that there are none yet."""
     fixed: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Parameters of this form of the endpoint."""
+    given: str = ""
+    """A parameter with any value that only this form has."""
     filters: frozenset[str] = frozenset()
     """Parameters that restrict a response to parts of each element."""
     coverage: tuple[str, ...] = ()
@@ -224,8 +258,18 @@ class Endpoint:
     @property
     def name(self) -> str:
         """Return the path with its fixed parameters."""
-        fixed = "&".join(f"{name}={value}" for name, value in self.fixed.items())
+        fixed = "&".join(f"{name}={value}" for name, value in self.fixed.items()) or self.given
         return f"{self.path}?{fixed}" if fixed else self.path
+
+    def matches(self, path: str, parameters: Mapping[str, str]) -> bool:
+        """Whether this form of the endpoint responds to a request."""
+        is_form = not self.given or self.given in parameters
+        return path == self.path and is_form and self.fixed.items() <= parameters.items()
+
+    @property
+    def is_form(self) -> bool:
+        """Whether its parameters distinguish it from another form of the endpoint."""
+        return bool(self.fixed or self.given)
 
     @property
     def option_name(self) -> str:

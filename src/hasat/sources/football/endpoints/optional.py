@@ -10,8 +10,11 @@ from typing import Any
 from hasat.sources.football.endpoints.declaration import (
     Endpoint,
     Holder,
+    HolderOfMany,
+    IdOrName,
     Number,
     Parameter,
+    ParameterOrBlank,
     Plan,
     Player,
     Rule,
@@ -71,6 +74,26 @@ def _top_list(name: str, summary: str, figure: str, path: str, flag: str) -> End
         example={"player": _PLAYER, "statistics": [_SEASON_OF_PLAYER]},
     )
 
+
+_TROPHIES = dataset(
+    "trophies",
+    "Trophies of players and coaches",
+    key_column("holder", 1, "text"),
+    column("league"),
+    column("country"),
+    column("season"),
+    column("place"),
+)
+_TROPHY = (Whatever("league"), Whatever("country"), Whatever("season"), Whatever("place"))
+_SIDELINED = dataset(
+    "sidelined",
+    "Absences of players and coaches",
+    key_column("holder", 1, "text"),
+    column("type"),
+    column("start", "date"),
+    column("end", "date"),
+)
+_ABSENCE = (Whatever("type"), Whatever("start"))
 
 OPTIONAL = (
     # Lists of the whole API, one request each.
@@ -151,9 +174,26 @@ OPTIONAL = (
         "fixtures/rounds",
         dataset("rounds", "Rounds of a season", *KEYED_SEASON, column("name", path=())),
         key=(Parameter("league", 0), Parameter("season", 0), Text()),
+        numbered=True,
         rules=(BY_SEASON,),
         plan=Plan("season", _DAY),
         example="Regular Season - {n}",
+    ),
+    Endpoint(
+        "fixtures/rounds",
+        dataset(
+            "round_dates",
+            "Days of each round of a season",
+            *KEYED_SEASON,
+            column("name", path="round"),
+            column("first_day", "date", "dates.0"),
+        ),
+        key=(Parameter("league", 0), Parameter("season", 0), Text("round")),
+        numbered=True,
+        rules=(BY_SEASON,),
+        fixed={"dates": "true"},
+        plan=Plan("season", _DAY),
+        example={"round": "Regular Season - {n}", "dates": ["2026-08-01", "2026-08-02"]},
     ),
     _top_list(
         "top_assists", "The top assists of a season", "assists", "goals.assists", "top_assists"
@@ -179,8 +219,9 @@ OPTIONAL = (
             column("goals", "integer", "statistics.0.goals.total"),
             column("assists", "integer", "statistics.0.goals.assists"),
         ),
-        # The pages of a season are read at different times, so absence says nothing.
-        key=(Parameter("league", 0), Parameter("season", 0), Player("player")),
+        # The pages of a season are read at different times, so absence says nothing. Requests for
+        # a player or a team name no league: their figures of all leagues have a key of their own.
+        key=(ParameterOrBlank("league", 0), ParameterOrBlank("season", 0), Player("player")),
         numbered=True,
         coverage=("players",),
         plan=Plan("season", _WEEK, pages=35),
@@ -226,7 +267,8 @@ OPTIONAL = (
             column("name", path="player.name"),
             column("updated", "timestamp", "update"),
         ),
-        key=(Number("player.id"),),
+        key=(IdOrName("player"),),
+        numbered=True,
         plan=Plan("team", _WEEK),
         example={
             "player": {"id": "{player}", "name": "Player {player}"},
@@ -249,7 +291,8 @@ OPTIONAL = (
             column("name"),
             column("team_id", "integer", "team.id"),
         ),
-        key=(Number("id"),),
+        key=(IdOrName(),),
+        numbered=True,
         plan=Plan("team", _WEEK),
         example={
             "id": "{team}",
@@ -282,7 +325,8 @@ OPTIONAL = (
             column("nationality", path="player.nationality"),
             column("born", "date", "player.birth.date"),
         ),
-        key=(Number("player.id"),),
+        key=(IdOrName("player"),),
+        numbered=True,
         plan=Plan("player", 3 * _MONTH),
         example={
             "player": {
@@ -303,7 +347,7 @@ OPTIONAL = (
             column("team_id", "integer", "team.id"),
             column("name", path="team.name"),
         ),
-        key=(Parameter("player", 0), Number("team.id")),
+        key=(Parameter("player", 0), IdOrName("team")),
         numbered=True,
         rules=(Rule({"player": "player_id"}),),
         plan=Plan("player", 3 * _MONTH),
@@ -311,22 +355,8 @@ OPTIONAL = (
     ),
     Endpoint(
         "trophies",
-        dataset(
-            "trophies",
-            "Trophies of players and coaches",
-            key_column("holder", 1, "text"),
-            column("league"),
-            column("country"),
-            column("season"),
-            column("place"),
-        ),
-        key=(
-            Holder(level=0),
-            Whatever("league"),
-            Whatever("country"),
-            Whatever("season"),
-            Whatever("place"),
-        ),
+        _TROPHIES,
+        key=(Holder(level=0), *_TROPHY),
         numbered=True,
         rules=_BY_HOLDER,
         plan=Plan("player", 3 * _MONTH),
@@ -334,15 +364,8 @@ OPTIONAL = (
     ),
     Endpoint(
         "sidelined",
-        dataset(
-            "sidelined",
-            "Absences of players and coaches",
-            key_column("holder", 1, "text"),
-            column("type"),
-            column("start", "date"),
-            column("end", "date"),
-        ),
-        key=(Holder(level=0), Whatever("type"), Whatever("start")),
+        _SIDELINED,
+        key=(Holder(level=0), *_ABSENCE),
         numbered=True,
         rules=_BY_HOLDER,
         plan=Plan("player", _MONTH),
@@ -360,7 +383,8 @@ OPTIONAL = (
             column("country"),
             column("capacity", "integer"),
         ),
-        key=(Number("id"),),
+        key=(IdOrName(),),
+        numbered=True,
         rules=(Rule({"country": "country"}),),
         plan=Plan("country", _MONTH),
         example={
@@ -504,3 +528,21 @@ OPTIONAL = (
         },
     ),
 )
+
+FORMS = tuple(
+    Endpoint(
+        several.name,
+        several,
+        key=(HolderOfMany("id", 0), *parts),
+        rows=(several.name,),
+        numbered=True,
+        given=given,
+        example={"id": "{n}", several.name: [example]},
+    )
+    for several, parts, example in (
+        (_TROPHIES, _TROPHY, {"league": "Cup", "season": "2025/2026", "place": "Winner"}),
+        (_SIDELINED, _ABSENCE, {"type": "Suspended", "start": "2026-08-02", "end": None}),
+    )
+    for given in ("players", "coachs")
+)
+"""Forms for several ids, which no job requests: responses that were stored elsewhere have them."""

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from hasat.sources.football.endpoints import ENDPOINTS, MIRRORED, OPTIONAL, Endpoint, Plan
+from hasat.sources.football.endpoints import (
+    ENDPOINTS,
+    FORMS,
+    MIRRORED,
+    OPTIONAL,
+    Endpoint,
+    Plan,
+)
 
 _UNITS = {
     "api": "everything",
@@ -63,7 +70,9 @@ def _lines() -> Iterator[str]:
             f"| {name} | `/{endpoint.name}` | {unit} | {_cadence(plan)} |"
             f" {f'`{flag}`' if flag else ''} | {_scopes(endpoint)} |"
         )
-    yield "\n## Columns\n"
+    forms = ", ".join(f"`/{endpoint.name}`" for endpoint in FORMS)
+    yield f"\nNo job requests {forms}, but their stored responses are read.\n"
+    yield "## Columns\n"
     yield "| dataset | contents | columns |"
     yield "|---|---|---|"
     for dataset in {one.dataset.name: one.dataset for one in ENDPOINTS}.values():

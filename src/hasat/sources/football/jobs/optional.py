@@ -120,8 +120,9 @@ async def _fetch(
             if api.refusal is not None:
                 await _record(api, "record_not_collected", endpoint, params)
             return
-        pages = read_envelope(response.body, response.parsed).pages
-        last = page >= pages
+        envelope = read_envelope(response.body, response.parsed)
+        # An empty page ends a unit, however many pages the API claims to have.
+        last = page >= envelope.pages or not envelope.row_count
         page += 1
         await _record(api, "record_collected", endpoint, params, next_page=None if last else page)
         if last:
