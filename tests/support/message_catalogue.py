@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from hasat.cli import app
 from hasat.console.help import help_texts
+from hasat.source.installed import all_sources
 
 SOURCE = Path(str(files("hasat")))
 CATALOGUE = SOURCE / "locale" / "tr" / "LC_MESSAGES" / "hasat.po"
@@ -47,7 +48,16 @@ def extract(source: Path = SOURCE) -> dict[str, set[str]]:
     if source == SOURCE:
         for text in _help_of(typer.main.get_command(app)):
             found.setdefault(text, set()).add("cli/__init__.py")
+        for text in _summaries():
+            found.setdefault(text, set()).add("sources")
     return found
+
+
+def _summaries() -> Iterable[str]:
+    """Yield the summaries of the datasets and their columns, which pages show."""
+    for dataset in (one for source in all_sources() for one in source.datasets):
+        yield dataset.summary
+        yield from (column.summary for column in dataset.columns if column.summary)
 
 
 def _help_of(command: Any) -> Iterable[str]:

@@ -185,5 +185,7 @@ class SourcePages:
 
     The records of other datasets are shown on the platform's page.
     """
+    lists: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of its own lists of the datasets that the page of records does not show."""
     searches: Mapping[str, str] = field(default_factory=dict)
     """The pages that search for a text, by label: an address that the text is added to."""

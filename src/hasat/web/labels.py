@@ -60,6 +60,7 @@ LABELS: Mapping[str, Mapping[str, str]] = {
     },
     "check": {
         "python": template("Python"),
+        "extras": template("Extras"),
         "settings": template("Settings"),
         "home": template("Data folder"),
         "disk": template("Disk"),
@@ -73,6 +74,13 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "guard": template("Guard"),
         "delivery": template("Delivery"),
         "nats": template("NATS"),
+    },
+    "event": {
+        "RemovalGuardTriggered": template("Run held"),
+        "MvRefreshFailed": template("Archive failed"),
+        "HealthStatusChanged": template("Health changed"),
+        "DatasetChanged": template("Dataset changed"),
+        "Test": template("Test message"),
     },
     "watchlist_state": {
         "active": template("Active"),

@@ -56,6 +56,7 @@ class Renderer:
             "timeline": timeline,
             "day_chart": day_chart,
             "record_address": site.record_address,
+            "list_address": site.list_address,
             "sparkline": sparkline,
         }
         # Compile the templates now, so that the first request does not wait.

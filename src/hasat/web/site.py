@@ -29,6 +29,8 @@ class Site:
     static: Mapping[str, Traversable]
     records: Mapping[str, str]
     """The addresses of the sources' pages of records by dataset, with `{key}`."""
+    lists: Mapping[str, str]
+    """The addresses of the sources' own lists by dataset."""
     hidden: frozenset[str] = frozenset()
     """The paths of entries that the navigation leaves out: those of inactive sources."""
 
@@ -37,6 +39,10 @@ class Site:
         if own := self.records.get(dataset):
             return own.replace("{key}", quote(key, safe=""))
         return f"/changes/record?{urlencode({'dataset': dataset, 'key': key})}"
+
+    def list_address(self, dataset: str) -> str:
+        """Return the address of the list of a dataset's records."""
+        return self.lists.get(dataset) or f"/records?{urlencode({'dataset': dataset})}"
 
     def title(self, section: str) -> str:
         """Return the label of a section; empty if it is not in the navigation."""
@@ -65,6 +71,7 @@ def build_site(sources: Sequence[Source], settings: Settings | None = None) -> S
     templates = {"": files("hasat.web") / "templates"}
     static = {"": files("hasat.web") / "static"}
     records: dict[str, str] = {}
+    lists: dict[str, str] = {}
     for source in sources:
         labels["action"] |= source.actions
         if source.pages is None:
@@ -74,6 +81,7 @@ def build_site(sources: Sequence[Source], settings: Settings | None = None) -> S
         actions += own.actions
         navigation += own.navigation
         records |= own.records
+        lists |= own.lists
         if settings is not None and not is_active(source, settings):
             hidden |= {entry.path for entry in own.navigation}
         templates[source.name] = own.templates
@@ -84,7 +92,17 @@ def build_site(sources: Sequence[Source], settings: Settings | None = None) -> S
     _check_paths([page.path for page in pages])
     _check_paths([action.path for action in actions])
     ordered = sorted(navigation, key=lambda entry: entry.order)
-    return Site(pages, actions, ordered, labels, templates, static, records, frozenset(hidden))
+    return Site(
+        pages,
+        actions,
+        ordered,
+        labels,
+        templates,
+        static,
+        records,
+        lists,
+        frozenset(hidden),
+    )
 
 
 def _check_paths(paths: Sequence[str]) -> None:

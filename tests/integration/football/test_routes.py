@@ -384,6 +384,13 @@ async def test_table_and_corrections(client: httpx2.AsyncClient, store: Store) -
         (1, 3, "W"),
         (2, 0, "L"),
     ]
+    file = await client.get(f"{V1}/table/39/2024", params={"round": 1, "format": "csv"})
+    assert 'filename="table-39-2024-round-1.csv"' in file.headers["content-disposition"]
+    first, *lines = file.content.decode("utf-8-sig").splitlines()
+    assert first.split(";")[:3] == list(table["table"][0])[:3]
+    assert len(lines) == len(table["table"])
+    workbook = await client.get(f"{V1}/table/39/2024", params={"format": "xlsx"})
+    assert workbook.content.startswith(b"PK")
     assert (await client.get(f"{V1}/table/39/1999")).status_code == 404
     assert (await client.get(f"{V1}/table/39/2024", params={"round": 0})).status_code == 422
     assert (await client.get(f"{V1}/corrections")).json() == {"items": []}

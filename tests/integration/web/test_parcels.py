@@ -17,7 +17,7 @@ from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
 from hasat.web import add_pages
 from hasat.web.rendering import StaticFiles
-from support.parcels import parcel, publish_features, square, street
+from support.parcels import NEIGHBOURHOOD, STEP, parcel, publish_features, square, street
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -73,7 +73,7 @@ async def test_the_page_from_empty_to_a_scan(
 
         await publish_features(store, street())
         page = await client.get(f"/parcels?area={AREA}")
-        assert "1162/101/2" in page.text
+        assert "1162%2F101%2F2" in page.text
         assert "Start scan" in page.text
         assert "© X" in page.text
         policy = page.headers["content-security-policy"]
@@ -121,7 +121,7 @@ async def test_the_page_from_empty_to_a_scan(
         plain = await client.get("/parcels")
         assert plain.status_code == 200
         assert "built without the map" in plain.text
-        assert "1162/101/2" in plain.text
+        assert "1162%2F101%2F2" in plain.text
 
 
 async def test_search_upload_and_deletion_of_a_scan(settings: Settings, store: Store) -> None:
@@ -190,3 +190,29 @@ async def test_search_upload_and_deletion_of_a_scan(settings: Settings, store: S
         left = (await client.get("/parcels.json")).json()
         assert [one["id"] for one in left["scans"]] == [running]
         assert left["extent"]["count"] == 5
+
+
+async def test_the_page_of_a_parcel_shows_its_outline_before_and_after(
+    store: Store, settings: Settings
+) -> None:
+    await publish_features(store, street(3))
+    await publish_features(store, [parcel(1, square(0, size=STEP / 2))])
+    catalogue = Catalogue.of([JOB], settings)
+    app = create_app(settings, store, catalogue, [TKGM])
+    add_pages(app, settings, store, catalogue, [TKGM])
+    address = f"/parcels/record?key={NEIGHBOURHOOD}/101/1"
+    async with app_client(app) as client:
+        data = (await client.get(address.replace("record?", "record.json?"))).json()
+        assert [one["change"]["kind"] for one in data["history"]] == ["modified", "added"]
+        modified, added = (one["drawing"] for one in data["history"])
+        assert None not in (modified["before"], modified["after"])
+        assert (added["before"], added["after"] is None) == (None, False)
+        page = await client.get(address, headers={"Accept": "text/html"})
+        assert page.status_code == 200
+        for text in ("Remzi Oğuz Arık 101/1", "Before", "After", "Land use"):
+            assert text in page.text
+        every = await client.get("/parcels", headers={"Accept": "text/html"})
+        assert f'<a href="/parcels/record?key={NEIGHBOURHOOD}%2F101%2F1">101/1</a>' in every.text
+        missing = await client.get("/parcels/record?key=1/2/3", headers={"Accept": "text/html"})
+        assert missing.status_code == 404
+        assert "No parcel with this key is stored" in missing.text

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from importlib.resources import files
 
 import httpx2
 import pytest
 
 from hasat.api.app import create_app
 from hasat.jobs import Catalogue
+from hasat.pages import SourcePages
 from hasat.settings import Settings
 from hasat.source import Column, Source
 from hasat.store import Store
@@ -26,6 +28,7 @@ PRICED = replace(
         Column("since", "timestamp"),
     ),
 )
+TEMPLATES = files("hasat.sources.gib") / "templates"
 HIDDEN = replace(TOYS, name="unlisted", listed=False)
 
 
@@ -109,3 +112,23 @@ async def test_keys_are_escaped_and_hidden_datasets_stay_hidden(client: httpx2.A
         ("prefix=%00", 400),
     ):
         assert (await client.get(f"/records?{wrong}", headers=BROWSER)).status_code == status, wrong
+
+
+async def test_the_largest_dataset_is_shown_first_and_own_lists_are_linked(
+    store: Store, settings: Settings
+) -> None:
+    await make_table(store)
+    await make_table(store, HIDDEN)
+    small = replace(TOYS, name="small")
+    await make_table(store, small)
+    await run(store, {f"toy{number}": {"price": number} for number in range(3)})
+    pages = SourcePages((), TEMPLATES, lists={HIDDEN.name: "/all-of-them"})
+    sources = [Source("toy_shop", "Toys", datasets=(small, HIDDEN, TOYS), pages=lambda: pages)]
+    catalogue = Catalogue.of([], settings)
+    app = create_app(settings, store, catalogue, sources)
+    add_pages(app, settings, store, catalogue, sources)
+    async with app_client(app) as client:
+        assert (await client.get("/records.json")).json()["dataset"] == TOYS.name
+        own = await client.get(f"/records?dataset={HIDDEN.name}", headers=BROWSER)
+        assert own.status_code == 200
+        assert 'href="/all-of-them"' in own.text

@@ -50,7 +50,7 @@ SCENES: Final = (
         0,
         "/changes?dataset=einvoice",
         "/changes.json?dataset=einvoice",
-        msg("A list of taxpayers changes every minute"),
+        msg("Taxpayer lists change every minute"),
         msg(
             "GIB only publishes complete lists. Hasat computes the changes and numbers them "
             "without gaps, so a consumer can prove that it missed nothing."
@@ -60,7 +60,7 @@ SCENES: Final = (
         3,
         "/runs?job=gib_sync",
         "hasat gib runs",
-        msg("Half a list arrives: your approval is needed"),
+        msg("Half a list arrives and waits for you"),
         msg(
             "More than a thousand taxpayers seem to be gone. The guard holds the run and shows "
             "what it would remove. Reject it; the next run is held too while the half list is "

@@ -145,8 +145,14 @@ PAGES = SourcePages(
             "aliases.type": template("Mailbox"),
             "aliases.creationTime": template("Since"),
         },
+        "event": {
+            "SyncCompleted": template("Sync completed"),
+            "SyncFailed": template("Sync failed"),
+            "SyncPartial": template("Sync incomplete"),
+        },
         "mailbox": {"PK": template("Receives"), "GB": template("Sends")},
     },
     records={"einvoice": "/taxpayers/{key}", "edespatch": "/taxpayers/{key}"},
+    lists={"einvoice": "/taxpayers", "edespatch": "/taxpayers"},
     actions=(Action("/taxpayers/{identifier}/receipt", "receipt.issue", issue_receipt, "read"),),
 )

@@ -79,7 +79,7 @@ export async function show(
     const kind = texts[one.changeType] ?? one.changeType;
     return element("li", `${formatTime(one.changedAt, texts)} · ${kind}${fields && `: ${fields}`}`);
   });
-  const record = link(texts.record ?? "", `/changes/record?dataset=parcels&key=${encodeURIComponent(key)}`);
+  const record = link(texts.record ?? "", `/parcels/record?key=${encodeURIComponent(key)}`);
   const json = link(texts.as_json ?? "JSON", path);
   place.append(element("h3", texts.history ?? ""), element("ol", "", ...changes), element("p", "", record, " · ", json));
 }

@@ -84,6 +84,8 @@ class Records:
     api_query: str
     has_downloads: bool
     """Whether the API has the list in other formats."""
+    has_own_list: bool = False
+    """Whether its source lists the records on a page of its own."""
 
 
 async def records(request: PageRequest) -> Records:
@@ -91,7 +93,7 @@ async def records(request: PageRequest) -> Records:
     context = request.context
     shown = _listed(request)
     names = [DatasetName(one.name, one.source) for one in shown.values()]
-    chosen = request.text("dataset") or (names[0].name if names else "")
+    chosen = request.text("dataset") or await _largest(request, shown)
     if not names:
         return Records([], "", "", "", "", [], None, [], [], None, True, "", "", False)
     if chosen not in shown:
@@ -101,6 +103,24 @@ async def records(request: PageRequest) -> Records:
             remedy=msg("Choose one of: {names}.", names=", ".join(shown)),
         )
     dataset = shown[chosen]
+    if not dataset.listed:
+        return Records(
+            names,
+            chosen,
+            dataset.summary,
+            "",
+            "",
+            [],
+            None,
+            [],
+            [],
+            None,
+            True,
+            "",
+            "",
+            False,
+            True,
+        )
     prefix, sort = request.text("prefix"), request.text("sort")
     given = _given(request, dataset)
     conditions = {name: _date_end(dataset, name, text) for name, text in given.items()}
@@ -182,9 +202,32 @@ def _filled(**values: str) -> dict[str, str]:
 
 
 def _listed(request: PageRequest) -> Mapping[str, Dataset]:
-    """Return the datasets whose records lists may show to the caller."""
+    """Return the datasets that the caller may read and that this page or one of a source lists."""
+    own = {
+        name
+        for source in request.context.sources
+        if source.pages is not None
+        for name in source.pages().lists
+    }
     datasets = (one for source in request.context.sources for one in source.datasets)
-    return {one.name: one for one in datasets if one.listed and request.may_read(one.name)}
+    return {
+        one.name: one
+        for one in datasets
+        if (one.listed or one.name in own) and request.may_read(one.name)
+    }
+
+
+async def _largest(request: PageRequest, shown: Mapping[str, Dataset]) -> str:
+    """Return the dataset of this page with most records, else the first."""
+    names = [name for name, one in shown.items() if one.listed]
+    async with request.store.connection() as conn:
+        cursor = await conn.execute(
+            "SELECT dataset FROM feed.head WHERE records > 0 AND dataset = ANY (%s)"
+            " ORDER BY records DESC, dataset LIMIT 1",
+            [names],
+        )
+        row = await cursor.fetchone()
+    return row[0] if row else next(iter(names), next(iter(shown), ""))
 
 
 def _heading(column: Column, sort: str) -> Heading:

@@ -1,5 +1,6 @@
 """Search over everything that has a name or a number: runs, jobs, datasets, records, pages."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,8 @@ from urllib.parse import quote
 from psycopg import AsyncConnection
 
 from hasat.errors import NotFoundError
-from hasat.feed.changes import record_exists
 from hasat.feed.dataset import Dataset
-from hasat.feed.records import list_records, parse_selection
+from hasat.feed.records import Row, find_record, list_records, parse_selection
 from hasat.jobs.runs import get_run
 from hasat.pages import Page, PageRequest
 
@@ -23,6 +23,7 @@ class FoundRecord:
 
     dataset: str
     key: str
+    title: str | None
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ async def search(request: PageRequest) -> SearchPage:
     unrestricted = request.caller is None or request.caller.datasets is None
     async with request.store.snapshot() as conn:
         records = [
-            FoundRecord(dataset.name, key)
+            FoundRecord(dataset.name, row.key, dataset.title_of(json.loads(row.body)))
             for dataset in readable
-            for key in await _keys(conn, dataset, query)
+            for row in await _rows(conn, dataset, query)
         ]
     return SearchPage(
         query,
@@ -102,13 +103,13 @@ async def _run(request: PageRequest, query: str) -> int | None:
         return None
 
 
-async def _keys(conn: AsyncConnection[Any], dataset: Dataset, query: str) -> Sequence[str]:
-    """Return the first keys that begin with the text, or the key that it is."""
+async def _rows(conn: AsyncConnection[Any], dataset: Dataset, query: str) -> Sequence[Row]:
+    """Return the first records whose keys begin with the text, or the one whose key it is."""
     if not dataset.listed:
-        return [query] if await record_exists(conn, dataset, query) else []
+        found = await find_record(conn, dataset, query)
+        return [] if found is None else [found]
     selection = parse_selection(dataset, {"key.prefix": query}, None)
-    rows = await list_records(conn, dataset, selection, limit=_MAX_RECORDS, after=None)
-    return [row.key for row in rows]
+    return await list_records(conn, dataset, selection, limit=_MAX_RECORDS, after=None)
 
 
 PAGES = (Page("/search", "search", search, "", datasets=()),)

@@ -1,8 +1,9 @@
 """HTTP routes for what is computed from matches: tables, form, seasons and corrections."""
 
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic.alias_generators import to_camel
@@ -24,6 +25,7 @@ from hasat.sources.football.api.route_params import (
     page_response,
 )
 from hasat.sources.football.status import iso_time
+from hasat.tables.writer import MEDIA_TYPES, write_table
 
 router = new_router()
 
@@ -43,6 +45,7 @@ async def table(
     store: ReadStoreDep,
     round: Annotated[int | None, Query(ge=1, le=9999, description="Default: all rounds.")] = None,  # noqa: A002 - the name of the parameter
     stage: Text = None,
+    format: Literal["json", "csv", "xlsx"] = "json",  # noqa: A002 - the name of the parameter
 ) -> Response:
     """The table computed from the results up to a round, by points, difference and goals.
 
@@ -59,8 +62,25 @@ async def table(
                 season=season,
             )
         )
+    if format != "json":
+        name = f"table-{league}-{season}" + (f"-round-{round}" if round else "")
+        return _table_file(lines, f"{name}.{format}", format)
     return json_response(
         dumps({"leagueId": league, "season": season, "round": round, "table": lines})
+    )
+
+
+def _table_file(
+    lines: Sequence[Mapping[str, Any]], name: str, file_format: Literal["csv", "xlsx"]
+) -> Response:
+    file = io.BytesIO()
+    writer = write_table(file, file_format)
+    writer.add([list(lines[0]), *(list(line.values()) for line in lines)])
+    writer.close()
+    return Response(
+        file.getvalue(),
+        media_type=MEDIA_TYPES[file_format],
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 

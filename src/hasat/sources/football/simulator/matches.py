@@ -187,7 +187,11 @@ class Moment:
                 "date": self.kick_off.isoformat(),
                 "timestamp": int(self.kick_off.timestamp()),
                 "periods": {"first": None, "second": None},
-                "venue": {"id": None, "name": f"{club(match.home)} Stadı", "city": "Town"},
+                "venue": {
+                    "id": None,
+                    "name": f"{club(match.home)} Stadı",
+                    "city": club(match.home).split()[0],
+                },
                 "status": {
                     "long": self.code,
                     "short": self.code,

@@ -176,11 +176,12 @@ def _modified(
     kind = dice.random()
     if kind < 0.4 or not pk:
         return f"{title} {step + 1}. ŞUBE", pk
-    created = _time(dice.random())
     document, aliases = next(iter(pk.items()))
+    created = max(_time(dice.random()), aliases[0].created)
+    domain = aliases[0].name.rpartition("@")[2]
     if kind < 0.8:
-        added = Alias(f"urn:mail:pk{step + 1}@{created[:4]}.com.tr", created)
+        added = Alias(f"urn:mail:pk{step + 1}@{domain}", created)
         return title, {**pk, document: [added, *aliases]}
     closed = [Alias(aliases[0].name, aliases[0].created, created), *aliases[1:]]
-    renamed = Alias(f"{aliases[0].name}.yeni{step}", created)
+    renamed = Alias(f"urn:mail:yenipk{step}@{domain}", created)
     return title, {**pk, document: [renamed, *closed]}

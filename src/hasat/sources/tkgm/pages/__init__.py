@@ -1,10 +1,11 @@
-"""The page of the parcels."""
+"""The pages of the parcels."""
 
 from importlib.resources import files
 
 from hasat.messages import template
 from hasat.pages import Action, NavigationEntry, Page, SourcePages
 from hasat.sources.tkgm.areas.uploads import MAX_FILE_BYTES
+from hasat.sources.tkgm.pages.parcel import parcel, parcel_status
 from hasat.sources.tkgm.pages.parcels import (
     Parcels,
     parcels,
@@ -21,7 +22,17 @@ def _status(data: Parcels) -> int:
 
 
 PAGES = SourcePages(
-    (Page("/parcels", "parcels", parcels, "parcels", datasets=("parcels",), status=_status),),
+    (
+        Page("/parcels", "parcels", parcels, "parcels", datasets=("parcels",), status=_status),
+        Page(
+            "/parcels/record",
+            "parcel",
+            parcel,
+            "parcels",
+            datasets=("parcels",),
+            status=parcel_status,
+        ),
+    ),
     files("hasat.sources.tkgm") / "templates",
     (NavigationEntry("parcels", template("Parcels"), "/parcels", order=60),),
     (
@@ -59,7 +70,15 @@ PAGES = SourcePages(
             "properties.mevkii": template("Locality"),
             "properties.pafta": template("Map sheet"),
             "properties": template("Attributes"),
+            "properties.ilId": template("Province number"),
+            "properties.ilceId": template("District number"),
+            "properties.mahalleId": template("Neighbourhood number"),
+            "properties.durum": template("Status"),
+            "properties.zeminKmdurum": template("Title type"),
+            "properties.ozet": template("Summary"),
+            "properties.fetchedAt": template("Last updated"),
             "geometry": template("Outline"),
+            "bbox": template("Bounding box"),
         },
         "place": {
             "parcel": template("Parcel"),
@@ -68,4 +87,5 @@ PAGES = SourcePages(
             "province": template("Province"),
         },
     },
+    records={"parcels": "/parcels/record?key={key}"},
 )

@@ -49,6 +49,8 @@ class ParcelRow:
     """One parcel of the table."""
 
     key: str
+    number: str
+    """Ada and parsel, as people name a parcel of the place."""
     place: str
     use: str
     area: float | None
@@ -287,6 +289,7 @@ def _row(feature: Mapping[str, Any]) -> ParcelRow:
     area = properties.get("alan")
     return ParcelRow(
         feature["id"],
+        "/".join(str(properties[name]) for name in ("adaNo", "parselNo") if properties.get(name)),
         ", ".join(str(name) for name in names if name),
         str(properties.get("nitelik") or ""),
         area if isinstance(area, int | float) else None,
