@@ -7,6 +7,7 @@ number of machines agree. This clock is for what merely measures and labels.
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hasat.errors import SettingsError, UsageError
@@ -33,6 +34,7 @@ def zone(name: str) -> ZoneInfo:
         ) from error
 
 
+@lru_cache(maxsize=128)
 def local_time(moment: datetime) -> str:
     """Return a time as the original .NET service writes it: Turkish local time without a zone."""
     return moment.astimezone(ISTANBUL).replace(tzinfo=None).isoformat(timespec="microseconds")

@@ -6,7 +6,7 @@ The filter works on the finished line, whatever wrote it: our own code, a librar
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -90,7 +90,6 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
         structlog.processors.TimeStamper(fmt="iso", utc=not as_text),
         structlog.processors.StackInfoRenderer(),
     ]
-    finish: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_text:
         # Plain: the rich form prints local variables, headers and keys among them.
         render: Processor = structlog.dev.ConsoleRenderer(
@@ -98,15 +97,16 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
         )
     else:
         shared.append(structlog.processors.format_exc_info)
-        render = structlog.processors.JSONRenderer(
-            serializer=lambda event, **kw: json.dumps(event, ensure_ascii=False, **kw)
-        )
+        # One encoder for all lines, because making one costs more than a line.
+        encode = json.JSONEncoder(ensure_ascii=False, default=_as_json).encode
+        render = structlog.processors.JSONRenderer(serializer=lambda event, **_: encode(event))
 
     def render_redacted(logger: WrappedLogger, name: str, event: EventDict) -> str:
         return redact(str(render(logger, name, event)))
 
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared, processors=[*finish, render_redacted]
+    formatter = _Formatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render_redacted],
     )
     handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
     if settings.log.file is not None:
@@ -124,12 +124,60 @@ def configure_logging(settings: Settings, *, stream: TextIO | None = None) -> No
             _copy_line,
             structlog.stdlib.filter_by_level,
             *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            render_redacted,
         ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=_LineLoggerFactory(handlers),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _Line:
+    """A finished line, in the place of a record."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Formats the records of libraries; our own lines are finished."""
+
+    def format(self, record: logging.LogRecord | _Line) -> str:
+        return record.text if isinstance(record, _Line) else super().format(record)
+
+
+class _LineLogger:
+    """Writes finished lines without a record for each, which costs more than the line itself."""
+
+    def __init__(self, logger: logging.Logger, handlers: Sequence[logging.Handler]) -> None:
+        self.name = logger.name
+        self.disabled = False
+        self.getEffectiveLevel = logger.getEffectiveLevel
+        self._handlers = handlers
+
+    def write(self, line: str) -> None:
+        for handler in self._handlers:
+            handler.handle(_Line(line))  # type: ignore[arg-type]
+
+    debug = info = warning = error = critical = exception = write
+
+
+class _LineLoggerFactory(structlog.stdlib.LoggerFactory):
+    """Names loggers as structlog does, by their module unless a name is given."""
+
+    def __init__(self, handlers: Sequence[logging.Handler]) -> None:
+        super().__init__()
+        self._handlers = handlers
+
+    def __call__(self, *names: object) -> Any:
+        return _LineLogger(super().__call__(*names), self._handlers)
+
+
+def _as_json(value: object) -> object:
+    """Return what a line shows of a value that JSON does not have."""
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def _add_trace(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:

@@ -8,7 +8,8 @@ _TO_UPPER = str.maketrans({"i": "İ", "ı": "I"})
 HIDDEN = "********"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _TELLING = re.compile(r"token|key|secret|sig|pass|pwd|auth|code|cred|session", re.IGNORECASE)
-_PERSONAL = re.compile(r"(?<!\d)(\d{3})\d{6}(\d{2})(?!\d)")
+# A class of letters first, which the engine finds several times as fast as what looks behind.
+_DIGITS = re.compile(r"\d\d{10,}")
 
 
 def lower(text: str) -> str:
@@ -32,7 +33,12 @@ def fold(text: str) -> str:
 
 def mask_personal_numbers(text: str) -> str:
     """Hide the middle of every eleven-digit number, the form of a Turkish identity number."""
-    return _PERSONAL.sub(r"\1******\2", text)
+    return _DIGITS.sub(_mask_eleven, text)
+
+
+def _mask_eleven(found: re.Match[str]) -> str:
+    digits = found[0]
+    return f"{digits[:3]}******{digits[9:]}" if len(digits) == 11 else digits
 
 
 def mask_address(address: str) -> str:
@@ -42,6 +48,8 @@ def mask_address(address: str) -> str:
 
 def mask_addresses(text: str) -> str:
     """Mask credentials and secret-looking query values of every address in a text."""
+    if "://" not in text:
+        return text
     return _ADDRESS.sub(lambda found: _masked(found[0], every=False), text)
 
 

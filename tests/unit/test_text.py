@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,12 @@ def test_turkish_case_goes_there_and_back(text: str) -> None:
 )
 def test_only_eleven_digit_numbers_are_masked(text: str, masked: str) -> None:
     assert mask_personal_numbers(text) == masked
+
+
+@given(st.text(alphabet="0129٣ a", max_size=60))
+def test_numbers_are_masked_as_one_expression_would(text: str) -> None:
+    expected = re.sub(r"(?<!\d)(\d{3})\d{6}(\d{2})(?!\d)", r"\1******\2", text)
+    assert mask_personal_numbers(text) == expected
 
 
 @pytest.mark.parametrize("typed", ["IŞIK İNŞAAT", "ışık inşaat", "Isik Insaat", " IŞIK\tİNŞAAT "])

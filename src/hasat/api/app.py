@@ -76,6 +76,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        # Its spans would have the paths of requests; ours have the declared ones.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         # A redirect would change the path that a signature covers.
         redirect_slashes=False,
         exception_handlers={

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from psycopg import sql
@@ -38,9 +39,10 @@ class RecordLookup:
     def __init__(self, store: Store, dataset: Dataset) -> None:
         self._store = store
         self._dataset = dataset.name
-        self._query = sql.SQL(load_query("hasat.feed", "current_records")).format(
-            table=dataset.table
-        )
+        query = sql.SQL(load_query("hasat.feed", "current_records")).format(table=dataset.table)
+        # Composed once: psycopg composes a query again for each execution.
+        self._query = query.as_bytes()
+        self._statement = self._query.replace(b"%(dataset)s", b"$1").replace(b"%(keys)s", b"$2")
         self._is_filled = False
         self._waiting: list[tuple[str, asyncio.Future[CurrentRecords]]] = []
         self._running: asyncio.Task[None] | None = None
@@ -55,6 +57,20 @@ class RecordLookup:
             raise no_data_error(self._dataset)
         records = {key: CurrentRecord(body, digest) for key, body, digest, _ in rows}
         return CurrentRecords(records, committed_at)
+
+    async def _find_waiting(self, keys: Sequence[str]) -> CurrentRecords:
+        """Return the current records with these keys, in the statement that lookups share."""
+        await self.check_filled()
+        values = self._dataset.encode(), _array(keys)
+        (*_, committed_at), *rows = await self._store.read_texts(self._statement, values)
+        if committed_at is None:
+            raise no_data_error(self._dataset)
+        records = {
+            key.decode(): CurrentRecord(body.decode(), digest.decode())
+            for key, body, digest, _ in rows
+            if key is not None and body is not None and digest is not None
+        }
+        return CurrentRecords(records, _moment(committed_at))
 
     async def check_filled(self) -> None:
         """Raise if the dataset has no data yet: its table is locked while it is loaded first."""
@@ -91,7 +107,7 @@ class RecordLookup:
 
     async def _answer(self, batch: list[tuple[str, asyncio.Future[CurrentRecords]]]) -> None:
         try:
-            current = await self.find([key for key, _ in batch])
+            current = await self._find_waiting([key for key, _ in batch])
         except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
             for _, found in batch:
                 if not found.done():
@@ -104,6 +120,17 @@ class RecordLookup:
             for _, found in batch:
                 if not found.done():
                     found.set_result(current)
+
+
+def _array(texts: Sequence[str]) -> bytes:
+    """Return an array as PostgreSQL reads it."""
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return ("{" + ",".join(f'"{text}"' for text in quoted) + "}").encode()
+
+
+@lru_cache(maxsize=16)
+def _moment(text: bytes) -> datetime:
+    return datetime.fromisoformat(text.decode())
 
 
 class RecordLookups:

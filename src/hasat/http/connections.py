@@ -23,6 +23,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from hasat.http.cycle import Cycle
 from hasat.http.routes import PROBLEM_JSON
 from hasat.settings import Settings
 
@@ -218,7 +219,7 @@ class Connection(HttpToolsProtocol):
         self.scope["query_string"] = query
         self._reading, self._header_bytes = "body", 0
         earlier = self._request
-        self.cycle = RequestResponseCycle(
+        self.cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,

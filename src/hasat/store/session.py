@@ -9,8 +9,8 @@ that is idle inside a transaction; a process that is alive keeps a long transact
 import asyncio
 import select
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
 import psycopg
@@ -98,6 +98,18 @@ class Session(_TimedTransactions, AsyncConnection[TupleRow]):
     """Whether the session is one of PostgreSQL itself, not one of a pooler."""
     used_at = float("-inf")
     """When it was last returned to its pool, on the monotonic clock."""
+
+    @contextmanager
+    def in_autocommit(self) -> Iterator[None]:
+        """Run statements outside a transaction; there must be none yet.
+
+        `set_autocommit` checks that with a lock and a task switch, twice for each statement.
+        """
+        self._autocommit = True
+        try:
+            yield
+        finally:
+            self._autocommit = False
 
 
 async def configure(session: Session) -> None:

@@ -27,6 +27,7 @@ from hasat.store.embedded.server import EmbeddedServer
 from hasat.store.home import make_home_private
 from hasat.store.liveness import Liveness, watched_session_class
 from hasat.store.migrate import MigrationSet, migrate
+from hasat.store.reader import Reader, TextRow
 from hasat.store.session import (
     DEFAULT_FROZEN_SECONDS,
     BlockingSession,
@@ -66,6 +67,7 @@ class Store:
         frozen_seconds: float = DEFAULT_FROZEN_SECONDS,
         fence: Fence | None = None,
         liveness: Liveness | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.pool = pool
         self.url = url
@@ -78,6 +80,7 @@ class Store:
         """Where to read what may be as old as a standby; the primary where there is none."""
         self._frozen_seconds = frozen_seconds
         self._fence = fence
+        self._reader = reader
 
     def fenced(self, fence: Fence) -> "Store":
         """Return the same database with a fence that every transaction passes first."""
@@ -89,6 +92,7 @@ class Store:
             frozen_seconds=self._frozen_seconds,
             fence=fence,
             liveness=self.liveness,
+            reader=self._reader,
         )
 
     def connection(self) -> AbstractAsyncContextManager[AsyncConnection[TupleRow]]:
@@ -112,14 +116,19 @@ class Store:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Session]:
+        async with self._explained(), self.pool.connection() as connection:
+            try:
+                yield connection
+            finally:
+                connection.used_at = time.monotonic()
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        """Refuse at once while the server is away, and raise what failed in plain words."""
         if self.liveness is not None:
             self.liveness.check()
         try:
-            async with self.pool.connection() as connection:
-                try:
-                    yield connection
-                finally:
-                    connection.used_at = time.monotonic()
+            yield
         except PoolTimeout as error:
             raise await self._why_no_connection() from error
         except psycopg.Error as error:
@@ -134,6 +143,19 @@ class Store:
         prepared there, and only a transaction carries the time-outs of its session.
         """
         return await self._run_alone(query, values)
+
+    async def read_texts(self, statement: bytes, values: Sequence[bytes]) -> list[TextRow]:
+        """Run one statement that only reads, as `read` does, with the least work (`Reader`)."""
+        assert self._reader is not None
+        for is_last in (False, True):
+            try:
+                async with self._explained():
+                    return await self._reader.rows(statement, values)
+            except (DatabaseError, psycopg.OperationalError):
+                # The connection may have been lost before it was used.
+                if is_last or not self._reader.is_lost:
+                    raise
+        raise AssertionError
 
     async def write(self, query: QueryNoTemplate, values: Params | None = None) -> list[TupleRow]:
         """Run and commit one statement, as `read` does, and return its rows.
@@ -155,7 +177,7 @@ class Store:
                     if not connection.is_direct:
                         cursor = await connection.execute(query, values)
                         return await cursor.fetchall()
-                    async with _autocommit(connection):
+                    with connection.in_autocommit():
                         cursor = await connection.execute(query, values, prepare=True)
                         return await cursor.fetchall()
             except (DatabaseError, psycopg.OperationalError):
@@ -212,6 +234,12 @@ class _StandbyReads(Store):
         except DatabaseError:
             return await self.primary.read(query, values)
 
+    async def read_texts(self, statement: bytes, values: Sequence[bytes]) -> list[TextRow]:
+        try:
+            return await super().read_texts(statement, values)
+        except DatabaseError:
+            return await self.primary.read_texts(statement, values)
+
     @asynccontextmanager
     async def _transaction(self, first: Fence | None) -> AsyncIterator[AsyncConnection[TupleRow]]:
         async with AsyncExitStack() as stack:
@@ -220,16 +248,6 @@ class _StandbyReads(Store):
             except DatabaseError:
                 connection = await stack.enter_async_context(self.primary._transaction(first))
             yield connection
-
-
-@asynccontextmanager
-async def _autocommit(connection: Session) -> AsyncIterator[None]:
-    await connection.set_autocommit(True)
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            await connection.set_autocommit(False)
 
 
 @asynccontextmanager
@@ -323,19 +341,20 @@ async def _open(
         )
         sessions = watched_session_class(frozen_seconds, liveness)
         options |= limits
-    pool: Pool = AsyncConnectionPool(
+    make_pool = partial(
+        AsyncConnectionPool,
         reached.address,
         connection_class=sessions,
         kwargs=_parameters(reached.url, frozen_seconds, options),
         min_size=1,
-        max_size=size,
         timeout=wait_seconds,
         reconnect_timeout=_RECONNECT_SECONDS,
         configure=configure,
         check=check,
-        name="hasat",
         open=False,
     )
+    pool: Pool = make_pool(max_size=size, name="hasat")
+    reader = Reader(make_pool(max_size=1, name="hasat-reader"))
     try:
         async with pool:
             yield kind(
@@ -345,8 +364,10 @@ async def _open(
                 label=reached.label,
                 frozen_seconds=frozen_seconds,
                 liveness=liveness,
+                reader=reader,
             )
     finally:
+        await reader.close()
         if liveness is not None:
             await liveness.close()
 

@@ -191,14 +191,14 @@ async def test_lookups_that_wait_share_a_statement_that_begins_after_them(
 ) -> None:
     lookup = RecordLookup(store, EINVOICE)
     statements = 0
-    read = store.read
+    read = store.read_texts
 
     async def counted(*arguments: Any) -> Any:
         nonlocal statements
         statements += 1
         return await read(*arguments)
 
-    store.read = counted  # type: ignore[method-assign]
+    store.read_texts = counted  # type: ignore[method-assign]
     keys = [f"{1234567888 + n % 8}" for n in range(200)]
     found = await asyncio.gather(*(lookup.find_one(key) for key in keys))
     assert statements <= 3
