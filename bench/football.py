@@ -14,7 +14,7 @@ Scenarios, each with a separate database and world, over HTTP on loopback:
 
 The database's clock skips idle time.
 
-    python bench/football.py [season] [day] [catalogue] [free] [pro] [ultra] [week] [--json]
+    python bench/football.py [season] [day] [catalogue] [free] [pro] [ultra] [week] [--seed N]
 
 football_rebuild.py measures rebuilds.
 """
@@ -44,7 +44,7 @@ from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
 from hasat.sources.football import client, source
 from hasat.sources.football.jobs.catalogue import JOBS
-from hasat.sources.football.simulator.matches import EXTRA, FULL, LATE_RESULT_AFTER, Moment
+from hasat.sources.football.simulator.matches import EXTRA_TIME, LATE_RESULT_AFTER, Moment
 from hasat.sources.football.simulator.server import FOOTBALL, KEY, SimulatedApi
 from hasat.store import open_store
 from hasat.testing.database import database_server, fake_database_clock, throw_away_database
@@ -53,6 +53,7 @@ from hasat.testing.jobs import SimulatedWorker
 QUOTA = 75_000
 MIGRATIONS = [source.FOOTBALL.migration_set]
 START = datetime(2026, 8, 1, tzinfo=UTC)
+SEED = 3
 # No requests are sent in the minutes after midnight, for longer than a job waits.
 _LATER_SECONDS = 600.0
 # The original fetches a match in play after 15 minutes without news, every 5 minutes.
@@ -94,12 +95,14 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(leagues: int, start: datetime, **options: Any) -> AsyncIterator[Bench]:
+async def bench(
+    leagues: int, start: datetime, seed: int = SEED, **options: Any
+) -> AsyncIterator[Bench]:
     world = {"leagues": leagues, "season_start": START.isoformat(), "minute": 300, "daily": QUOTA}
     # According to the API's documentation, tables follow an hour after a match.
     world["tables_after"] = 1
     simulation = Simulation(
-        FOOTBALL, seed=3, clock=SettableClock(start), options={**world, **options}
+        FOOTBALL, seed=seed, clock=SettableClock(start), options={**world, **options}
     )
     async with (
         database_server() as server,
@@ -183,10 +186,12 @@ PLANS = {
 }
 
 
-async def plan(name: str) -> Result:
+async def plan(name: str, seed: int = SEED) -> Result:
     """Follow leagues through a round on a plan, from the day after everything is known."""
     leagues, daily, minute, goal = PLANS[name]
-    async with bench(leagues, START + timedelta(days=18)) as here:
+    # Matches begin at any time, also late, and end when their referee wants.
+    varied = {"varied": 1, "cup_every": 3, "odd_percent": 8}
+    async with bench(leagues, START + timedelta(days=18), seed=seed, **varied) as here:
 
         def limit() -> None:
             here.api.counter.daily, here.api.counter.minute = daily, minute
@@ -199,7 +204,7 @@ async def plan(name: str) -> Result:
                 update={"football": football.model_copy(update={"rate_limiter": limits})}
             )
 
-        result = await _day(name, here, int(0.9 * daily), days=7, after_catching_up=limit)
+        result = await _day(name, here, int(0.9 * daily), days=4, after_catching_up=limit)
         late = result.facts["minutes_late"]
         result.facts["goal_minutes_late"] = goal
         in_time = late["median"] <= goal[0] and late["most"] <= goal[1]
@@ -323,7 +328,8 @@ def _over_at(moment: Moment) -> datetime | None:
         return None
     if not moment.match.league.has_live:
         return moment.kick_off + LATE_RESULT_AFTER
-    return moment.kick_off + (EXTRA if moment.code == "PEN" else FULL)
+    took = moment.match.full + (EXTRA_TIME if moment.code == "PEN" else timedelta(0))
+    return moment.kick_off + took
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -395,6 +401,7 @@ async def main() -> int:
     scenes = ("season", "day", "catalogue", *PLANS, "week")
     parser.add_argument("scenes", nargs="*", choices=[*scenes, []], help="default: all")
     parser.add_argument("--leagues", type=int, default=1_200, help="size of the catalogue")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the plans' worlds")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -402,7 +409,7 @@ async def main() -> int:
         "season": season,
         "day": day,
         "catalogue": lambda: catalogue(given.leagues),
-        **{name: partial(plan, name) for name in PLANS},
+        **{name: partial(plan, name, given.seed) for name in PLANS},
         "week": week,
     }
     results: list[Result | Proof] = []

@@ -1,6 +1,7 @@
 """Requests of low value become rarer on a small plan; results do not."""
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -171,3 +172,38 @@ async def test_columns_of_the_original_exist(start_collector: StartCollector) ->
         assert jobs == [("fixtures_backfill_league_season",)]
         [(counted,)] = await here.rows("SELECT sum(requests) FROM mart.request_rate")
         assert counted == len(here.api.requests)
+
+
+@pytest.mark.parametrize(("daily", "most"), [(100, 15), (7_500, 5)])
+@pytest.mark.parametrize("took", [106, 112, 119, 155])
+async def test_end_of_a_match_is_known_soon(
+    start_collector: StartCollector, daily: int, most: int, took: int
+) -> None:
+    """Whenever a match begins and however long it takes, also with extra time."""
+    kick_off = NOW + timedelta(minutes=16)
+    world = World(daily)
+
+    async with start_collector(world.respond, *LEAGUES) as here:
+
+        def respond(path: str, parameters: Parameters) -> Any:
+            played = (here.database_clock.now - kick_off).total_seconds() / 60
+            state = "FT" if played >= took else "ET" if played > 122 else "2H"
+            row = match(1, kick_off, "NS" if played < 0 else state)
+            return [row] if "ids" in parameters else world.respond(path, parameters)
+
+        world.matches = [match(1, kick_off, "NS")]
+        await here.run("fixtures_backfill_league_season")
+        here.api.respond = respond
+        before = len(here.api.requests)
+        for minutes in range(20, 205, 5):
+            now = NOW + timedelta(minutes=minutes)
+            await here.database_clock.set_time(now)
+            await here.run("stale_live_refresh", now)
+            [(state,)] = await here.rows("SELECT status_short FROM core.fixtures")
+            if state == "FT":
+                break
+        # The first look is 110 minutes after the kick-off, in the next run of the job.
+        first = 114 - took
+        assert minutes - 16 - took <= max(most, first)
+        sent = [path for path, _ in here.api.requests[before:] if path == "fixtures"]
+        assert len(sent) <= 2 + max(0, took - 105) // (most - 1)

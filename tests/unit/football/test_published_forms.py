@@ -35,10 +35,11 @@ def test_form_becomes_records(form: Form, envelope: dict[str, Any]) -> None:
     assert declared.dataset.name in {name for name, _ in keys} or not form.records
 
 
-def test_every_endpoint_has_a_form() -> None:
-    """A new declaration is tested with a response, too."""
+def test_every_endpoint_has_a_form_or_an_example() -> None:
+    """What has neither is never read in these tests."""
     found = {find_endpoint(form.path, form.parameters) for form in FORMS}
-    assert {one.name for one in ENDPOINTS} == {one.name for one in found if one is not None}
+    named = {one.name for one in found if one is not None}
+    assert {one.name for one in ENDPOINTS if one.example is None} <= named
 
 
 def test_requests_for_all_leagues_do_not_replace_those_for_one() -> None:

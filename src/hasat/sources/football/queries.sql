@@ -313,15 +313,16 @@ VALUES (%(job)s, %(league)s, %(season)s, %(first_date)s, %(next_date)s, %(comple
 SELECT plan FROM budget.day WHERE upstream = 'football' AND plan IS NOT NULL ORDER BY day DESC LIMIT 1
 
 -- name: stale_fixtures
--- Started matches in these states without news for a time. With `checks`, a recent match waits for the next
--- of these times after kick-off; an old match is due once an hour at most. `unknown` adds unknown states.
+-- Matches in these states that began a while ago, without news for a time. With `checks`, a recent match waits
+-- for the next of these times after kick-off; an old match is due once an hour at most. `unknown` adds unknown
+-- states.
 SELECT f.fixture_id, f.date
   FROM core.fixtures AS f
   LEFT JOIN (SELECT fixture_id, greatest(told_at, missed_at) AS asked_at FROM football.fixture_told) AS t
  USING (fixture_id)
  WHERE f.league_id = ANY (%(leagues)s)
    AND (f.status_short = ANY (%(statuses)s) OR (%(unknown)s AND football.state_of(f.status_short) = 'unknown'))
-   AND f.date BETWEEN %(now)s - %(lookback)s::interval AND %(now)s - least(%(silence)s, interval '1 hour')
+   AND f.date BETWEEN %(now)s - %(lookback)s::interval AND %(now)s - %(began)s::interval
    AND (t.asked_at IS NULL
         OR (t.asked_at < %(now)s - CASE WHEN f.date < %(now)s - %(late)s::interval
                                        THEN greatest(%(silence)s, interval '1 hour')

@@ -24,8 +24,17 @@ from hasat.upstreams import read_all_quotas
 
 _PACKAGE = "hasat.sources.football"
 # A match is fetched at these times after kick-off, when it may be over, and later when it is stale.
-_CHECKS_AFTER = tuple(timedelta(minutes=m) for m in (105, 120, 150, 240))
+_CHECKS_AFTER = tuple(timedelta(minutes=m) for m in (110, 120, 150, 240))
+# From these times on, a match in one of these states may end at any moment, and is fetched as often
+# as the plan allows: every quarter of an hour on the free plan, in every run on larger ones.
+_ENDING = (
+    (("2H", "LIVE"), _CHECKS_AFTER[0]),
+    (("ET", "BT", "P"), timedelta(minutes=145)),
+)
+_END_SHARE = 1.0
+_MIN_END_SILENCE = timedelta(minutes=4)
 _LATE = timedelta(hours=6)
+_HOUR = timedelta(hours=1)
 # Two halves and the break.
 _MIN_MATCH = timedelta(minutes=105)
 # Postponed and abandoned matches, and those in an unknown state, are fetched once a day.
@@ -131,10 +140,17 @@ async def _check_quota(api: FootballClient) -> None:
 
 
 async def stale_live(api: FootballClient) -> None:
-    """Fetch matches in play without recent news, and once those about to start, for line-ups."""
+    """Fetch matches in play without recent news, those that may be over, and those that start soon.
+
+    Each is fetched once shortly before it starts, for line-ups.
+    """
     silence = timedelta(minutes=int(api.params.get("stale_threshold_minutes", 15)))
+    at_end = min(silence, await api.interval(1, _END_SHARE, _MIN_END_SILENCE))
     due = await _stale(api, LIVE, silence, timedelta(days=30))
-    fixtures = [*(fixture for fixture, _ in due), *await _near_kick_off(api)]
+    for states, began in _ENDING:
+        due += await _stale(api, states, at_end, _LATE, began=began)
+    due += await _stale(api, SCHEDULED, at_end, _LATE, checks=_CHECKS_AFTER)
+    fixtures = dict.fromkeys([*(fixture for fixture, _ in due), *await _near_kick_off(api)])
     if not fixtures:
         api.report_idle(
             msg(
@@ -142,7 +158,7 @@ async def stale_live(api: FootballClient) -> None:
                 silence=silence,
             )
         )
-    await fetch_by_ids(api, fixtures)
+    await fetch_by_ids(api, list(fixtures))
 
 
 async def stale_scheduled(api: FootballClient) -> None:
@@ -194,10 +210,11 @@ async def _stale(
     silence: timedelta,
     lookback: timedelta,
     *,
+    began: timedelta | None = None,
     checks: Sequence[timedelta] = (),
     unknown: bool = False,
 ) -> list[tuple[int, datetime]]:
-    """Return stale matches in one of these states, and their kick-off times."""
+    """Return stale matches in one of these states that began a while ago, and their kick-offs."""
     leagues = [season.league_id for season in await followed_seasons(api)]
     async with api.store.connection() as conn:
         cursor = await conn.execute(
@@ -207,6 +224,7 @@ async def _stale(
                 "statuses": list(statuses),
                 "now": api.now,
                 "silence": silence,
+                "began": began or min(silence, _HOUR),
                 "late": _LATE,
                 "lookback": lookback,
                 "checks": list(checks),

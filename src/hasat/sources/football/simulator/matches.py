@@ -15,7 +15,8 @@ HALF = timedelta(minutes=47)
 BREAK = timedelta(minutes=15)
 # The final whistle, after added time.
 FULL = HALF + BREAK + HALF + timedelta(minutes=3)
-EXTRA = FULL + timedelta(minutes=50)
+EXTRA_TIME = timedelta(minutes=50)
+EXTRA = FULL + EXTRA_TIME
 LATE_RESULT_AFTER = timedelta(hours=40)
 _NOTHING = timedelta(0)
 # fmt: off
@@ -78,6 +79,8 @@ class Match:
     moved_to: datetime | None = None
     fate: Fate = "played"
     tempo: Tempo = REAL_TIME
+    full: timedelta = FULL
+    """When it ends after its kick-off, without extra time."""
 
     @cached_property
     def goals(self) -> list[tuple[int, int, int]]:
@@ -116,7 +119,7 @@ class Match:
         if self.fate == "abandoned" and played > HALF:
             later = played > timedelta(days=1)
             return Moment(self, kick_off, "ABD" if later else "SUSP", 45)
-        if self.fate == "cup" and played > FULL:
+        if self.fate == "cup" and played > self.full:
             return self._after_extra_time(kick_off, played)
         return self._in_ninety(kick_off, played)
 
@@ -129,7 +132,7 @@ class Match:
             return Moment(self, kick_off, "1H", min(minute + 1, 45))
         if played < HALF + BREAK:
             return Moment(self, kick_off, "HT", 45)
-        if played < FULL:
+        if played < self.full:
             return Moment(self, kick_off, "2H", min(minute - 61 + 45, 90))
         corrected = self.is_corrected and played > self.tempo.corrected_after
         return Moment(self, kick_off, "FT", 90, corrected=corrected)
@@ -138,7 +141,7 @@ class Match:
         teams = [team for _, team, _ in self.goals]
         if teams.count(self.home) != teams.count(self.away):
             return Moment(self, kick_off, "FT", 90)
-        if played < EXTRA:
+        if played < self.full + EXTRA_TIME:
             return Moment(self, kick_off, "ET", 105)
         return Moment(self, kick_off, "PEN", 120)
 

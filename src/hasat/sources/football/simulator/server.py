@@ -2,9 +2,10 @@
 
 Options of the world: `leagues`, `teams`, `seasons`, `season_start` (the first day of the current
 season), `round_days` (days between rounds), `stagger_days` (days over which leagues begin),
-`cup_every` (every n-th competition is a cup) and `odd_percent` (matches not played as
-planned). Limits of the plan: `daily` and `minute`; requests over the minute's limit are first
-delayed (up to `queue` of them), then refused, and the day ends at 00:00 UTC of the simulated clock.
+`cup_every` (every n-th competition is a cup), `odd_percent` (matches not played as planned) and
+`varied` (1: matches begin at any time and take 107 to 122 minutes). Limits of the plan: `daily` and
+`minute`; requests over the minute's limit are first delayed (up to `queue` of them), then refused,
+and the day ends at 00:00 UTC of the simulated clock.
 Speed: `tempo` (at 60 a match takes two minutes of the clock), `corrected_share`, `corrected_after`
 (hours of a match's time) and `tables_after` (hours until tables and statistics follow).
 """
@@ -114,7 +115,7 @@ class SimulatedApi:
         calendar = Calendar(
             **{
                 name: int(options[name])
-                for name in ("round_days", "stagger_days", "cup_every", "odd_percent")
+                for name in ("round_days", "stagger_days", "cup_every", "odd_percent", "varied")
                 if name in options
             }
         )

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from hasat.sources.football.simulator.matches import (
+    FULL,
     REAL_TIME,
     League,
     Match,
@@ -19,6 +20,9 @@ from hasat.sources.football.simulator.matches import (
 from hasat.sources.football.states import LIVE
 
 _KICK_OFFS = (12, 15, 17, 19)
+# Of a varied world: some matches are in play at midnight UTC.
+_MINUTES = (0, 0, 0, 5, 15, 20, 30, 30, 45)
+_LAST_HOUR = 23
 _YEAR = timedelta(days=364)
 
 
@@ -65,6 +69,8 @@ class Calendar:
     """Every n-th competition is a cup, without a table."""
     odd_percent: int = 4
     """The share of matches that are postponed, abandoned, awarded or cancelled."""
+    varied: int = 0
+    """Whether matches begin at any time and take 107 to 122 minutes: 1 or 0."""
 
 
 def make_world(
@@ -132,6 +138,11 @@ def _matches(
         for home, away in pairs:
             number += 1
             hour = timedelta(days=dice.randint(0, 1), hours=dice.choice(_KICK_OFFS))
+            full = FULL
+            if calendar.varied:
+                full = timedelta(minutes=dice.randint(107, 122))
+                clock = 60 * dice.randint(min(_KICK_OFFS), _LAST_HOUR) + dice.choice(_MINUTES)
+                hour = timedelta(days=hour.days, minutes=clock)
             kick_off = start + (day + hour) / tempo.speed
             fate = dice.choices(
                 ("played", "postponed", "abandoned", "awarded", "cancelled"),
@@ -152,6 +163,7 @@ def _matches(
                 moved,
                 fate,  # type: ignore[arg-type]
                 tempo,
+                full,
             )
             found.append(match)
     return found
