@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from hasat.cli import app
 from hasat.console.help import help_texts
+from hasat.settings.tree import leaves
 from hasat.source.installed import all_sources
 
 SOURCE = Path(str(files("hasat")))
@@ -54,7 +55,8 @@ def extract(source: Path = SOURCE) -> dict[str, set[str]]:
 
 
 def _summaries() -> Iterable[str]:
-    """Yield the summaries of the datasets and their columns, which pages show."""
+    """Yield the summaries of datasets, columns and settings, which pages show."""
+    yield from (leaf.field.description for leaf in leaves().values() if leaf.field.description)
     for dataset in (one for source in all_sources() for one in source.datasets):
         yield dataset.summary
         yield from (column.summary for column in dataset.columns if column.summary)

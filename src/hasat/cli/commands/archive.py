@@ -9,12 +9,13 @@ from rich.text import Text
 
 from hasat.console import context, output
 from hasat.console.runtime import open_existing_store, run_with_store, with_audit
-from hasat.console.tables import Column
+from hasat.console.tables import Column, local_time
 from hasat.errors import NotFoundError
 from hasat.feed.archive import Archive, storage_of, write_archives
 from hasat.feed.archive.catalog import NoArchiveError, list_archives
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
+from hasat.settings import Settings
 from hasat.source.installed import all_datasets
 from hasat.store import Store
 
@@ -43,7 +44,7 @@ def list_(
     async def load(store: Store) -> list[Archive]:
         return [one for name in names for one in await list_archives(store, name)]
 
-    _emit(run_with_store(settings, load), json=json)
+    _emit(run_with_store(settings, load), settings, json=json)
 
 
 @app.command()
@@ -70,7 +71,7 @@ def write(
     written = run_with_store(settings, writing)
     if not written:
         output.note(f"{wanted.name} has not changed since its newest archive.")
-    _emit(written, json=json)
+    _emit(written, settings, json=json)
 
 
 @app.command("verify")
@@ -127,7 +128,7 @@ def _get_dataset(name: str) -> Dataset:
     return datasets[name]
 
 
-def _emit(archives: Sequence[Archive], *, json: bool) -> None:
+def _emit(archives: Sequence[Archive], settings: Settings, *, json: bool) -> None:
     listed: list[dict[str, Any]] = [archive.summary() for archive in archives]
 
     def human() -> RenderableType:
@@ -138,13 +139,13 @@ def _emit(archives: Sequence[Archive], *, json: bool) -> None:
             Column("change", 3, numeric=True),
             Column("state at", 4),
         )
-        for one in listed:
+        for archive, one in zip(archives, listed, strict=True):
             table.add_row(
                 one["fileName"],
                 f"{one['sizeBytes']:,}",
                 f"{one['userCount']:,}",
                 f"{one['head']:,}",
-                one["lastSyncAt"],
+                local_time(archive.committed_at, settings),
             )
         return table
 

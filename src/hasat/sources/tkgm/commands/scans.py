@@ -8,8 +8,10 @@ from rich.text import Text
 
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
+from hasat.console.tables import local_time
 
 if TYPE_CHECKING:
+    from hasat.settings import Settings
     from hasat.store import Store
 
 
@@ -62,21 +64,23 @@ def scans(
         return found
 
     rows = run_with_store(settings, work)
-    output.emit(rows, json=json, human=lambda: _render(rows, delete))
+    output.emit(rows, json=json, human=lambda: _render(rows, delete, settings))
 
 
-def _render(rows: list[dict[str, Any]], deleted: int | None) -> RenderableType:
+def _render(
+    rows: list[dict[str, Any]], deleted: int | None, settings: "Settings"
+) -> RenderableType:
     if deleted is not None:
         return Text(f"Scan {deleted} is deleted. Its parcels are still stored.")
     if not rows:
         return Text("No scans yet. `hasat tkgm scan` starts one.")
-    table = output.table("scan", "started (UTC)", "km²", "queries", "parcels", "at least", "area")
+    table = output.table("scan", "started", "km²", "queries", "parcels", "at least", "area")
     for row in rows:
         at_least = "" if row["atLeast"] is None else f"{row['atLeast']:.1%}"
         state = at_least if row["finishedAt"] else "not complete"
         table.add_row(
             str(row["id"]),
-            f"{row['startedAt']:%Y-%m-%d %H:%M}",
+            local_time(row["startedAt"], settings),
             f"{row['areaKm2']:,.2f}",
             f"{row['queries']:,}",
             f"{row['parcels']:,}",
