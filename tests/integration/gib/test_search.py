@@ -294,6 +294,49 @@ async def test_misspelt_titles_are_found(store: Store) -> None:
             assert not found.similar, text
 
 
+async def test_the_right_title_is_the_first_of_similar_ones(store: Store) -> None:
+    """Titles with the same words in another order, or with some of them, do not hide it."""
+    others = [
+        "BEYAZ EGE MADENCİLİK PAZARLAMA A.Ş.",
+        "BEYAZ EGE ECZA DEPOSU TİCARET LİMİTED ŞİRKETİ",
+        "TUNA ELİT SAĞLIK HİZMETLERİ İŞLETMESİ",
+        "MERT KAPADOKYA MOBİLYA SANAYİ VE TİCARET LİMİTED ŞİRKETİ",
+        "DİCLE BOĞAZİÇİ CAM İŞLETMESİ",
+        "YAĞMUR KUZEY SAĞLIK HİZMETLERİ SAN.TİC.A.Ş.",
+        "ULUDAĞ BİLGE ELEKTRONİK TİCARET LİMİTED ŞİRKETİ",
+    ]
+    wanted = {
+        "ege byaz mühendislik san. ve tic. ltd. şti.": (
+            "EGE BEYAZ MÜHENDİSLİK SAN. VE TİC. LTD. ŞTİ."
+        ),
+        "EİLT TUNA DIŞ": "ELİT TUNA DIŞ TİCARET SANAYİ VE TİCARET LİMİTED ŞİRKETİ",
+        "SAN MERT ŞTİ KAPDAOKYA GIDA TİC LTD MOBİLYA": (
+            "KAPADOKYA MERT GIDA MOBİLYA SANAYİ VE TİCARET LİMİTED ŞİRKETİ"
+        ),
+        "bogazici pnar muhendislik isletmesi": "BOĞAZİÇİ PINAR MÜHENDİSLİK İŞLETMESİ",
+        "beeeket kuzey turizm sağlık hizmetleri ltd şti": (
+            "BEREKET KUZEY TURİZM SAĞLIK HİZMETLERİ LİMİTED ŞİRKETİ"
+        ),
+        "ERİCYES BİLGE TEKSTİL ELEKTRONİK SAN. TİC. LTD. ŞTİ.": (
+            "ERCİYES BİLGE TEKSTİL ELEKTRONİK SAN. VE TİC. LTD. ŞTİ."
+        ),
+    }
+    titles = [*others, *wanted.values()]
+    await load_mirror(
+        store,
+        by_identifier(*(taxpayer_body(f"{3000000000 + n}", one) for n, one in enumerate(titles))),
+    )
+    await build_search_index(store, _quiet)
+    async with store.connection() as conn:
+        for text, title in wanted.items():
+            found = await search(conn, EINVOICE, text=text)
+            assert found.similar
+            assert found.bodies[0]["title"] == title, [body["title"] for body in found.bodies]
+            second = await search(conn, EINVOICE, text=text, page=2, size=1)
+            assert second.bodies == found.bodies[1:2]
+            assert second.total == found.total
+
+
 async def test_personal_numbers_can_be_excluded(store: Store) -> None:
     state = by_identifier(
         taxpayer_body("10000000146", "AYŞE", "pk"), taxpayer_body("5000000001", "AYŞE LTD", "pk")

@@ -72,22 +72,14 @@ SELECT (SELECT count(*) FROM wanted) AS total, m.body
  ORDER BY page.line
 
 -- name: search_similar
--- One page of the titles that are most similar to a text, and how many there are.
-WITH closest AS (
-    SELECT identifier, line, count(*) OVER () AS total,
-           {schema}.word_similarity(%(words)s, line)
-           + {schema}.similarity(%(text)s, split_part(line, E'\n', 1)) AS rank
-      FROM {rows}
-     WHERE line OPERATOR({schema}.%%>) %(words)s
-       AND (%(personal)s OR length(identifier) <> 11)
-     ORDER BY rank DESC, line
-     LIMIT %(most)s
-)
-SELECT least(closest.total, %(most)s), m.body
-  FROM closest
-  JOIN {table} AS m ON m.key = closest.identifier
- ORDER BY rank DESC, line
- LIMIT %(size)s OFFSET %(skip)s
+-- The titles whose trigrams are most similar to those of a text.
+SELECT identifier, split_part(line, E'\n', 1) AS title
+  FROM {rows}
+ WHERE line OPERATOR({schema}.%%>) %(words)s
+   AND (%(personal)s OR length(identifier) <> 11)
+ ORDER BY {schema}.word_similarity(%(words)s, line)
+          + {schema}.similarity(%(text)s, split_part(line, E'\n', 1)) DESC, line
+ LIMIT %(most)s
 
 -- name: load_search_state
 -- Datasets without search rows, pg_trgm's operators, indexed datasets, and whether there are records.

@@ -21,6 +21,8 @@ from hasat.messages import join, msg
 from hasat.sources.gib.datasets import DATASETS, SOURCE
 from hasat.sources.gib.search_words import (
     SearchWord,
+    TitleRank,
+    TitleRanking,
     distinctive_text,
     has_letters,
     is_address,
@@ -34,6 +36,8 @@ MIN_LETTERS, MAX_LETTERS = 3, 200
 MAX_PAGE_SIZE = 100
 MAX_SIMILAR = 100
 _THRESHOLDS = (0.6, 0.45, 0.33)
+_ENOUGH = 0.45
+"""The threshold that is not lowered further if anything was found, likely or not."""
 
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _PREFIX = "urn:mail:"
@@ -102,24 +106,38 @@ async def _search_similar(
 ) -> SearchResult:
     """Return the most similar titles: misspelt words have most of their trigrams in common.
 
-    The first threshold that is reached decides, because a lower one reads more of the index.
+    Trigrams select, and words rank, since swapped letters change many trigrams of a word. The
+    threshold falls while no title has a word like each one of the text; it stops early, because
+    a lower one reads more of the index.
     """
     words = distinctive_text(text)
     operators = (await load_search_state(conn)).operators if has_letters(words) else None
     if operators is None:
         return SearchResult([], 0, indexed=True)
     query = sql.SQL(load_query(_PACKAGE, "search_similar")).format(
-        rows=search_table(dataset), schema=sql.Identifier(operators[0]), table=dataset.table
+        rows=search_table(dataset), schema=sql.Identifier(operators[0])
     )
-    values = {**values, "words": words, "text": fold(text), "most": MAX_SIMILAR}
+    wanted = {**values, "words": words, "text": fold(text), "most": MAX_SIMILAR}
+    ranked: list[tuple[str, TitleRank]] = []
     for threshold in _THRESHOLDS:
         await conn.execute(
             "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)", [str(threshold)]
         )
-        rows = await (await conn.execute(query, values, prepare=False)).fetchall()
-        if rows:
-            return SearchResult([body for _, body in rows], rows[0][0], True, similar=True)
-    return SearchResult([], 0, indexed=True)
+        rows = await (await conn.execute(query, wanted, prepare=False)).fetchall()
+        ranking = TitleRanking(text)
+        ranked = [(identifier, ranking.rank(title)) for identifier, title in rows]
+        if any(rank.is_likely for _, rank in ranked) or (ranked and threshold <= _ENOUGH):
+            break
+    # Equal ranks stay in the order of the trigrams.
+    ranked.sort(key=lambda one: one[1].score, reverse=True)
+    page = [identifier for identifier, _ in ranked][values["skip"] :][: values["size"]]
+    found = await conn.execute(
+        sql.SQL("SELECT key, body FROM {} WHERE key = ANY (%s)").format(dataset.table), [page]
+    )
+    bodies = dict(await found.fetchall())
+    # A taxpayer who was removed in the meantime has none.
+    shown = [bodies[identifier] for identifier in page if identifier in bodies]
+    return SearchResult(shown, len(ranked), True, similar=bool(ranked))
 
 
 class _Condition:
